@@ -10,11 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const struct elastic_settings draws = {.depth_full = 0.75,
-                                              .depth_drop = 0.25,
-                                              .experts_full = 0.8,
+static const struct elastic_settings draws = {.depth_full = SCHEDULE_CONSTANT(0.75),
+                                              .depth_drop = SCHEDULE_CONSTANT(0.25),
+                                              .experts_full = SCHEDULE_CONSTANT(0.8),
                                               .expert_groups = 1,
-                                              .topk_full = 0.8,
+                                              .topk_full = SCHEDULE_CONSTANT(0.8),
                                               .topk_min = 1,
                                               .slice_rows = 4};
 

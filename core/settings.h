@@ -49,6 +49,11 @@ struct schedule {
     i64 count;
     bool linear;
 };
+/* Initializer of a schedule with one value. */
+#define SCHEDULE_CONSTANT(value)                                                                                       \
+    {                                                                                                                  \
+        (i64[]){0}, (double[]){value}, 1, false                                                                        \
+    }
 /* One component of the data mixture. At most one of two schedules is set: `share`, its fraction of
  * each step's rows, or `weight`, a multiplier on its natural amount of data. */
 struct data_source {

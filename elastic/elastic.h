@@ -17,44 +17,84 @@
 /* ---- Draws ----
  * The 3 axes are independent. Depth and experts are drawn per slice of the global batch, keyed by
  * (step, slice, layer) and (step, slice, layer, expert group); top-k is drawn per sample, keyed by
- * (step, sample). Layers with audio heads, the first and the last layer are never dropped. */
+ * (step, sample). Layers with audio heads, the first and the last layer are never dropped. With
+ * depth_groups, a group of layers takes the place of a layer; a group with such a layer is kept. */
 struct elastic_settings {
     /* Probability of all layers; otherwise each eligible layer is dropped with probability
-     * depth_drop. */
-    double depth_full, depth_drop;
-    double experts_full;            /* probability of all experts; otherwise a random subset */
-    i64 experts_min, expert_groups; /* smallest subset (0: half); equal shares from each of the fixed groups */
-    double topk_full;               /* probability of the full top-k; otherwise uniform in [topk_min, k) */
-    i64 topk_min;
+     * depth_drop, or, with a depth_min, a number n of layers is drawn from [depth_min, L) with a
+     * weight of (n / L)^depth_power, and a uniformly random subset of the eligible ones stays. */
+    struct schedule depth_full, depth_drop;
+    i64 depth_min, depth_groups;
+    double depth_power;
+    struct schedule experts_full;      /* probability of all experts; otherwise a random subset */
+    i64 experts_min, expert_groups;    /* smallest subset (0: half); equal shares from each of the fixed groups */
+    struct integer_list experts_sizes; /* sizes of subsets, in place of all from experts_min on */
+    /* Probability of the model's top-k K; otherwise any other k of [topk_min, topk_max], uniformly.
+     * topk_mean: less than K with probability (b + 1) / (a + b + 2) for a = K - topk_min and
+     * b = topk_max - K, uniform on either side of K, so that the mean is K. */
+    struct schedule topk_full;
+    i64 topk_min, topk_max; /* topk_max 0: K */
+    bool topk_mean;
+    int balance; /* enum elastic_balance */
     i64 slice_rows;
+    double start; /* share of the steps before which every slice and sample is full */
 };
+/* What moves the router's bias: samples at full width and k, or all; then the counts of a subset are
+ * compared with equal shares among its experts, so that an absent expert is not one that nobody
+ * chose. By width, subsets have a bias of their own (config.reduced_bias), which all their samples
+ * move, and samples at full width and k move the other. */
+enum elastic_balance { BALANCE_FULL, BALANCE_ALL, BALANCE_WIDTH };
 #define ELASTIC_ROWS(type)                                                                                             \
-    SETTING(type, elastic.depth_full, "elastic.depth_full", NUMBER, "0.75", 0, 1, NULL,                                \
+    SETTING(type, elastic.depth_full, "elastic.depth_full", SCHEDULE, "0.75", 0, 1, NULL,                              \
             "probability that a slice runs all layers"),                                                               \
-        SETTING(type, elastic.depth_drop, "elastic.depth_drop", NUMBER, "0.25", 0, 1, NULL,                            \
-                "otherwise: drop probability of each eligible layer"),                                                 \
-        SETTING(type, elastic.experts_full, "elastic.experts_full", NUMBER, "0.8", 0, 1, NULL,                         \
+        SETTING(type, elastic.depth_drop, "elastic.depth_drop", SCHEDULE, "0.25", 0, 1, NULL,                          \
+                "otherwise, without depth_min: drop probability of each eligible layer"),                              \
+        SETTING(type, elastic.depth_min, "elastic.depth_min", INTEGER, "0", 0, LAYERS_MOST, NULL,                      \
+                "otherwise: fewest layers, of a number drawn below all; 0: each layer is drawn with depth_drop"),      \
+        SETTING(type, elastic.depth_power, "elastic.depth_power", NUMBER, "0", -64, 64, NULL,                          \
+                "weight of n of L layers in that draw: (n/L)^depth_power; 0: uniform"),                                \
+        SETTING(type, elastic.depth_groups, "elastic.depth_groups", INTEGER, "0", 0, LAYERS_MOST, NULL,                \
+                "equal runs of consecutive layers that are dropped together; 0: each layer alone"),                    \
+        SETTING(type, elastic.experts_full, "elastic.experts_full", SCHEDULE, "0.8", 0, 1, NULL,                       \
                 "probability that a slice uses all experts"),                                                          \
         SETTING(type, elastic.experts_min, "elastic.experts_min", INTEGER, "0", 0, 65536, NULL,                        \
                 "minimum size of a random expert subset; 0: half"),                                                    \
+        SETTING(type, elastic.experts_sizes, "elastic.experts_sizes", INTEGERS, "", 1, 65536, NULL,                    \
+                "sizes of random expert subsets, drawn uniformly; none: all from experts_min on"),                     \
         SETTING(type, elastic.expert_groups, "elastic.expert_groups", INTEGER, "1", 1, 65536, NULL,                    \
                 "expert groups; a subset takes an equal share of each"),                                               \
-        SETTING(type, elastic.topk_full, "elastic.topk_full", NUMBER, "0.8", 0, 1, NULL,                               \
+        SETTING(type, elastic.topk_full, "elastic.topk_full", SCHEDULE, "0.8", 0, 1, NULL,                             \
                 "probability that a sample uses the full top-k"),                                                      \
         SETTING(type, elastic.topk_min, "elastic.topk_min", INTEGER, "1", 1, 1024, NULL, "minimum random top-k"),      \
+        SETTING(type, elastic.topk_max, "elastic.topk_max", INTEGER, "0", 0, 1024, NULL,                               \
+                "maximum random top-k, which may exceed model.topk; 0: model.topk"),                                   \
+        SETTING(type, elastic.topk_mean, "elastic.topk_mean", BOOL, "false", 0, 0, NULL,                               \
+                "weight random top-k below and above model.topk so that their mean is model.topk"),                    \
+        SETTING(                                                                                                       \
+            type, elastic.balance, "balance", CHOICE, "full", 0, 0, "full|all|width",                                  \
+            "what moves the router's bias: passes at full width and top-k, or all; width: a second bias for subsets"), \
         SETTING(type, elastic.slice_rows, "elastic.slice_rows", INTEGER, "4", 1, 1e6, NULL,                            \
-                "consecutive rows of the global batch per slice")
+                "consecutive rows of the global batch per slice"),                                                     \
+        SETTING(type, elastic.start, "elastic.start", NUMBER, "0", 0, 1, NULL,                                         \
+                "share of the steps before which nothing is drawn, below 1")
 
-/* Returns a usage error if the groups do not divide the model's experts, or if topk_min or
- * experts_min leave nothing to draw. Logs a line for each axis of which the model has only one
+/* Returns a usage error if groups do not divide the model's layers or experts, or if the bounds of an
+ * axis exclude each other or leave nothing to draw. Logs a line for each axis of which the model has only one
  * choice, and warns if expert-parallel ranks may get unequal shares. */
 int elastic_check(const struct elastic_settings *settings, const struct model_config *config, i64 expert_ranks);
 /* The errors alone, for the settings of a model that is not made yet. */
 int elastic_check_settings(const struct elastic_settings *settings, const struct model_config *config);
-/* Draws `sub` for one microbatch. Its arrays come from `arena` (host memory that must live until
- * the backward pass). */
+/* The largest top-k of any sample. */
+i64 elastic_largest_topk(const struct elastic_settings *settings, const struct model_config *config);
+/* Draws `sub` for one microbatch of step `step` of `steps`. Its arrays come from `arena` (host memory
+ * that must live until the backward pass). */
 void elastic_pick(struct submodel *sub, struct arena *arena, const struct elastic_settings *settings,
-                  const struct model_config *config, u64 seed, i64 step, const struct batch *batch);
+                  const struct model_config *config, u64 seed, i64 step, i64 steps, const struct batch *batch);
+
+/* Adds to `expected` [L, E] the assignments that each expert would get of the batch if the router chose
+ * among the sub-model's experts alike. */
+void elastic_expect(double *expected, const struct submodel *sub, const struct model_config *config,
+                    const struct batch *batch);
 
 /* ---- The 3 options that select a sub-model: --layers, --experts, --topk ---- */
 struct submodel_options {

@@ -11,8 +11,13 @@ struct model_config submodel_config(const struct submodel *sub, const struct mod
     out.experts = sub->expert_count;
     out.topk = sub->topk;
     out.first_moe_layer = 0;
+    out.reduced_bias &= sub->expert_count == config->experts;
     for (i64 i = 0; i < sub->layer_count; i++)
         out.first_moe_layer += sub->layer[i] < config->first_moe_layer;
+    for (i64 level = 0; level < config->audio_layer_count; level++)
+        for (i64 i = 0; i < sub->layer_count; i++)
+            if (sub->layer[i] == config->audio_layer[level])
+                out.audio_layer[level] = (i32)i;
     return out;
 }
 
@@ -63,6 +68,11 @@ static const struct weight *source_of(struct model *from, const struct weight *w
     if (sscanf(w->spec.name, "layers.%" SCNd64 ".%n", &kept, &used) != 1)
         return weights_find(&from->weights, w->spec.name);
     *layer = sub->layer[kept];
+    if (strcmp(w->spec.name + used, "bias") == 0 && from->config.reduced_bias &&
+        sub->expert_count < from->config.experts) {
+        snprintf(name, sizeof name, "layers.%lld.reduced_bias", (long long)*layer);
+        return weights_find(&from->weights, name);
+    }
     snprintf(name, sizeof name, "layers.%lld.%s", (long long)*layer, w->spec.name + used);
     return weights_find(&from->weights, name);
 }

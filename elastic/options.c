@@ -166,12 +166,14 @@ static int parse_experts(struct submodel *sub, struct arena *arena, const char *
     return 0;
 }
 
+/* A top-k above the model's is allowed; submodel_parse compares it with the kept experts. */
 static int parse_topk(struct submodel *sub, const char *text, const struct model_config *c)
 {
     char *end;
+    i64 most = c->first_moe_layer < c->layers ? c->experts : c->topk;
     sub->topk = strtoll(text, &end, 10);
-    if (*end || end == text || sub->topk < 1 || sub->topk > c->topk)
-        return error_usage("--topk %s: expected 1 to %lld", text, (long long)c->topk);
+    if (*end || end == text || sub->topk < 1 || sub->topk > most)
+        return error_usage("--topk %s: expected 1 to %lld", text, (long long)most);
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* Draws the sub-model of a sample: its layers, experts and top-k. */
 #include "elastic/elastic.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,17 +10,68 @@ bool elastic_layer_fixed(const struct model_config *c, i64 layer)
     return layer == 0 || layer == c->layers - 1 || layer_has_heads(c, layer);
 }
 
+/* ---- Depth: slots, each a layer or a group of them, are kept or dropped ---- */
+
+static i64 slot_layers(const struct elastic_settings *s, const struct model_config *c)
+{
+    return s->depth_groups ? c->layers / s->depth_groups : 1;
+}
+
+static bool slot_fixed(const struct model_config *c, i64 slot, i64 size)
+{
+    bool fixed = false;
+    for (i64 layer = slot * size; layer < (slot + 1) * size; layer++)
+        fixed |= elastic_layer_fixed(c, layer);
+    return fixed;
+}
+
+static i64 count_fixed(const struct elastic_settings *s, const struct model_config *c)
+{
+    i64 size = slot_layers(s, c), fixed = 0;
+    for (i64 slot = 0; slot < c->layers / size; slot++)
+        fixed += slot_fixed(c, slot, size) ? size : 0;
+    return fixed;
+}
+
+/* Number of slots to drop, at least 1 where there is a choice. */
+static i64 draw_drop(const struct elastic_settings *s, const struct model_config *c, struct rng_key key, i64 step,
+                     i64 slice)
+{
+    i64 size = slot_layers(s, c), drop = 1;
+    i64 most = (c->layers - max_i64(s->depth_min, count_fixed(s, c))) / size;
+    double weight[LAYERS_MOST + 1], total = 0;
+    for (i64 i = 1; i <= most; i++)
+        total += weight[i] = pow((double)(c->layers - i * size) / (double)c->layers, s->depth_power);
+    double at = total * rng_uniform(key, (u32)step, (u32)slice, ~0u, 1);
+    for (; drop < most && at >= weight[drop]; drop++)
+        at -= weight[drop];
+    return min_i64(drop, most);
+}
+
+/* With a depth_min each eligible slot is dropped with probability (left to drop) / (left to see), which
+ * makes every subset of that size equally likely. */
 static void pick_depth(struct submodel *sub, const struct elastic_settings *s, const struct model_config *c, u64 seed,
                        i64 step, i64 slice)
 {
     struct rng_key key = {seed, RNG_DEPTH};
-    bool full = rng_uniform(key, (u32)step, (u32)slice, ~0u, 0) < s->depth_full;
+    bool full = rng_uniform(key, (u32)step, (u32)slice, ~0u, 0) < schedule_at(&s->depth_full, step);
+    double drop_share = schedule_at(&s->depth_drop, step);
+    i64 size = slot_layers(s, c), left = (c->layers - count_fixed(s, c)) / size;
+    i64 drop = s->depth_min ? draw_drop(s, c, key, step, slice) : 0;
     sub->layer_count = 0;
-    for (i64 layer = 0; layer < c->layers; layer++)
-        if (full || elastic_layer_fixed(c, layer) ||
-            rng_uniform(key, (u32)step, (u32)slice, (u32)layer, 1) >= s->depth_drop)
-            sub->layer[sub->layer_count++] = (i32)layer;
+    for (i64 slot = 0; slot < c->layers / size; slot++) {
+        bool dropped = false;
+        if (!full && !slot_fixed(c, slot, size)) {
+            dropped = s->depth_min ? rng_below(key, left--, (u32)step, (u32)slice, (u32)slot, 2) < drop
+                                   : rng_uniform(key, (u32)step, (u32)slice, (u32)slot, 1) < drop_share;
+            drop -= dropped;
+        }
+        for (i64 i = 0; i < size && !dropped; i++)
+            sub->layer[sub->layer_count++] = (i32)(slot * size + i);
+    }
 }
+
+/* ---- Experts ---- */
 
 static int ascending(const void *a, const void *b)
 {
@@ -42,24 +94,63 @@ static void pick_subset(i32 *out, i64 groups, i64 size, i64 share, struct rng_ke
     qsort(out, (size_t)(groups * share), sizeof *out, ascending);
 }
 
+/* True if no step draws anything but the full axis. */
+static bool always_full(const struct schedule *share)
+{
+    bool full = share->count > 0;
+    for (i64 i = 0; i < share->count; i++)
+        full &= share->values[i] == 1;
+    return full;
+}
+
+static bool always_zero(const struct schedule *share)
+{
+    bool zero = true;
+    for (i64 i = 0; i < share->count; i++)
+        zero &= share->values[i] == 0;
+    return zero;
+}
+
+static i64 largest_reduced_topk(const struct elastic_settings *s, const struct model_config *c)
+{
+    return s->topk_max ? s->topk_max : c->topk;
+}
+
+i64 elastic_largest_topk(const struct elastic_settings *s, const struct model_config *c)
+{
+    return always_full(&s->topk_full) ? c->topk : max_i64(c->topk, largest_reduced_topk(s, c));
+}
+
 /* Experts of each group in the smallest subset. */
 static i64 smallest_share(const struct elastic_settings *s, const struct model_config *c)
 {
     i64 least = s->experts_min ? s->experts_min : ceil_div(c->experts, 2);
-    return ceil_div(max_i64(least, c->topk), s->expert_groups);
+    return ceil_div(max_i64(least, elastic_largest_topk(s, c)), s->expert_groups);
+}
+
+/* Experts of each group in the slice's subset. */
+static i64 draw_share(const struct elastic_settings *s, const struct model_config *c, struct rng_key key, i64 step,
+                      i64 slice)
+{
+    i64 groups = s->expert_groups, size = c->experts / groups, least = smallest_share(s, c);
+    const struct integer_list *sizes = &s->experts_sizes;
+    if (sizes->count)
+        return sizes->values[rng_below(key, sizes->count, (u32)step, (u32)slice, ~0u, 1)] / groups;
+    return least < size ? least + rng_below(key, size - least, (u32)step, (u32)slice, ~0u, 1) : size;
 }
 
 static void pick_experts(struct submodel *sub, struct arena *arena, const struct elastic_settings *s,
                          const struct model_config *c, u64 seed, i64 step, i64 slice)
 {
     struct rng_key key = {seed, RNG_EXPERTS};
+    i64 groups = s->expert_groups, size = c->experts / groups;
+    double full = schedule_at(&s->experts_full, step);
     sub->expert_count = c->experts;
-    if (c->first_moe_layer == c->layers || rng_uniform(key, (u32)step, (u32)slice, ~0u, 0) < s->experts_full)
+    if (c->first_moe_layer == c->layers || rng_uniform(key, (u32)step, (u32)slice, ~0u, 0) < full)
         return;
-    i64 groups = s->expert_groups, size = c->experts / groups, least = smallest_share(s, c);
-    if (least >= size)
+    i64 share = draw_share(s, c, key, step, slice);
+    if (share == size)
         return;
-    i64 share = least + rng_below(key, size - least, (u32)step, (u32)slice, ~0u, 1);
     sub->expert_count = groups * share;
     for (i64 layer = c->first_moe_layer; layer < c->layers; layer++) {
         i32 *ids = arena_alloc(arena, sub->expert_count * 4);
@@ -68,32 +159,90 @@ static void pick_experts(struct submodel *sub, struct arena *arena, const struct
     }
 }
 
+/* ---- Top-k ---- */
+
+/* A k of [topk_min, most] that is not the model's. */
+static i64 draw_topk(const struct elastic_settings *s, i64 model_k, i64 most, struct rng_key key, i64 step, i64 sample)
+{
+    i64 below = model_k - s->topk_min, above = most - model_k, first = s->topk_min;
+    i64 choices = most - first + 1 - (below >= 0 && above >= 0);
+    if (s->topk_mean) {
+        double share = (double)(above + 1) / (double)(below + above + 2);
+        bool lower = rng_uniform(key, (u32)step, (u32)sample, 2, 0) < share;
+        choices = lower ? below : above;
+        first = lower ? s->topk_min : model_k + 1;
+    }
+    i64 k = first + rng_below(key, choices, (u32)step, (u32)sample, 1, 0);
+    return k + (first <= model_k && k >= model_k);
+}
+
 static void pick_topk(struct submodel *sub, struct arena *arena, const struct elastic_settings *s,
                       const struct model_config *c, u64 seed, i64 step, const struct batch *batch)
 {
     struct rng_key key = {seed, RNG_TOPK};
-    i32 most = -1;
+    i32 last = -1;
     for (i64 i = 0; i < batch->n; i++)
-        most = batch->sample[i] > most ? batch->sample[i] : most;
-    i32 *k = arena_alloc(arena, (most + 1) * 4);
-    i64 choices = c->topk - s->topk_min;
-    for (i32 sample = 0; sample <= most; sample++) {
-        bool full = choices <= 0 || rng_uniform(key, (u32)step, (u32)sample, 0, 0) < s->topk_full;
-        k[sample] = (i32)(full ? c->topk : s->topk_min + rng_below(key, choices, (u32)step, (u32)sample, 1, 0));
+        last = batch->sample[i] > last ? batch->sample[i] : last;
+    i32 *k = arena_alloc(arena, (last + 1) * 4);
+    i64 most = largest_reduced_topk(s, c);
+    bool choice = s->topk_min < c->topk || most > c->topk;
+    double share = schedule_at(&s->topk_full, step);
+    for (i32 sample = 0; sample <= last; sample++) {
+        bool full = !choice || rng_uniform(key, (u32)step, (u32)sample, 0, 0) < share;
+        k[sample] = (i32)(full ? c->topk : draw_topk(s, c->topk, most, key, step, sample));
     }
     sub->sample_topk = k;
-    sub->topk = c->topk;
+    sub->topk = elastic_largest_topk(s, c);
 }
 
-static void check_depth(const struct elastic_settings *s, const struct model_config *c)
+/* ---- Checks ---- */
+
+static int check_depth(const struct elastic_settings *s, const struct model_config *c)
 {
-    i64 fixed = 0;
-    for (i64 layer = 0; layer < c->layers; layer++)
-        fixed += elastic_layer_fixed(c, layer);
-    if (fixed == c->layers && s->depth_full < 1 && s->depth_drop > 0)
-        log_info("elastic: every slice runs all %lld layers: the first, the last and those with heads are never "
-                 "dropped",
-                 (long long)c->layers);
+    i64 layers = c->layers;
+    if (s->depth_groups && layers % s->depth_groups)
+        return error_usage("elastic.depth_groups is %lld: expected a divisor of the model's %lld layers",
+                           (long long)s->depth_groups, (long long)layers);
+    if (s->depth_power != 0 && !s->depth_min)
+        return error_usage("elastic.depth_power is %g: it weights the number of layers, which only depth_min draws",
+                           s->depth_power);
+    if (!s->depth_min || always_full(&s->depth_full))
+        return 0;
+    i64 fixed = count_fixed(s, c), most = layers - slot_layers(s, c);
+    if (fixed == layers)
+        return error_usage("elastic.depth_min is %lld: no layer of %lld can be dropped: expected 0, or "
+                           "elastic.depth_full: 1",
+                           (long long)s->depth_min, (long long)layers);
+    if (s->depth_min < fixed)
+        return error_usage("elastic.depth_min is %lld: expected at least %lld: that many layers are never dropped "
+                           "(the first, the last, those with heads%s)",
+                           (long long)s->depth_min, (long long)fixed, s->depth_groups ? ", and their groups" : "");
+    if (s->depth_min > most)
+        return error_usage("elastic.depth_min is %lld: expected at most %lld, fewer than all %lld layers, or "
+                           "elastic.depth_full: 1",
+                           (long long)s->depth_min, (long long)most, (long long)layers);
+    return 0;
+}
+
+static int check_sizes(const struct elastic_settings *s, const struct model_config *c)
+{
+    const struct integer_list *sizes = &s->experts_sizes;
+    if (s->experts_min && sizes->count)
+        return error_usage("elastic.experts_sizes and elastic.experts_min exclude each other: expected one of them");
+    for (i64 i = 0; i < sizes->count; i++) {
+        i64 size = sizes->values[i];
+        if (size % s->expert_groups)
+            return error_usage("elastic.experts_sizes: %lld is no multiple of the %lld expert groups "
+                               "(elastic.expert_groups)",
+                               (long long)size, (long long)s->expert_groups);
+        if (size >= c->experts)
+            return error_usage("elastic.experts_sizes: %lld: expected fewer than the model's %lld experts",
+                               (long long)size, (long long)c->experts);
+        if (size < elastic_largest_topk(s, c))
+            return error_usage("elastic.experts_sizes: %lld: expected at least %lld, the largest top-k of a sample",
+                               (long long)size, (long long)elastic_largest_topk(s, c));
+    }
+    return 0;
 }
 
 static int check_experts(const struct elastic_settings *s, const struct model_config *c)
@@ -102,7 +251,10 @@ static int check_experts(const struct elastic_settings *s, const struct model_co
     if (c->experts % groups)
         return error_usage("elastic.expert_groups is %lld: expected a divisor of the model's %lld experts",
                            (long long)groups, (long long)c->experts);
-    if (s->experts_full < 1 && smallest_share(s, c) >= size && size > 1 && ceil_div(s->experts_min, groups) >= size)
+    if (check_sizes(s, c))
+        return -1;
+    if (!always_full(&s->experts_full) && smallest_share(s, c) >= size && size > 1 &&
+        ceil_div(s->experts_min, groups) >= size)
         return error_usage("elastic.experts_min is %lld: no subset of the model's %lld experts in %lld groups is as "
                            "large: expected at most %lld, or elastic.experts_full: 1",
                            (long long)s->experts_min, (long long)c->experts, (long long)groups,
@@ -112,35 +264,61 @@ static int check_experts(const struct elastic_settings *s, const struct model_co
 
 static int check_topk(const struct elastic_settings *s, const struct model_config *c)
 {
-    if (s->topk_full == 1 || s->topk_min < c->topk)
+    i64 k = c->topk, least = s->topk_min, most = largest_reduced_topk(s, c);
+    if (always_full(&s->topk_full))
         return 0;
-    if (c->topk == 1 && s->topk_min > 1)
-        return error_usage("elastic.topk_min is %lld: expected at most 1, the model's top-k", (long long)s->topk_min);
-    if (c->topk > 1)
+    if (most > c->experts)
+        return error_usage("elastic.topk_max is %lld: expected at most %lld, the model's experts", (long long)most,
+                           (long long)c->experts);
+    if (s->topk_mean && (least >= k || most <= k))
+        return error_usage("elastic.topk_mean is true, and topk_min is %lld and topk_max %lld: a mean of the model's "
+                           "top-k %lld needs topk_min below and topk_max above it, or elastic.topk_full: 1",
+                           (long long)least, (long long)most, (long long)k);
+    if (s->topk_max && least > most)
+        return error_usage("elastic.topk_min is %lld: expected at most %lld, elastic.topk_max", (long long)least,
+                           (long long)most);
+    if (least < k || most > k)
+        return 0;
+    if (k == 1 && least > 1)
+        return error_usage("elastic.topk_min is %lld: expected at most 1, the model's top-k", (long long)least);
+    if (k > 1)
         return error_usage("elastic.topk_min is %lld: expected at most %lld, less than the model's top-k of %lld, or "
                            "elastic.topk_full: 1",
-                           (long long)s->topk_min, (long long)c->topk - 1, (long long)c->topk);
+                           (long long)least, (long long)k - 1, (long long)k);
     return 0;
 }
 
 int elastic_check_settings(const struct elastic_settings *s, const struct model_config *c)
 {
-    return c->first_moe_layer < c->layers && (check_experts(s, c) || check_topk(s, c)) ? -1 : 0;
+    if (s->start >= 1)
+        return error_usage("elastic.start is %g: expected less than 1, or elastic.on: false to draw nothing", s->start);
+    if (check_depth(s, c))
+        return -1;
+    if (s->balance == BALANCE_WIDTH && !c->reduced_bias && c->first_moe_layer < c->layers)
+        return error_usage("balance is width, and the model has one selection bias: expected a new model (without "
+                           "from), or balance: full or all");
+    if (s->balance == BALANCE_ALL && c->reduced_bias)
+        return error_usage("balance is all, and the model has a selection bias for each width: expected width or full");
+    return c->first_moe_layer < c->layers && (check_topk(s, c) || check_experts(s, c)) ? -1 : 0;
 }
 
 int elastic_check(const struct elastic_settings *s, const struct model_config *config, i64 expert_ranks)
 {
-    check_depth(s, config);
+    if (elastic_check_settings(s, config))
+        return -1;
+    if (count_fixed(s, config) == config->layers && !always_full(&s->depth_full) && !always_zero(&s->depth_drop))
+        log_info("elastic: every slice runs all %lld layers: the first, the last and those with heads are never "
+                 "dropped",
+                 (long long)config->layers);
     if (config->first_moe_layer == config->layers) {
         log_info("elastic: the model has no experts: only its depth is drawn");
         return 0;
     }
-    if (elastic_check_settings(s, config))
-        return -1;
-    if (s->experts_full < 1 && smallest_share(s, config) >= config->experts / s->expert_groups)
+    if (!always_full(&s->experts_full) && s->experts_sizes.count == 0 &&
+        smallest_share(s, config) >= config->experts / s->expert_groups)
         log_info("elastic: every slice uses all %lld experts: top-%lld in %lld groups leaves no smaller subset",
-                 (long long)config->experts, (long long)config->topk, (long long)s->expert_groups);
-    if (s->topk_full < 1 && config->topk == 1)
+                 (long long)config->experts, (long long)elastic_largest_topk(s, config), (long long)s->expert_groups);
+    if (!always_full(&s->topk_full) && elastic_largest_topk(s, config) == 1)
         log_info("elastic: every sample uses the full top-k: the model's is 1");
     if (s->expert_groups % expert_ranks)
         log_warn(
@@ -150,14 +328,41 @@ int elastic_check(const struct elastic_settings *s, const struct model_config *c
     return 0;
 }
 
+/* Rounding: 0.29 of 100 steps are 29. */
+static i64 first_step(const struct elastic_settings *s, i64 steps)
+{
+    return (i64)floor(s->start * (double)steps + 1e-6);
+}
+
 void elastic_pick(struct submodel *sub, struct arena *arena, const struct elastic_settings *s,
-                  const struct model_config *config, u64 seed, i64 step, const struct batch *batch)
+                  const struct model_config *config, u64 seed, i64 step, i64 steps, const struct batch *batch)
 {
     require(config->first_moe_layer == config->layers || config->experts % s->expert_groups == 0,
             "%lld experts in %lld groups", (long long)config->experts, (long long)s->expert_groups);
-    memset(sub, 0, sizeof *sub);
-    pick_depth(sub, s, config, seed, step, batch->slice);
-    pick_experts(sub, arena, s, config, seed, step, batch->slice);
-    pick_topk(sub, arena, s, config, seed, step, batch);
-    sub->counts = sub->expert_count == config->experts;
+    if (step < first_step(s, steps)) {
+        submodel_full(sub, config);
+    } else {
+        memset(sub, 0, sizeof *sub);
+        pick_depth(sub, s, config, seed, step, batch->slice);
+        pick_experts(sub, arena, s, config, seed, step, batch->slice);
+        pick_topk(sub, arena, s, config, seed, step, batch);
+        sub->counts = sub->expert_count == config->experts;
+    }
+    bool subset = sub->expert_count < config->experts;
+    sub->counts_all = s->balance == BALANCE_ALL || (s->balance == BALANCE_WIDTH && subset);
+}
+
+void elastic_expect(double *expected, const struct submodel *sub, const struct model_config *c,
+                    const struct batch *batch)
+{
+    i64 assignments = 0;
+    for (i64 i = 0; i < batch->n; i++)
+        assignments += submodel_topk(sub, batch, i);
+    double share = (double)assignments / (double)max_i64(sub->expert_count, 1);
+    for (i64 i = 0; i < sub->layer_count; i++) {
+        i64 layer = sub->layer[i];
+        const i32 *ids = sub->expert[layer];
+        for (i64 e = 0; e < sub->expert_count && layer >= c->first_moe_layer; e++)
+            expected[layer * c->experts + (ids ? ids[e] : e)] += share;
+    }
 }

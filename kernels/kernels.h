@@ -534,10 +534,11 @@ struct policy_loss_options {
     OP(dispatch, (struct device *device, struct matrix out, struct matrix x, const i32 *source, const i32 *rows),      \
                  (device, out, x, source, rows))                                                                       \
     /* Balances experts without an auxiliary loss: use [E] F64 += usage; bias_e += speed .                             \
-     * sign(mean(usage) - usage_e); then usage is cleared. The bias is skipped if NULL, or where                       \
-     * sum[0] (F64) is not finite, as in adamw. */                                                                     \
-    OP(route_balance, (struct device *device, float *bias, float *usage, double *use, i64 experts, const double *sum,  \
-                       float speed), (device, bias, usage, use, experts, sum, speed))                                  \
+     * sign(expected_e - usage_e), where expected [E] F64 is mean(usage) if NULL; then usage is                        \
+     * cleared. The bias is skipped if NULL, or where sum[0] (F64) is not finite, as in adamw. */                      \
+    OP(route_balance, (struct device *device, float *bias, float *usage, double *use, i64 experts,                     \
+                       const double *expected, const double *sum, float speed),                                        \
+                      (device, bias, usage, use, experts, expected, sum, speed))                                       \
     /* ---- losses: one value per target; the backward reads the gradient's coefficient ----                           \
      * loss[i] = lse[i] - logits[i, target[i]], 0 for target -100. entropy [N] receives the entropy                    \
      * of the distribution unless NULL. */                                                                             \

@@ -55,6 +55,13 @@ FORMULA float route_bias_step(float mean, float usage, float speed)
     return speed * (float)((mean > usage) - (mean < usage));
 }
 
+/* The same towards a sum of shares of an expert, whose rounding is no reason for a step. */
+FORMULA float route_bias_step_to(double expected, float usage, float speed)
+{
+    double gap = expected - (double)usage, least = 1e-12 * expected;
+    return speed * (float)((gap > least) - (gap < -least));
+}
+
 /* Index of the last of `runs` runs that begins at or before `at`. Runs are rows for ranks, or tiles
  * of groups. */
 FORMULA i64 route_run_of(const i32 *begins, i64 runs, i32 at)

@@ -116,13 +116,28 @@ void model_config_set_tokens(struct model_config *c, const struct token_sizes *s
     c->stride = 0;
 }
 
+static int check_audio_layers(const struct model_config *c)
+{
+    i64 count = c->audio_layer_count;
+    if (count == 0 && c->levels > c->layers)
+        return error_set("%lld audio levels need heads on as many of the top layers, there are %lld",
+                         (long long)c->levels, (long long)c->layers);
+    if (count && c->levels && count != c->levels)
+        return error_set("audio_layers has %lld entries, expected %lld, one for each audio level", (long long)count,
+                         (long long)c->levels);
+    for (i64 i = 0; i < count; i++)
+        if (c->audio_layer[i] < (i ? c->audio_layer[i - 1] : 0) || c->audio_layer[i] >= c->layers)
+            return error_set("audio_layers: entry %lld is %lld: expected ascending or equal layers below %lld",
+                             (long long)i, (long long)c->audio_layer[i], (long long)c->layers);
+    return 0;
+}
+
 int model_config_check(const struct model_config *c)
 {
     if (check_bounds(c) || check_backbone(c) || check_experts(c))
         return -1;
-    if (c->levels > c->layers)
-        return error_set("%lld audio levels need heads on as many of the top layers, there are %lld",
-                         (long long)c->levels, (long long)c->layers);
+    if (check_audio_layers(c))
+        return -1;
     if (c->levels && check_positive(c->codes, "audio codes"))
         return -1;
     if (c->cell_features && (c->vit_heads < 1 || c->vit_width % (2 * c->vit_heads)))
@@ -269,10 +284,11 @@ static const struct config_key keys[] = {
     KEY("eos_token_id", ID, eos_id),
 };
 static const struct config_key weft_keys[] = {
-    KEY("vit_layers", INTEGER, vit_layers), KEY("vit_width", INTEGER, vit_width),
-    KEY("vit_heads", INTEGER, vit_heads),   KEY("mtp", FLAG, mtp),
-    KEY("mtp_width", INTEGER, mtp_width),   KEY("video_window", INTEGER, window),
-    KEY("time_pairs", INTEGER, t_pairs),    KEY("zero_init", FLAG, zero_init),
+    KEY("vit_layers", INTEGER, vit_layers),  KEY("vit_width", INTEGER, vit_width),
+    KEY("vit_heads", INTEGER, vit_heads),    KEY("mtp", FLAG, mtp),
+    KEY("mtp_width", INTEGER, mtp_width),    KEY("video_window", INTEGER, window),
+    KEY("time_pairs", INTEGER, t_pairs),     KEY("zero_init", FLAG, zero_init),
+    KEY("reduced_bias", FLAG, reduced_bias),
 };
 #undef KEY
 
@@ -294,6 +310,20 @@ static void set_defaults(struct model_config *c)
     c->max_positions = 131072;
     c->bos_id = 1;
     c->eos_id = 2;
+}
+
+static int read_audio_layers(struct model_config *c, const struct json *weft, const char *origin)
+{
+    const struct json *list = json_get(weft, "audio_layers");
+    i64 count = json_count(list);
+    bool valid = json_kind(list) == JSON_NULL || (json_kind(list) == JSON_ARRAY && count <= LEVELS_MOST);
+    for (i64 i = 0; i < count && valid; i++) {
+        i64 layer;
+        valid = read_integer_value(&layer, json_at(list, i)) && layer >= 0 && layer < LAYERS_MOST;
+        c->audio_layer[i] = valid ? (i32)layer : 0;
+    }
+    c->audio_layer_count = count;
+    return valid ? 0 : ill_typed(list, origin, "weft.", "audio_layers", "a list of layers, one for each audio level");
 }
 
 static int read_config(struct model_config *c, const struct json *j, const char *origin)
@@ -318,6 +348,8 @@ static int read_config(struct model_config *c, const struct json *j, const char 
         if (key.name && read_keys(&c->sizes, weft, &key, 1, origin, "weft."))
             return -1;
     }
+    if (read_audio_layers(c, weft, origin))
+        return -1;
     const struct json *ends = json_get(j, "eos_token_id");
     for (i64 i = 1; i < json_count(ends); i++)
         model_config_add_end(c, json_integer(json_at(ends, i), -1));

@@ -27,6 +27,13 @@ static struct json *weft_json(const struct model_config *c)
     json_set(w, "vit_width", json_of_integer(c->vit_width));
     json_set(w, "vit_heads", json_of_integer(c->vit_heads));
     set_token_sizes(w, c, TOKENIZER_VISION + 1, TOKENIZERS - 1);
+    struct json *layers = c->audio_layer_count ? json_array() : NULL;
+    for (i64 i = 0; i < c->audio_layer_count; i++)
+        json_push(layers, json_of_integer(c->audio_layer[i]));
+    if (layers)
+        json_set(w, "audio_layers", layers);
+    if (c->reduced_bias)
+        json_set(w, "reduced_bias", json_of_bool(true));
     json_set(w, "mtp", json_of_bool(c->mtp));
     json_set(w, "mtp_width", json_of_integer(c->mtp_width));
     json_set(w, "time_pairs", json_of_integer(c->t_pairs));
@@ -221,7 +228,7 @@ static int load_extra(struct model *model, const char *directory)
 {
     struct safetensors extra;
     char *folder = path_join(directory, "weft"), *path = path_join(folder, "extra.safetensors");
-    bool wanted = model->config.mtp;
+    bool wanted = model->config.mtp || model->config.reduced_bias;
     for (int kind = 0; kind < INPUTS; kind++)
         wanted |= kind != INPUT_TEXT && input_is_read(&model->config.sizes, (enum input_kind)kind);
     int status = 0;

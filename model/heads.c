@@ -14,9 +14,9 @@ struct modality_in_model {
     struct loss (*loss)(struct tape *tape, struct tensor *logits, const void *target, const float *coefficient,
                         bool want_entropy);
     void (*head)(struct pass *p, const struct modality_in_model *m, struct tensor *x); /* after the last layer */
-    /* Head after each layer from first_layer on; returns the hidden state for the next layer. */
+    /* Heads after the layers for which at_layer holds; returns the hidden state for the next layer. */
     struct tensor *(*layer_head)(struct pass *p, const struct modality_in_model *m, struct tensor *x, i64 layer);
-    i64 (*first_layer)(const struct model_config *c);
+    bool (*at_layer)(const struct model_config *c, i64 layer);
     /* Multiplications and additions of its input and head; NULL: none besides the backbone's. */
     double (*products)(const struct model_config *c, const struct batch *b);
 };
@@ -221,13 +221,13 @@ static void vision_head(struct pass *p, const struct modality_in_model *m, struc
     score(p, m, 0, logits, t->bits);
 }
 
-/* ---- audio: sum of the levels' embeddings in; one head per level on the top layers. The
- * embedding of each level's code is added to the hidden state before the next layer: next-codec
- * prediction [R 2.3] ---- */
+/* ---- audio: sum of the levels' embeddings in; one head per level, on the top layers unless the
+ * configuration names others. The embedding of each level's code is added to the hidden state before
+ * the next level's head, of the same or of a later layer: next-codec prediction [R 2.3] ---- */
 
 i64 audio_head_layer(const struct model_config *config, i64 level)
 {
-    return config->layers - config->levels + level;
+    return config->audio_layer_count ? config->audio_layer[level] : config->layers - config->levels + level;
 }
 
 /* One embedding for all levels: row level * (codes + 1) + code. The last code of a level is EOA. */
@@ -255,9 +255,12 @@ static bool has_audio(const struct model_config *c)
     return c->levels > 0;
 }
 
-static i64 first_audio_layer(const struct model_config *c)
+static bool has_audio_head(const struct model_config *c, i64 layer)
 {
-    return audio_head_layer(c, 0);
+    bool found = false;
+    for (i64 level = 0; level < c->levels; level++)
+        found |= audio_head_layer(c, level) == layer;
+    return found;
 }
 
 static double audio_products(const struct model_config *c, const struct batch *b)
@@ -362,14 +365,12 @@ static const i32 *draw_codes(struct pass *p, struct tensor *logits, i64 n, i64 l
     return rows;
 }
 
-static struct tensor *audio_head(struct pass *p, const struct modality_in_model *modality, struct tensor *x, i64 layer)
+static struct tensor *audio_head(struct pass *p, const struct modality_in_model *modality, struct tensor *x, i64 layer,
+                                 i64 level)
 {
     const struct audio_staged *staged = p->staged[INPUT_AUDIO];
     struct model *m = p->model;
     const struct target_list *t = &p->targets[modality->target];
-    i64 level = layer - audio_head_layer(&m->config, 0);
-    if (level < 0)
-        return x;
     struct tensor *h = op_rmsnorm(p->tape, rows_of(p, x, t), &m->audio_norm[level]->value, eps_of(p));
     struct tensor *logits = op_linear(p->tape, h, &m->audio_head[level]->value, DTYPE_F32);
     const i32 *rows = staged->target_rows ? staged->target_rows + level * t->n : NULL;
@@ -385,6 +386,15 @@ static struct tensor *audio_head(struct pass *p, const struct modality_in_model 
     tape_place_gradient(p->tape, x);
     x = op_add(p->tape, x, placed);
     tape_place_end(p->tape);
+    return x;
+}
+
+static struct tensor *audio_heads(struct pass *p, const struct modality_in_model *modality, struct tensor *x, i64 layer)
+{
+    const struct model_config *c = &p->model->config;
+    for (i64 level = 0; level < c->levels; level++)
+        if (audio_head_layer(c, level) == layer)
+            x = audio_head(p, modality, x, layer, level);
     return x;
 }
 
@@ -423,8 +433,8 @@ static const struct modality_in_model modalities[] = {
      .put = put_audio,
      .enter = audio_input,
      .loss = loss_of_ids,
-     .layer_head = audio_head,
-     .first_layer = first_audio_layer,
+     .layer_head = audio_heads,
+     .at_layer = has_audio_head,
      .products = audio_products},
 };
 
@@ -460,7 +470,7 @@ void modality_put_lists(struct pass *p)
 bool layer_has_heads(const struct model_config *c, i64 layer)
 {
     for (i64 i = 0; i < COUNT_OF(modalities); i++)
-        if (modalities[i].first_layer && has(c, &modalities[i]) && layer >= modalities[i].first_layer(c))
+        if (modalities[i].at_layer && has(c, &modalities[i]) && modalities[i].at_layer(c, layer))
             return true;
     return false;
 }

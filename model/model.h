@@ -51,6 +51,12 @@ struct model_config {
     /* feed-forward width of the MTP block; 0 until a model is opened, which sets dense_width or, if
      * that is 0, topk * expert_width */
     i64 mtp_width;
+    /* Layer whose output predicts each level of audio codes, ascending; levels may share a layer.
+     * audio_layer_count 0: the top layers, one for each level. */
+    i64 audio_layer_count;
+    i32 audio_layer[LEVELS_MOST];
+    /* a second selection bias, for subsets of experts (setting balance: width) */
+    bool reduced_bias;
     i64 window;  /* number of earlier latent frames that a frame of a clip attends to; 0: all */
     i64 t_pairs; /* rotary pairs per head that encode time: floor(D/2 * 20/64) */
     /* zero the output projections of attention and feed-forward, so each layer
@@ -63,7 +69,7 @@ int model_config_check(const struct model_config *config); /* -1 and a message o
 struct token_sizes model_token_sizes(const struct model_config *config);
 void model_config_set_tokens(struct model_config *config, const struct token_sizes *sizes);
 i64 audio_head_layer(const struct model_config *config, i64 level); /* the layer whose output feeds the level's head */
-/* True if a head follows the layer and the layer is not the last one. */
+/* True if audio heads read the layer's output. */
 bool layer_has_heads(const struct model_config *config, i64 layer);
 /* Forward flops of parts that only some positions run through: inputs and heads of media, and the
  * multi-token-prediction block. */
@@ -73,6 +79,7 @@ struct layer_weights {
     struct weight *norm1, *qkv, *out, *norm2;
     struct weight *gate_up, *down; /* dense layers; NULL in MoE layers */
     struct weight *router, *bias;  /* MoE layers; NULL in dense layers */
+    struct weight *reduced_bias;   /* NULL without config.reduced_bias */
     struct weight *experts_gate_up, *experts_down;
     struct weight *shared_gate_up, *shared_down; /* NULL without shared experts */
 };
@@ -95,7 +102,8 @@ struct model {
     struct weight *mtp_embed_norm, *mtp_hidden_norm, *mtp_project;
     struct layer_weights mtp;
     /* device memory, [L, E] assignments: since the last optimizer step, and over
-     * the whole training (F64) */
+     * the whole training (F64). With config.reduced_bias usage is [2, L, E]; the second half counts
+     * those of subsets of experts. */
     float *usage;
     double *use;
     const struct parallel *parallel; /* ranks (dist/); parallel_alone() for a model opened on one rank */
@@ -133,8 +141,10 @@ struct submodel {
     i64 topk;                       /* largest k of any sample */
     const i32 *sample_topk;         /* [samples]; NULL: topk for all */
     bool counts;                    /* samples with full k update the router's bias */
+    bool counts_all;                /* every sample does, of a subset of experts too */
 };
 void submodel_full(struct submodel *sub, const struct model_config *config);
+i64 submodel_topk(const struct submodel *sub, const struct batch *batch, i64 position); /* 0: padding */
 
 /* ---- Forward ---- */
 struct guidance {       /* Classifier-free guidance of logits while generating; device memory. NULL: none. */
@@ -188,14 +198,16 @@ void model_forward(struct forward *out, struct tape *tape, struct model *model, 
  * the tape, unless tensor or expert ranks communicate inside the layers. Call it before the
  * tape's first forward. */
 void model_segments_open(struct tape *tape, const struct model *model);
-/* Auxiliary-loss-free balancing (Wang et al., arXiv 2408.15664). Adds speed * sign(mean
- * usage - usage_e) to bias_e in every MoE layer. The update is skipped if *squares (device memory,
- * written by optimizer_step_over) is not finite. Adds usage to model->use and clears it. Call it
- * once per optimizer step, after summing usage over the ranks. */
-void model_balance(struct model *model, const double *squares, double speed);
+/* Auxiliary-loss-free balancing (Wang et al., arXiv 2408.15664). Adds speed * sign(expected_e -
+ * usage_e) to bias_e in every MoE layer. `expected` [L, E] is device memory; NULL: the mean usage. With
+ * config.reduced_bias it is that of subsets of experts, and the other bias goes by the mean. The update is
+ * skipped if *squares (device memory, written by optimizer_step_over) is not finite. Adds usage to model->use and
+ * clears it. Call it once per optimizer step, after summing usage over the ranks. */
+void model_balance(struct model *model, const double *expected, const double *squares, double speed);
 /* Number of times each expert was chosen over the whole training, [L, max(E, 1)]. Extraction
  * ranks the experts by it. */
 i64 model_use_count(const struct model_config *config);
+i64 model_usage_count(const struct model_config *config); /* values of model->usage */
 void model_use_get(double *use, const struct model *model);
 void model_use_put(struct model *model, const double *use);
 

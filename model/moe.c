@@ -22,33 +22,52 @@ static struct chosen_experts choose_experts(struct pass *p, const struct layer_w
     chosen.member = p->member[layer];
     chosen.router = op_gather(p->tape, &l->router->value, chosen.member, chosen.count);
     float *bias = tape_alloc(p->tape, chosen.count * 4);
+    bool reduced = l->reduced_bias && chosen.count < p->model->config.experts;
+    const struct weight *whole = reduced ? l->reduced_bias : l->bias;
     device->ops->gather(device, matrix_of(bias, DTYPE_F32, chosen.count, 1),
-                        matrix_of(l->bias->value.data, DTYPE_F32, p->model->config.experts, 1), chosen.member, false);
+                        matrix_of(whole->value.data, DTYPE_F32, p->model->config.experts, 1), chosen.member, false);
     chosen.bias = bias;
     return chosen;
 }
 
+/* [E] of the layer; NULL: nothing is counted. */
 static float *usage_of(struct pass *p, i64 layer, const struct chosen_experts *chosen)
 {
+    const struct model_config *c = &p->model->config;
     /* A recomputed layer counts only in its first run. */
     bool training = p->tape->recording || p->tape->keeping;
     float *usage = p->options->usage ? p->options->usage : training ? p->model->usage : NULL;
-    bool all = chosen->member == NULL; /* a subset's counts would belong to other experts */
-    return usage && all ? usage + layer * p->model->config.experts : NULL;
+    if (usage && c->reduced_bias && chosen->count < c->experts)
+        usage += model_use_count(c);
+    return usage ? usage + layer * c->experts : NULL;
+}
+
+/* Counts of a subset, which are added to those of its experts. */
+static float *new_counts(struct pass *p, i64 count)
+{
+    float *counts = tape_alloc(p->tape, count * 4);
+    p->tape->device->ops->zero(p->tape->device, counts, count * 4);
+    return counts;
 }
 
 static struct routing *route(struct pass *p, struct tensor *n, const struct chosen_experts *chosen, i64 layer)
 {
     i64 assignments = n->rows * p->sub->topk;
     const i32 *replay = p->routes ? p->routes + layer * assignments : NULL;
+    float *usage = usage_of(p, layer, chosen), *counts = usage;
+    if (chosen->member)
+        counts = usage && p->sub->counts_all ? new_counts(p, chosen->count) : NULL;
     struct routing_inputs in = {.bias = chosen->bias,
                                 .topk = p->topk,
                                 .counted = p->counted,
-                                .usage = usage_of(p, layer, chosen),
+                                .usage = counts,
                                 .member = chosen->member,
                                 .replay = replay,
                                 .router = {p->sub->topk, (float)p->model->config.norm_min}};
     struct routing *routing = op_route(p->tape, op_linear_exact(p->tape, n, chosen->router), &in);
+    if (counts && chosen->member)
+        p->tape->device->ops->scatter_add(p->tape->device, matrix_of(usage, DTYPE_F32, p->model->config.experts, 1),
+                                          matrix_of(counts, DTYPE_F32, chosen->count, 1), chosen->member);
     if (p->kept_routes)
         p->tape->device->ops->copy_ids(p->tape->device, p->kept_routes + layer * assignments, routing->chosen,
                                        assignments);
@@ -144,14 +163,21 @@ struct tensor *moe_forward(struct pass *p, struct tensor *x, struct tensor *n, c
     return cut ? op_add_onto(p->tape, parallel_sum(p, out), x) : out;
 }
 
-void model_balance(struct model *model, const double *squares, double speed)
+void model_balance(struct model *model, const double *expected, const double *squares, double speed)
 {
     const struct model_config *c = &model->config;
     struct device *device = weights_begin_ops(&model->weights);
     for (i64 layer = c->first_moe_layer; layer < c->layers; layer++) {
         struct weight *bias = model->layer[layer].bias; /* no matrix: another rank holds this layer */
-        device->ops->route_balance(device, bias->matrices ? bias->master : NULL, model->usage + layer * c->experts,
-                                   model->use + layer * c->experts, c->experts, squares, (float)speed);
+        struct weight *reduced = model->layer[layer].reduced_bias;
+        double *use = model->use + layer * c->experts;
+        const double *of_layer = expected ? expected + layer * c->experts : NULL;
+        device->ops->route_balance(device, bias->matrices ? bias->master : NULL, model->usage + layer * c->experts, use,
+                                   c->experts, reduced ? NULL : of_layer, squares, (float)speed);
+        if (reduced)
+            device->ops->route_balance(device, reduced->matrices ? reduced->master : NULL,
+                                       model->usage + model_use_count(c) + layer * c->experts, use, c->experts,
+                                       of_layer, squares, (float)speed);
     }
     weights_end_ops(&model->weights);
 }
@@ -159,6 +185,11 @@ void model_balance(struct model *model, const double *squares, double speed)
 i64 model_use_count(const struct model_config *config)
 {
     return config->layers * max_i64(config->experts, 1);
+}
+
+i64 model_usage_count(const struct model_config *config)
+{
+    return model_use_count(config) * (config->reduced_bias ? 2 : 1);
 }
 
 void model_use_get(double *use, const struct model *model)

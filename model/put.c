@@ -25,6 +25,13 @@ static void put_columns(struct pass *p)
     p->cache_row = put(p, b->cache_row, b->n * 4);
 }
 
+/* k of a position; 0: none. */
+i64 submodel_topk(const struct submodel *sub, const struct batch *batch, i64 position)
+{
+    i64 sample = batch->sample[position];
+    return sample < 0 ? 0 : sub->sample_topk ? sub->sample_topk[sample] : sub->topk;
+}
+
 /* Stages k of each position, and the flag that lets a position update the router's bias. */
 static void put_topk(struct pass *p)
 {
@@ -33,9 +40,10 @@ static void put_topk(struct pass *p)
     p->topk = tape_stage(p->tape, &topk, b->n * 4);
     p->counted = tape_stage(p->tape, &counted, b->n);
     for (i64 i = 0; i < b->n; i++) {
-        i64 k = p->sub->sample_topk && b->sample[i] >= 0 ? p->sub->sample_topk[b->sample[i]] : p->sub->topk;
-        ((i32 *)topk)[i] = b->sample[i] < 0 ? 0 : (i32)k;
-        ((u8 *)counted)[i] = b->sample[i] >= 0 && p->sub->counts && k == p->model->config.topk;
+        i64 k = submodel_topk(p->sub, b, i);
+        ((i32 *)topk)[i] = (i32)k;
+        bool counts = p->sub->counts_all || (p->sub->counts && k == p->model->config.topk);
+        ((u8 *)counted)[i] = b->sample[i] >= 0 && counts;
     }
 }
 

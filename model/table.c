@@ -223,6 +223,21 @@ static void backbone_rows(struct table_builder *b)
     m->head = c->tied ? m->embed : table_matrix(b, "head", "", "lm_head.weight", c->vocabulary, c->width, AXIS_NONE);
 }
 
+static void reduced_bias_row(struct table_builder *b, i64 layer)
+{
+    char name[64], disk[64];
+    b->layer = layer;
+    snprintf(name, sizeof name, "layers.%lld.reduced_bias", (long long)layer);
+    snprintf(disk, sizeof disk, "reduced_bias.%lld", (long long)layer);
+    begin_row(b, 1, 1, b->model->config.experts);
+    push_piece(b, 1, "weft.", disk);
+    b->row.type = TYPE_F32;
+    b->row.init = INIT_ZEROS;
+    b->row.trained = b->row.decay = false;
+    b->row.elastic = ELASTIC_EXPERT_COLUMNS;
+    b->model->layer[layer].reduced_bias = end_row(b, name);
+}
+
 /* Checks that the layout divides every size it splits. */
 static int check_layout(const struct model_config *c, const struct layout *l)
 {
@@ -266,12 +281,14 @@ int model_open(struct model *model, struct device *device, const struct model_co
     b.layer = config->layers;
     b.extra = true;
     modality_rows_of_weights(&b);
+    for (i64 i = config->first_moe_layer; i < config->layers && config->reduced_bias; i++)
+        reduced_bias_row(&b, i);
     weights_allocate(&model->weights);
     i64 counts = model_use_count(config);
     model->use = device_alloc(device, counts * (i64)sizeof *model->use);
-    model->usage = device_alloc(device, counts * (i64)sizeof *model->usage);
+    model->usage = device_alloc(device, model_usage_count(config) * (i64)sizeof *model->usage);
     device->ops->zero(device, model->use, counts * (i64)sizeof *model->use);
-    device->ops->zero(device, model->usage, counts * (i64)sizeof *model->usage);
+    device->ops->zero(device, model->usage, model_usage_count(config) * (i64)sizeof *model->usage);
     return 0;
 }
 
@@ -279,7 +296,7 @@ void model_close(struct model *model)
 {
     i64 counts = model_use_count(&model->config);
     device_free(model->device, model->use, counts * (i64)sizeof *model->use);
-    device_free(model->device, model->usage, counts * (i64)sizeof *model->usage);
+    device_free(model->device, model->usage, model_usage_count(&model->config) * (i64)sizeof *model->usage);
     weights_close(&model->weights);
     memset(model, 0, sizeof *model);
 }

@@ -256,23 +256,27 @@ static double objective_route(struct op_run *run, i64 begin, i64 end)
     return sum;
 }
 
-/* ---- route_balance ---- */
+/* ---- route_balance: towards the mean; towards what is expected of each expert ---- */
 static void setup_route_balance(struct op_run *run)
 {
     op_array(run, "bias", UPDATED, DTYPE_F32, run->columns);
     op_array(run, "usage", UPDATED, DTYPE_F32, run->columns);
     op_array(run, "use", UPDATED, DTYPE_F64, run->columns);
     op_array(run, "sum", INPUT, DTYPE_F64, 1);
+    op_array(run, "expected", INPUT, DTYPE_F64, run->columns);
     if (run->rows == 1) /* one case of a skipped update */
         op_values(run, 3)[0] = INFINITY;
     for (i64 e = 0; e < run->columns; e++)
         op_values(run, 1)[e] = (double)(run->rows == 7 ? 5 : op_below(9, e, 0)); /* one case of equal usage */
+    for (i64 e = 0; e < run->columns; e++) /* above it, equal but for rounding, below it */
+        op_values(run, 4)[e] =
+            e % 3 == 1 ? op_values(run, 1)[e] * (1 + 0x1p-50) : op_values(run, 1)[e] + (e % 3 ? -1.0 : 1.0) / 3;
 }
 
 static void call_route_balance(struct device *device, struct op_run *run)
 {
-    device->ops->route_balance(device, op_data(run, 0), op_data(run, 1), op_data(run, 2), run->columns, op_data(run, 3),
-                               0.125f);
+    device->ops->route_balance(device, op_data(run, 0), op_data(run, 1), op_data(run, 2), run->columns,
+                               run->variant ? op_data(run, 4) : NULL, op_data(run, 3), 0.125f);
 }
 
 static void reference_route_balance(struct op_run *run)
@@ -281,9 +285,10 @@ static void reference_route_balance(struct op_run *run)
     for (i64 e = 0; e < run->columns; e++)
         mean += usage[e] / (double)run->columns;
     for (i64 e = 0; e < run->columns; e++) {
-        bias[e] += !isfinite(op_values(run, 3)[0]) || fabs(usage[e] - mean) < 1e-6 ? 0
-                   : usage[e] < mean                                               ? 0.125
-                                                                                   : -0.125;
+        double expected = run->variant ? op_values(run, 4)[e] : mean;
+        bias[e] += !isfinite(op_values(run, 3)[0]) || fabs(usage[e] - expected) < 1e-6 ? 0
+                   : usage[e] < expected                                               ? 0.125
+                                                                                       : -0.125;
         op_values(run, 2)[e] += usage[e];
         usage[e] = 0;
     }
@@ -633,7 +638,7 @@ const struct op_case expert_cases[] = {
     {"combine", 12, setup_combine, call_combine, reference_combine, .usual = {4096, 512}, .shapes = moe_shapes},
     {"combine_backward", 4, setup_combine_backward, call_combine_backward, reference_combine_backward,
      .usual = {4096, 512}, .shapes = moe_shapes},
-    {"route_balance", 1, setup_route_balance, call_route_balance, reference_route_balance, .usual = {4096, 64},
+    {"route_balance", 2, setup_route_balance, call_route_balance, reference_route_balance, .usual = {4096, 64},
      .alike = ONE_DTYPE | NO_GAPS},
     {0},
 };

@@ -11,9 +11,13 @@ static const float amplitude[3] = {0.5f, 0.4f, 0.3f};
 static float *amplitude_there;
 static int behind_the_wall;
 
+static const i32 *audio_layers; /* of each level of the model's codes; NULL: the top layers */
+
 static void make_model(struct model *model)
 {
-    const struct model_config config = toy_config(4, TOY_TIED | TOY_MADE | TOY_AUDIO);
+    struct model_config config = toy_config(4, TOY_TIED | TOY_MADE | TOY_AUDIO);
+    for (i64 level = 0; audio_layers && level < TOY_LEVELS; level++)
+        config.audio_layer[config.audio_layer_count++] = audio_layers[level];
     toy_open(model, &device, &config, false);
 }
 

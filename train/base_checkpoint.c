@@ -61,7 +61,7 @@ static double fallback_of(const struct setting *row)
 static int check_sizes(const struct pretrain_settings *stands, const struct pretrain_settings *s, const char *holder)
 {
     for (const struct setting *row = pretrain_table; row->key; row++) {
-        if (strncmp(row->key, "model.", 6) != 0)
+        if (strncmp(row->key, "model.", 6) != 0 || row->type == SETTING_INTEGERS)
             continue;
         double asked = value_of(row, s), has = value_of(row, stands);
         if (asked != fallback_of(row) && asked != has)
@@ -70,6 +70,19 @@ static int check_sizes(const struct pretrain_settings *stands, const struct pret
                                row->key, asked, holder, has);
     }
     return 0;
+}
+
+/* The layers of audio heads, if the settings and `has` name or imply any. */
+static int check_audio_layers(const struct model_config *has, const struct pretrain_settings *s, const char *holder)
+{
+    i64 asked = s->audio_layers.count, count = has->audio_layer_count ? has->audio_layer_count : has->levels;
+    bool same = asked == 0 || count == 0 || asked == count;
+    for (i64 i = 0; i < asked && count && same; i++)
+        same = s->audio_layers.values[i] == audio_head_layer(has, i);
+    return same ? 0
+                : error_usage("model.audio_layers differs from the layers of %s: a continued run keeps its model; "
+                              "omit it, or train a new model",
+                              holder);
 }
 
 static int check_steps(const struct pretrain_settings *s, i64 gone, const char *holder)
@@ -139,7 +152,10 @@ int base_checkpoint_check(const struct base_checkpoint *c, const struct pretrain
     if (check_steps(s, c->step, c->folder) || model_config_load(&stands.model, c->folder))
         return -1;
     char *shards = shard_folders_first(s->data.all);
-    int status = !shards || check_sizes(&stands, s, c->folder) || check_tokenizers(c, shards) ? -1 : 0;
+    int status = !shards || check_sizes(&stands, s, c->folder) || check_audio_layers(&stands.model, s, c->folder) ||
+                         check_tokenizers(c, shards)
+                     ? -1
+                     : 0;
     memory_free(shards);
     return status;
 }
@@ -149,5 +165,6 @@ int pretrain_check_continued(const struct pretrain_settings *s, const struct pre
     bool starts = !(other->from && *other->from) && !(other->continues && *other->continues);
     if (check_steps(s, other->steps, name))
         return -1;
-    return starts ? check_sizes(other, s, name) : 0;
+    struct model_config made = pretrain_config(other);
+    return starts && (check_sizes(other, s, name) || check_audio_layers(&made, s, name)) ? -1 : 0;
 }

@@ -50,7 +50,10 @@ static int train_on_meta(struct step_needs *needs, const struct step_work *w, i6
     struct model *model = memory_alloc(sizeof *model);
     struct trainer *trainer = memory_alloc(sizeof *trainer);
     struct synthetic_batches batches;
-    int status = model_open(model, meta, w->config, w->dtype, true, parallel);
+    struct model_config widest = *w->config; /* room for the largest top-k that a sample may draw */
+    if (s->elastic_on && widest.first_moe_layer < widest.layers)
+        widest.topk = min_i64(elastic_largest_topk(&s->elastic, &widest), widest.experts);
+    int status = model_open(model, meta, &widest, w->dtype, true, parallel);
     if (status == 0) {
         if (w->fp8)
             weights_fp8(&model->weights);

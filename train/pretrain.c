@@ -52,6 +52,10 @@ struct model_config pretrain_config(const struct pretrain_settings *s)
     struct model_config c = s->model;
     c.norm_eps = 1e-5;
     c.max_positions = longest_row(s);
+    c.reduced_bias = s->elastic_on && s->elastic.balance == BALANCE_WIDTH;
+    c.audio_layer_count = min_i64(s->audio_layers.count, LEVELS_MOST);
+    for (i64 i = 0; i < c.audio_layer_count; i++)
+        c.audio_layer[i] = (i32)s->audio_layers.values[i];
     c.t_pairs = c.head_width / 2 * 20 / 64; /* the report's head of 64 pairs keeps 20 for time */
     return c;
 }
@@ -92,7 +96,10 @@ static int open_new_model(struct pretrain_run *r)
     struct model_config c = pretrain_config(r->s);
     if (pretrain_sizes(&c, r->s->data.all))
         return -1;
-    if (2 * c.levels > c.layers)
+    if (c.audio_layer_count && c.audio_layer_count != c.levels)
+        return error_usage("model.audio_layers has %lld entries, and %s has %lld audio levels: expected as many",
+                           (long long)c.audio_layer_count, r->s->data.all, (long long)c.levels);
+    if (c.audio_layer_count == 0 && 2 * c.levels > c.layers)
         return error_usage("%lld audio levels need as many of the top layers, at most half of model.layers %lld",
                            (long long)c.levels, (long long)c.layers);
     if (check_memory(r, &c))
@@ -681,7 +688,11 @@ static int run_stage(const struct pretrain_settings *s, const struct stage *stag
 static int check_new_model(const struct pretrain_settings *s)
 {
     struct model_config c = pretrain_config(s);
-    model_config_set_tokens(&c, &(struct token_sizes){.vocabulary = 256});
+    if (s->audio_layers.count > LEVELS_MOST)
+        return error_usage("model.audio_layers has %lld entries, at most %d levels are possible",
+                           (long long)s->audio_layers.count, LEVELS_MOST);
+    /* Levels of audio codes are known if the settings name their layers. */
+    model_config_set_tokens(&c, &(struct token_sizes){.vocabulary = 256, .levels = c.audio_layer_count, .codes = 1});
     if (model_config_check(&c))
         return error_prefix("model");
     return s->elastic_on ? elastic_check_settings(&s->elastic, &c) : 0;

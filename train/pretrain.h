@@ -10,7 +10,8 @@ struct pretrain_settings {
     char *heldout; /* shards of the held-out part; empty: those of data */
     i64 steps, grid_steps, heldout_rows;
     struct training_settings training;
-    struct model_config model; /* sizes; those of the tokenizers come from the shards */
+    struct model_config model;        /* sizes; those of the tokenizers come from the shards */
+    struct integer_list audio_layers; /* model.audio_layers */
     bool elastic_on, recompute, posterior;
     struct elastic_settings elastic;
     struct loader_settings loader;

@@ -52,6 +52,8 @@ const struct setting pretrain_table[] = {
     ROW(model.init_std, "model.init_std", NUMBER, "0.02", 0, 10, NULL, "standard deviation of the initial weights"),
     ROW(model.zero_init, "model.zero_init", BOOL, "false", 0, 0, NULL,
         "zero-initialize attention and feed-forward output, so that layers start as identity"),
+    ROW(audio_layers, "model.audio_layers", INTEGERS, "", 0, LAYERS_MOST - 1, NULL,
+        "layer whose output predicts each level of audio codes, ascending, e.g. [3, 5, 7, 7]; none: the last ones"),
     ROW(model.vit_layers, "model.vit_layers", INTEGER, "2", 0, VIT_LAYERS_MOST, NULL, "vision encoder layers"),
     ROW(model.vit_width, "model.vit_width", INTEGER, "96", 2, 1e5, NULL, "vision encoder width"),
     ROW(model.vit_heads, "model.vit_heads", INTEGER, "3", 1, 1024, NULL, "vision encoder heads"),

@@ -43,6 +43,9 @@ void trainer_close(struct trainer *trainer)
     memory_free(trainer->in_flight);
     buckets_close(trainer->buckets);
     step_sums_close(trainer->model->device, trainer->sums);
+    i64 bytes = model_use_count(&trainer->model->config) * (i64)sizeof *trainer->expected;
+    device_free(trainer->model->device, trainer->expected_there, bytes);
+    memory_free(trainer->expected);
 }
 
 static struct micro_batch *find_in_flight(struct trainer *t, const struct pipeline_task *task)
@@ -55,12 +58,30 @@ static struct micro_batch *find_in_flight(struct trainer *t, const struct pipeli
     panic("chunk %lld of micro-batch %lld is not in flight", (long long)task->chunk, (long long)task->micro);
 }
 
-static void pick(struct submodel *sub, struct trainer *t, struct arena *arena, i64 step, const struct batch *batch)
+/* The first chunk's rank expects the assignments of all layers. */
+static void pick(struct submodel *sub, struct trainer *t, struct arena *arena, i64 step, i64 chunk,
+                 const struct batch *batch)
 {
-    if (t->elastic)
-        elastic_pick(sub, arena, t->elastic, &t->model->config, t->seed, step, batch);
-    else
-        submodel_full(sub, &t->model->config);
+    const struct model_config *c = &t->model->config;
+    if (!t->elastic) {
+        submodel_full(sub, c);
+        return;
+    }
+    elastic_pick(sub, arena, t->elastic, c, t->seed, step, t->lr.total, batch);
+    if (t->expected && chunk == 0 && sub->counts_all)
+        elastic_expect(t->expected, sub, c, batch);
+}
+
+static void clear_expected(struct trainer *t)
+{
+    i64 bytes = model_use_count(&t->model->config) * (i64)sizeof *t->expected;
+    if (!t->elastic || t->elastic->balance == BALANCE_FULL)
+        return;
+    if (!t->expected) {
+        t->expected = memory_alloc(bytes);
+        t->expected_there = device_alloc(t->model->device, bytes);
+    }
+    memset(t->expected, 0, (size_t)bytes);
 }
 
 /* Runs one micro-batch through one chunk of the layers (all layers without a pipeline): fills the
@@ -83,7 +104,7 @@ static int run_forward(struct step_result *result, struct trainer *t, i64 step, 
         return -1;
     result->wait_s += clock_s() - begin;
     options.routes = t->source.routes ? t->source.routes(t->source.context, step, task->micro) : NULL;
-    pick(&sub, t, &f->arena, step, &f->batch);
+    pick(&sub, t, &f->arena, step, task->chunk, &f->batch);
     tape_clear(&f->tape, true);
     model_forward(&out, &f->tape, t->model, &f->batch, &sub, &options);
     f->busy = true;
@@ -117,9 +138,13 @@ static void sum_over_ranks(struct trainer *t, const struct step_result *result)
     double counted[2] = {result->flops, (double)result->positions};
     device_put(device, &t->sums->flops, counted, sizeof counted);
     struct comm *comms[2] = {ranks->data, ranks->pipeline};
+    if (t->expected)
+        device_put(device, t->expected_there, t->expected, experts * (i64)sizeof *t->expected);
     for (int i = 0; i < 2; i++) {
         step_sums_reduce(comms[i], t->sums);
-        comm_all_reduce(comms[i], t->model->usage, experts, DTYPE_F32);
+        comm_all_reduce(comms[i], t->model->usage, model_usage_count(&t->model->config), DTYPE_F32);
+        if (t->expected)
+            comm_all_reduce(comms[i], t->expected_there, experts, DTYPE_F64);
     }
 }
 
@@ -216,6 +241,7 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
     require(micro_batches > 0, "step %lld has no micro-batch", (long long)step);
     weights_begin_step(&model->weights);
     step_sums_clear(model->device, t->sums);
+    clear_expected(t);
     if (run_tasks(result, t, step, &schedule, totals))
         return -1;
     sum_over_ranks(t, result);
@@ -223,7 +249,7 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
     if (result->without_targets)
         suppress_update(t);
     optimizer_step_over(ranks, &model->weights, t->optimizer, lr, step, &t->sums->end.squares);
-    model_balance(model, &t->sums->end.squares, schedule_at(&t->bias_speed, step));
+    model_balance(model, t->expected_there, &t->sums->end.squares, schedule_at(&t->bias_speed, step));
     step_sums_get(result, &end, model->device, t->sums);
     if (isinf(end.squares) && ranks->expert->size > 1)
         stop_on_overflow(ranks->world, &end);
@@ -336,6 +362,8 @@ static double visible_pairs(const struct batch *b)
 double step_flops(const struct model_config *config, const struct batch *batch, const struct submodel *sub)
 {
     struct model_config c = submodel_config(sub, config);
+    if (sub->sample_topk) /* the largest k, of few samples, says little */
+        c.topk = min_i64(c.topk, config->topk);
     i64 text = batch->targets[TARGET_TEXT].n + (c.mtp ? batch->targets[TARGET_MTP].n : 0), real = step_positions(batch);
     return model_flops_forward(&c, real, visible_pairs(batch) / (double)max_i64(real, 1), text) +
            model_flops_branches(&c, batch);

@@ -76,7 +76,10 @@ struct step_sums {
 };
 struct trainer {
     struct model *model;
-    struct step_sums *sums;  /* device memory */
+    struct step_sums *sums; /* device memory */
+    /* [L, E] assignments expected of each expert in this step (elastic_expect), on the host and in
+     * device memory; NULL if `balance` is full */
+    double *expected, *expected_there;
     struct buckets *buckets; /* gradient buckets, all-reduced during the backward */
     /* the running backward is the last of this step for its chunk, so its gradients are final */
     bool last_of_chunk;

@@ -477,10 +477,10 @@ static void route_count(struct device *device, i32 *counts, const i32 *offsets, 
     count(device, 0, 4.0 * (double)(experts + 2 * kept));
 }
 
-static void route_balance(struct device *device, float *bias, float *usage, double *use, i64 experts, const double *sum,
-                          float speed)
+static void route_balance(struct device *device, float *bias, float *usage, double *use, i64 experts,
+                          const double *expected, const double *sum, float speed)
 {
-    count(device, 0, 32.0 * (double)experts);
+    count(device, 0, (expected ? 40.0 : 32.0) * (double)experts);
 }
 
 /* ---- losses ---- */

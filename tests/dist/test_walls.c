@@ -48,17 +48,22 @@ static struct walls_toy toys[] = {
     {"elastic-recompute", 4, 0, true, true, false, 1e-2},
     {"bf16", 2, TOY_DENSE | TOY_SHARED | TOY_TIED, false, false, true, 1e-2},
 };
-static const struct elastic_settings elastic = {.depth_full = 0.2,
-                                                .depth_drop = 0.6,
-                                                .experts_full = 0.3,
+static const struct elastic_settings elastic = {.depth_full = SCHEDULE_CONSTANT(0.2),
+                                                .depth_drop = SCHEDULE_CONSTANT(0.6),
+                                                .experts_full = SCHEDULE_CONSTANT(0.3),
                                                 .experts_min = 4,
                                                 .expert_groups = 2,
-                                                .topk_full = 0.5,
+                                                .topk_full = SCHEDULE_CONSTANT(0.5),
                                                 .topk_min = 1,
+                                                .topk_max = 3,
                                                 .slice_rows = ROWS};
+
+static struct elastic_settings elastic_all; /* the same, and every pass counts towards the bias */
 
 static void make_toys(void)
 {
+    elastic_all = elastic;
+    elastic_all.balance = BALANCE_ALL;
     for (i64 i = 0; i < COUNT_OF(toys); i++) {
         toys[i].config = toy_config(toys[i].layers, toys[i].parts);
         toys[i].config.init_std = 0.08; /* learns more evenly than a larger value */
@@ -187,7 +192,7 @@ static void open_run(struct walls_run *r, const struct walls_toy *toy, struct co
     r->trainer.lr = (struct lr_schedule){.peak = lr};
     r->trainer.bias_speed = r->bias_speed;
     r->trainer.source = (struct batch_source){(void *)(uintptr_t)toy, plan, fill, NULL};
-    r->trainer.elastic = toy->elastic ? &elastic : NULL;
+    r->trainer.elastic = toy->elastic ? toy->recompute ? &elastic_all : &elastic : NULL;
     r->trainer.recompute = toy->recompute;
     r->trainer.balance.weight[TARGET_MTP] = 0.3;
     r->trainer.seed = 5;

@@ -21,11 +21,11 @@ enum { DRAWS = 20000, SAMPLES = 8, SEED = 9 };
 static struct device device;
 static struct arena arena;
 
-static const struct elastic_settings settings = {.depth_full = 0.75,
-                                                 .depth_drop = 0.25,
-                                                 .experts_full = 0.8,
+static const struct elastic_settings settings = {.depth_full = SCHEDULE_CONSTANT(0.75),
+                                                 .depth_drop = SCHEDULE_CONSTANT(0.25),
+                                                 .experts_full = SCHEDULE_CONSTANT(0.8),
                                                  .expert_groups = 4,
-                                                 .topk_full = 0.8,
+                                                 .topk_full = SCHEDULE_CONSTANT(0.8),
                                                  .topk_min = 1,
                                                  .slice_rows = 4};
 
@@ -52,7 +52,7 @@ static struct submodel drawn(const struct elastic_settings *s, const struct mode
     struct submodel sub;
     i32 *sample = arena_alloc(&arena, SAMPLES * 4);
     struct batch b = bare_batch(i % 8, sample, SAMPLES);
-    elastic_pick(&sub, &arena, s, c, SEED, i / 8, &b);
+    elastic_pick(&sub, &arena, s, c, SEED, i / 8, 0, &b);
     return sub;
 }
 
@@ -113,8 +113,8 @@ static void a_layer_that_must_stay_is_never_dropped(void **state)
     struct elastic_settings harsh = settings;
     struct model_config c = big_toy(), silent = toy_config(10, TOY_TIED);
     (void)state;
-    harsh.depth_full = 0;
-    harsh.depth_drop = 1;
+    harsh.depth_full = (struct schedule)SCHEDULE_CONSTANT(0);
+    harsh.depth_drop = (struct schedule)SCHEDULE_CONSTANT(1);
     for (i64 i = 0; i < 100; i++) {
         arena_reset(&arena, 0);
         struct submodel sub = drawn(&harsh, &c, i);
@@ -181,7 +181,7 @@ static void no_subset_is_smaller_than_said(void **state)
     struct model_config c = big_toy();
     i64 smallest = c.experts;
     (void)state;
-    s.experts_full = 0;
+    s.experts_full = (struct schedule)SCHEDULE_CONSTANT(0);
     s.experts_min = 23; /* 6 of each group of 8 is the smallest size that reaches it */
     for (i64 i = 0; i < 1000; i++) {
         arena_reset(&arena, 0);
@@ -253,13 +253,73 @@ static void all_ones_are_the_full_model(void **state)
     struct elastic_settings full = settings;
     struct model_config c = big_toy();
     (void)state;
-    full.depth_full = full.experts_full = full.topk_full = 1;
+    full.depth_full = full.experts_full = full.topk_full = (struct schedule)SCHEDULE_CONSTANT(1);
     for (i64 i = 0; i < 1000; i++) {
         arena_reset(&arena, 0);
         struct submodel sub = drawn(&full, &c, i);
         assert_true(sub.layer_count == c.layers && sub.expert_count == c.experts && sub.counts);
         for (i64 sample = 0; sample < SAMPLES; sample++)
             assert_int_equal(sub.sample_topk[sample], c.topk);
+    }
+}
+
+/* ---- Steps before the first draw ---- */
+
+static bool is_full(const struct submodel *sub, const struct model_config *c)
+{
+    bool full = sub->layer_count == c->layers && sub->expert_count == c->experts && sub->topk == c->topk && sub->counts;
+    for (i64 sample = 0; sub->sample_topk && sample < SAMPLES; sample++)
+        full &= sub->sample_topk[sample] == c->topk;
+    for (i64 layer = 0; layer < c->layers; layer++)
+        full &= !sub->expert[layer];
+    return full;
+}
+
+static void expect_same(const struct submodel *a, const struct submodel *b, const struct model_config *c)
+{
+    assert_int_equal(a->layer_count, b->layer_count);
+    assert_memory_equal(a->layer, b->layer, (size_t)a->layer_count * 4);
+    assert_int_equal(a->expert_count, b->expert_count);
+    for (i64 layer = 0; layer < c->layers; layer++) {
+        assert_int_equal(!a->expert[layer], !b->expert[layer]);
+        if (a->expert[layer])
+            assert_memory_equal(a->expert[layer], b->expert[layer], (size_t)a->expert_count * 4);
+    }
+    assert_int_equal(a->topk, b->topk);
+    assert_memory_equal(a->sample_topk, b->sample_topk, SAMPLES * 4);
+    assert_int_equal(a->counts, b->counts);
+}
+
+/* The first floor(start * steps) steps are full; the draws of the others do not depend on start. */
+static void nothing_is_drawn_before_the_start(void **state)
+{
+    static const struct {
+        double start;
+        i64 steps, first;
+    } cases[] = {{0, 50, 0}, {0.5, 50, 25}, {0.5, 51, 25}, {0.29, 100, 29}, {0.999, 100, 99}, {0.001, 100, 0}};
+    struct model_config c = big_toy();
+    struct batch b;
+    i32 sample[SAMPLES];
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct elastic_settings late = settings, always = settings;
+        i64 reduced = 0;
+        late.start = cases[i].start;
+        for (i64 step = 0; step < cases[i].steps; step++)
+            for (i64 slice = 0; slice < 8; slice++) {
+                struct submodel sub, other;
+                arena_reset(&arena, 0);
+                b = bare_batch(slice, sample, SAMPLES);
+                elastic_pick(&sub, &arena, &late, &c, SEED, step, cases[i].steps, &b);
+                elastic_pick(&other, &arena, &always, &c, SEED, step, cases[i].steps, &b);
+                if (step < cases[i].first) {
+                    assert_true(is_full(&sub, &c));
+                    continue;
+                }
+                expect_same(&sub, &other, &c);
+                reduced += step == cases[i].first && !is_full(&sub, &c);
+            }
+        assert_true(reduced > 0); /* the first step of draws draws */
     }
 }
 
@@ -308,7 +368,7 @@ static void no_axis_is_switched_off_without_a_word(void **state)
     expect_line(&s, &c, NULL);
     for (s.topk_min = 4; s.topk_min <= 5; s.topk_min++)
         expect_refused(&s, &c, "expected at most 3, less than the model's top-k of 4");
-    s.topk_full = 1;
+    s.topk_full = (struct schedule)SCHEDULE_CONSTANT(1);
     expect_line(&s, &c, NULL); /* asked for */
     s = settings;
     s.topk_min = 3;
@@ -319,7 +379,7 @@ static void no_axis_is_switched_off_without_a_word(void **state)
     s.experts_min = 28;
     expect_line(&s, &c, NULL);
     s.experts_min = 32;
-    s.experts_full = 1;
+    s.experts_full = (struct schedule)SCHEDULE_CONSTANT(1);
     expect_line(&s, &c, NULL);
     s = settings;
     small.topk = 1;
@@ -334,9 +394,14 @@ static void no_axis_is_switched_off_without_a_word(void **state)
     s = settings;
     dense.first_moe_layer = dense.layers;
     expect_line(&s, &dense, "the model has no experts");
+    s.start = 1;
+    expect_refused(&s, &dense, "elastic.start is 1: expected less than 1");
+    s.start = 0.999;
+    expect_line(&s, &dense, "the model has no experts");
+    s = settings;
     flat.layers = 3; /* the first, and two with audio heads */
     expect_line(&s, &flat, "every slice runs all 3 layers");
-    s.depth_drop = 0;
+    s.depth_drop = (struct schedule)SCHEDULE_CONSTANT(0);
     expect_line(&s, &flat, NULL);
 }
 
@@ -352,7 +417,7 @@ static void hash_rows(u64 hash[ROWS], struct loader *loader, const struct model_
         struct submodel sub;
         arena_reset(&arena, 0);
         assert_int_equal(loader_batch(loader, step, micro, &b, &arena), 0);
-        elastic_pick(&sub, &arena, &settings, c, SEED, step, &b);
+        elastic_pick(&sub, &arena, &settings, c, SEED, step, 0, &b);
         for (i64 row = 0; row < b.rows; row++) {
             u64 h = hash_bytes(sub.layer, sub.layer_count * 4, (u64)sub.expert_count);
             for (i64 layer = 1; layer < c->layers && sub.expert[layer]; layer++)
@@ -398,8 +463,12 @@ static void any_split_runs_the_same_sub_models(void **state)
 
 /* ---- Sub-models of a training step ---- */
 
-static const struct elastic_settings halves = {
-    .depth_full = 0.5, .depth_drop = 0.5, .experts_full = 0.5, .expert_groups = 2, .topk_full = 0.5, .topk_min = 1};
+static const struct elastic_settings halves = {.depth_full = SCHEDULE_CONSTANT(0.5),
+                                               .depth_drop = SCHEDULE_CONSTANT(0.5),
+                                               .experts_full = SCHEDULE_CONSTANT(0.5),
+                                               .expert_groups = 2,
+                                               .topk_full = SCHEDULE_CONSTANT(0.5),
+                                               .topk_min = 1};
 
 static void run_open(struct toy_run *r)
 {
@@ -464,7 +533,7 @@ static void a_step_runs_the_sub_model_it_drew(void **state)
         struct submodel sub;
         bool differ = false;
         r.batches[0].batch.slice = step % 3;
-        elastic_pick(&sub, &arena, &halves, &r.model.config, SEED, step, &r.batches[0].batch);
+        elastic_pick(&sub, &arena, &halves, &r.model.config, SEED, step, 0, &r.batches[0].batch);
         struct step_result result = toy_step(&r, step);
         losses_of(loss, &r, &sub);
         for (int kind = 0; kind < TARGETS; kind++) {
@@ -491,6 +560,7 @@ int main(void)
         cmocka_unit_test(the_axes_are_independent),
         cmocka_unit_test(subsets_of_experts_do_not_count),
         cmocka_unit_test(all_ones_are_the_full_model),
+        cmocka_unit_test(nothing_is_drawn_before_the_start),
         cmocka_unit_test(no_axis_is_switched_off_without_a_word),
         cmocka_unit_test(any_split_runs_the_same_sub_models),
         cmocka_unit_test(a_step_runs_the_sub_model_it_drew),

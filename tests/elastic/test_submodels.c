@@ -102,9 +102,12 @@ static void ranges_name_their_ends(void **state)
     refused("3-1", NULL, NULL);
     refused(NULL, "9", NULL);
     refused(NULL, "0", NULL);
-    refused(NULL, NULL, "5");
     refused(NULL, NULL, "0");
-    refused(NULL, "3", NULL); /* top-k is 4 */
+    refused(NULL, "3", NULL);                          /* top-k is 4 */
+    assert_int_equal(parsed(NULL, NULL, "8").topk, 8); /* above the model's, up to the kept experts */
+    assert_int_equal(parsed(NULL, "6", "6").topk, 6);
+    refused(NULL, NULL, "9");
+    refused(NULL, "5", "6");
 }
 
 /* ---- The grid ---- */
@@ -194,6 +197,27 @@ static void what_is_cut_out_keeps_its_counts(void **state)
     model_close(&out);
 }
 
+/* The cut model's own top-k is the one asked for, below or above that of the whole. */
+static void what_is_cut_out_takes_the_top_k_asked_for(void **state)
+{
+    static const char *const asked[] = {"1", "5", "6"};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(asked); i++) {
+        struct submodel sub = parsed("0,3,4,9", "6", asked[i]);
+        struct model out;
+        struct model_config c;
+        const char *folder = path_of("cut");
+        succeed(elastic_extract(&out, &model, &sub));
+        assert_int_equal(out.config.topk, atoi(asked[i]));
+        succeed(directory_make(folder));
+        succeed(model_save(&out, folder));
+        succeed(model_config_load(&c, folder));
+        assert_int_equal(c.topk, atoi(asked[i]));
+        succeed(directory_remove(folder));
+        model_close(&out);
+    }
+}
+
 /* One changed value in any head of the cut model is found, on samples of every kind. */
 static void every_head_of_what_is_cut_out_is_compared(void **state)
 {
@@ -234,6 +258,70 @@ static void every_head_of_what_is_cut_out_is_compared(void **state)
     synthetic_batches_release(&random);
     model_close(&out);
     model_close(&from);
+}
+
+/* Heads of sound on any layers stay with their layers, which other layers leave; a saved model has the
+ * new numbers. */
+static void heads_of_sound_stay_with_their_layers(void **state)
+{
+    static const struct {
+        i32 whole[TOY_LEVELS], cut[TOY_LEVELS];
+        const char *layers, *without;
+    } cases[] = {
+        {{2, 4}, {1, 2}, "0,2,4", "0,2,5"}, {{4, 4}, {2, 2}, "0,2,4,5", "0,5"}, {{0, 5}, {0, 1}, "0,5", "0,2"}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct model_config c = toy_config(6, TOY_ALL & ~(unsigned)TOY_TIED), stored;
+        struct submodel_options o = {.layers = cases[i].layers};
+        struct model from, out;
+        struct submodel sub;
+        struct synthetic_batches random;
+        struct batch batch;
+        unsigned heads = 0;
+        for (c.audio_layer_count = 0; c.audio_layer_count < TOY_LEVELS; c.audio_layer_count++)
+            c.audio_layer[c.audio_layer_count] = cases[i].whole[c.audio_layer_count];
+        toy_open(&from, &device, &c, false);
+        succeed(submodel_parse(&sub, &arena, &o, &from));
+        synthetic_batches_init(&random, &c, 2, 2, 512, 7);
+        struct batch_source source = synthetic_batches_source(&random);
+        succeed(source.fill(source.context, 0, 0, &batch, &arena));
+        succeed(elastic_extract(&out, &from, &sub));
+        succeed(elastic_compare(&heads, &out, &from, &sub, &batch));
+        assert_true(heads & 1u << TARGET_AUDIO);
+        const char *folder = path_of("cut");
+        succeed(directory_make(folder));
+        succeed(model_save(&out, folder));
+        succeed(model_config_load(&stored, folder));
+        assert_int_equal(stored.audio_layer_count, TOY_LEVELS);
+        assert_memory_equal(stored.audio_layer, cases[i].cut, sizeof cases[i].cut);
+        succeed(directory_remove(folder));
+        o.layers = cases[i].without;
+        assert_int_equal(submodel_parse(&sub, &arena, &o, &from), -1);
+        assert_says("carries a head and must stay");
+        synthetic_batches_release(&random);
+        model_close(&out);
+        model_close(&from);
+    }
+}
+
+static void layers_that_no_head_can_read_are_refused(void **state)
+{
+    static const struct {
+        i64 count;
+        i32 layer[3];
+        const char *words;
+    } bad[] = {{1, {5}, "audio_layers has 1 entries, expected 2"},
+               {3, {1, 2, 3}, "audio_layers has 3 entries, expected 2"},
+               {2, {3, 2}, "audio_layers: entry 1 is 2"},
+               {2, {2, 6}, "audio_layers: entry 1 is 6: expected ascending or equal layers below 6"}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(bad); i++) {
+        struct model_config c = toy_config(6, TOY_ALL);
+        c.audio_layer_count = bad[i].count;
+        memcpy(c.audio_layer, bad[i].layer, sizeof bad[i].layer);
+        assert_int_equal(model_config_check(&c), -1);
+        assert_says(bad[i].words);
+    }
 }
 
 /* ---- Counts for the balance of experts ---- */
@@ -284,7 +372,10 @@ int main(void)
         cmocka_unit_test(the_grid_halves_and_drops_as_it_says),
         cmocka_unit_test(dropped_layers_are_spread),
         cmocka_unit_test(what_is_cut_out_keeps_its_counts),
+        cmocka_unit_test(what_is_cut_out_takes_the_top_k_asked_for),
         cmocka_unit_test(every_head_of_what_is_cut_out_is_compared),
+        cmocka_unit_test(heads_of_sound_stay_with_their_layers),
+        cmocka_unit_test(layers_that_no_head_can_read_are_refused),
         cmocka_unit_test(subsets_of_experts_are_not_counted),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

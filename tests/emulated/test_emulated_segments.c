@@ -92,11 +92,11 @@ static void train(struct segments_result *out, const struct segments_plan *plan,
     static struct toy_run run;
     struct arena arena;
     const struct model_config config = toy_config(plan->layers, plan->parts);
-    const struct elastic_settings elastic = {.depth_full = 0.75,
-                                             .depth_drop = 0.25,
-                                             .experts_full = 0.8,
+    const struct elastic_settings elastic = {.depth_full = SCHEDULE_CONSTANT(0.75),
+                                             .depth_drop = SCHEDULE_CONSTANT(0.25),
+                                             .experts_full = SCHEDULE_CONSTANT(0.8),
                                              .expert_groups = 1,
-                                             .topk_full = 0.8,
+                                             .topk_full = SCHEDULE_CONSTANT(0.8),
                                              .topk_min = 1,
                                              .slice_rows = 1};
     memset(out, 0, sizeof *out);

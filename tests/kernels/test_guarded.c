@@ -19,12 +19,13 @@
 
 enum { ROWS = 4, MICRO_ROWS = 2, LENGTH = 192, STEPS = 3 };
 static struct model_config config;
-static const struct elastic_settings draws = {.depth_full = 0.3,
-                                              .depth_drop = 0.3,
-                                              .experts_full = 0.3,
+static const struct elastic_settings draws = {.depth_full = SCHEDULE_CONSTANT(0.3),
+                                              .depth_drop = SCHEDULE_CONSTANT(0.3),
+                                              .experts_full = SCHEDULE_CONSTANT(0.3),
                                               .expert_groups = 1,
-                                              .topk_full = 0.5,
+                                              .topk_full = SCHEDULE_CONSTANT(0.5),
                                               .topk_min = 1,
+                                              .topk_max = 3,
                                               .slice_rows = MICRO_ROWS};
 
 struct guarded_variant {

@@ -17,11 +17,11 @@
 #include "train/synthetic_batches.h"
 
 enum { ROWS = 8, MICRO_ROWS = 4, LENGTH = 512, STEPS = 2, STEPS_NIGHTLY = 4 };
-static const struct elastic_settings draws = {.depth_full = 0.5,
-                                              .depth_drop = 0.25,
-                                              .experts_full = 0.5,
+static const struct elastic_settings draws = {.depth_full = SCHEDULE_CONSTANT(0.5),
+                                              .depth_drop = SCHEDULE_CONSTANT(0.25),
+                                              .experts_full = SCHEDULE_CONSTANT(0.5),
                                               .expert_groups = 1,
-                                              .topk_full = 0.8,
+                                              .topk_full = SCHEDULE_CONSTANT(0.8),
                                               .topk_min = 1,
                                               .slice_rows = MICRO_ROWS};
 

@@ -145,6 +145,17 @@ static void drawn_sound_is_what_training_would_predict(void **state)
     model_close(&model);
 }
 
+/* Levels on lower layers, on one layer, and on the last one. */
+static void sound_of_heads_on_any_layer_is_what_training_would_predict(void **state)
+{
+    static const i32 places[][TOY_LEVELS] = {{0, 0}, {1, 2}, {0, 3}, {3, 3}};
+    for (size_t i = 0; i < COUNT_OF(places); i++) {
+        audio_layers = places[i];
+        drawn_sound_is_what_training_would_predict(state);
+    }
+    audio_layers = NULL;
+}
+
 /* At a temperature, copies of a sound differ, and the first equals that of a single request. */
 static void copies_of_a_sound_are_drawn_alone(void **state)
 {
@@ -364,6 +375,7 @@ int main(void)
         cmocka_unit_test(a_drawn_clip_is_what_training_would_predict),
         cmocka_unit_test(a_drawn_clip_looks_back_as_far_as_in_training),
         cmocka_unit_test(drawn_sound_is_what_training_would_predict),
+        cmocka_unit_test(sound_of_heads_on_any_layer_is_what_training_would_predict),
         cmocka_unit_test(copies_of_a_sound_are_drawn_alone),
         cmocka_unit_test(copies_share_a_prompt_and_draw_alone),
         cmocka_unit_test(ids_are_the_same_with_their_entropy),

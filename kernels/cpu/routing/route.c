@@ -132,8 +132,8 @@ void CPU(route_backward)(struct device *device, struct matrix dlogits, const flo
     workers_run(ceil_div(dlogits.rows, job.rows_tile), run_backward, &job);
 }
 
-void CPU(route_balance)(struct device *device, float *bias, float *usage, double *use, i64 experts, const double *sum,
-                        float speed)
+void CPU(route_balance)(struct device *device, float *bias, float *usage, double *use, i64 experts,
+                        const double *expected, const double *sum, float speed)
 {
     (void)device;
     double total = 0;
@@ -143,7 +143,8 @@ void CPU(route_balance)(struct device *device, float *bias, float *usage, double
     for (i64 e = 0; e < experts; e++) {
         use[e] += (double)usage[e];
         if (bias && isfinite(sum[0]))
-            bias[e] += route_bias_step(mean, usage[e], speed);
+            bias[e] +=
+                expected ? route_bias_step_to(expected[e], usage[e], speed) : route_bias_step(mean, usage[e], speed);
         usage[e] = 0;
     }
 }

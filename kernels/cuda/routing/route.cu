@@ -233,7 +233,8 @@ extern "C" void cuda_route_backward(struct device *device, struct matrix dlogits
 }
 
 /* Runs as a single block. */
-static __global__ void balance(float *bias, float *usage, double *use, i64 experts, const double *sum, float speed)
+static __global__ void balance(float *bias, float *usage, double *use, i64 experts, const double *expected,
+                               const double *sum, float speed)
 {
     grid_wait();
     bool moves = bias && isfinite(sum[0]);
@@ -245,14 +246,15 @@ static __global__ void balance(float *bias, float *usage, double *use, i64 exper
     {
         use[e] += (double)usage[e];
         if (moves)
-            bias[e] += route_bias_step(mean, usage[e], speed);
+            bias[e] += expected ? route_bias_step_to(expected[e], usage[e], speed)
+                                : route_bias_step(mean, usage[e], speed);
         usage[e] = 0;
     }
 }
 
 extern "C" void cuda_route_balance(struct device *device, float *bias, float *usage, double *use, i64 experts,
-                                   const double *sum, float speed)
+                                   const double *expected, const double *sum, float speed)
 {
     if (experts > 0)
-        LAUNCH(device, balance, 1, threads_for(experts), 0, bias, usage, use, experts, sum, speed);
+        LAUNCH(device, balance, 1, threads_for(experts), 0, bias, usage, use, experts, expected, sum, speed);
 }

@@ -73,9 +73,13 @@ static void open_loader(void)
     require(loader, "%s", error_text());
 }
 
+static const i32 *audio_layers; /* of each level; NULL: the top layers */
+
 static void world_open(struct leakage_model *w, void (*pack)(struct toy_batch *, i64))
 {
     struct model_config c = toy_config(4, TOY_ALL);
+    for (i64 level = 0; audio_layers && level < TOY_LEVELS; level++)
+        c.audio_layer[c.audio_layer_count++] = audio_layers[level];
     *w = (struct leakage_model){.ids = TOY_IDS, .pack = pack};
     if (pack == pack_shards) {
         c.vocabulary = round_up(loader->vocabulary.ids, 16);
@@ -331,6 +335,19 @@ static void a_level_knows_the_levels_before_it(void **state)
     model_close(&w.model);
 }
 
+/* Levels on lower layers, on one layer, and on the last one. */
+static void heads_on_any_layer_leak_nothing(void **state)
+{
+    static const i32 places[][TOY_LEVELS] = {{0, 0}, {1, 2}, {0, 3}, {3, 3}};
+    for (size_t i = 0; i < COUNT_OF(places); i++) {
+        audio_layers = places[i];
+        a_level_knows_the_levels_before_it(state);
+        another_sample_moves_nothing(state);
+        a_later_group_moves_nothing(state);
+    }
+    audio_layers = NULL;
+}
+
 static int make(void **state)
 {
     (void)state;
@@ -359,6 +376,7 @@ int main(void)
         cmocka_unit_test(a_later_group_moves_nothing),
         cmocka_unit_test(a_later_group_of_the_packer_moves_nothing),
         cmocka_unit_test(a_level_knows_the_levels_before_it),
+        cmocka_unit_test(heads_on_any_layer_leak_nothing),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }
