@@ -58,7 +58,7 @@ static void padding_and_dropped_layers_are_not_counted(void **state)
     for (i64 i = 0; i < 3; i++)
         sub.expert[i] = i == 2 ? kept : NULL;
     routing_counts_init(&c, &config, &sub);
-    routing_count(&c, &batch, routes);
+    routing_count(&c, &batch, routes, NULL);
     assert_int_equal(c.layers, 1);
     assert_int_equal(c.layer[0], 2);
     assert_memory_equal(c.expert, kept, sizeof kept);

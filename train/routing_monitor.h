@@ -1,0 +1,38 @@
+/* The router in training: what the positions of one step chose, layer by layer, and a warning where
+ * a layer has collapsed to few experts.
+ *
+ * A step is measured while the trainer has a monitor. Its own forwards keep their routes, so there
+ * is no further pass. Positions count that chose among all experts with the full top-k; a slice that
+ * drew fewer experts, a sample that drew a smaller k, and layers that a slice dropped do not. They
+ * are the positions by which the router's bias is balanced. */
+#ifndef WEFT_TRAIN_ROUTING_MONITOR_H
+#define WEFT_TRAIN_ROUTING_MONITOR_H
+#include "train/routing_counts.h"
+
+struct metrics;
+struct routing_monitor {
+    struct routing_counts counts; /* over the MoE layers of all ranks */
+    double *bias;                 /* [layers] standard deviation of the balancing bias */
+    u8 *low;                      /* [layers] measurements in a row that looked collapsed */
+    bool *told;                   /* [layers] the warning was logged */
+};
+void routing_monitor_open(struct routing_monitor *monitor, const struct model_config *config);
+void routing_monitor_close(struct routing_monitor *monitor);
+/* The trainer's calls: once at the beginning of a step, after each forward that kept its routes
+ * (device memory), and once after the last one, before the bias moves. The last one sums over the
+ * data and pipeline ranks. */
+void routing_monitor_begin(struct routing_monitor *monitor);
+void routing_monitor_add(struct routing_monitor *monitor, struct arena *arena, const struct model *model,
+                         const struct batch *batch, const struct submodel *sub, const i32 *routes);
+void routing_monitor_end(struct routing_monitor *monitor, const struct model *model);
+/* Puts the step's figures; none of a layer or stream that no counted position ran through:
+ *
+ *     routing/LAYER/load, /unused, /entropy, /bias     largest use over the mean; share of unused
+ *                                                      experts; entropy, 1 if even; see above
+ *     routing/LAYER/load/STREAM, /unused/STREAM, /entropy/STREAM
+ *     routing/LAYER/overlap/STREAM/STREAM              of the most used quarters */
+void routing_monitor_put(struct metrics *metrics, const struct routing_monitor *monitor);
+/* Warns once of each layer that looked collapsed in two measurements in a row. name: the stage. */
+void routing_monitor_warn(struct routing_monitor *monitor, const char *name, i64 step);
+
+#endif
