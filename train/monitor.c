@@ -101,7 +101,7 @@ void monitor_measure(struct monitor *m, struct metrics *metrics, struct model *m
     if (monitor_routing(m, done)) {
         routing_monitor_put(metrics, &m->routing);
         if (model->parallel->world->rank == 0)
-            routing_monitor_warn(&m->routing, m->name, done);
+            routing_monitor_look(&m->routing, model, m->name, done);
     }
     if ((!losses && !grid) || m->rows.count == 0)
         return;

@@ -7,10 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A layer looks collapsed if its entropy is lower, or the share of its unused experts as high. */
-static const double ENTROPY_LEAST = 0.5, UNUSED_MOST = 0.5;
-/* Fewer uses of the mean expert say nothing about the rare ones. */
-enum { USES_LEAST = 8, IN_A_ROW = 2 };
+/* A layer has collapsed if half of its experts or more are unused, or if its evenness is lower than
+ * this: 1 if all are used alike, 0 if all positions choose the same ones. In healthy runs it is above
+ * 0.3 from the first steps on. */
+static const double UNUSED_MOST = 0.5, EVENNESS_LEAST = 0.25;
+enum { LOOK_STEPS = 10, LOOKS_IN_A_ROW = 2 };
 
 void routing_monitor_open(struct routing_monitor *m, const struct model_config *config)
 {
@@ -19,6 +20,8 @@ void routing_monitor_open(struct routing_monitor *m, const struct model_config *
     *m = (struct routing_monitor){0};
     routing_counts_init(&m->counts, config, &full);
     i64 layers = max_i64(m->counts.layers, 1);
+    m->looked = -1;
+    m->use = memory_alloc(model_use_count(config) * (i64)sizeof *m->use);
     m->bias = memory_alloc(layers * (i64)sizeof *m->bias);
     m->low = memory_alloc(layers * (i64)sizeof *m->low);
     m->told = memory_alloc(layers * (i64)sizeof *m->told);
@@ -28,6 +31,7 @@ void routing_monitor_close(struct routing_monitor *m)
 {
     routing_counts_release(&m->counts);
     memory_free(m->bias);
+    memory_free(m->use);
     memory_free(m->low);
     memory_free(m->told);
     *m = (struct routing_monitor){0};
@@ -150,29 +154,41 @@ void routing_monitor_put(struct metrics *metrics, const struct routing_monitor *
 
 /* ---- Collapse ---- */
 
-void routing_monitor_warn(struct routing_monitor *m, const char *name, i64 step)
+static void look_at_layer(struct routing_monitor *m, i64 l, const i64 *use, const char *name, i64 done)
 {
     const struct routing_counts *c = &m->counts;
+    double unused = routing_unused(use, c->experts), all = log((double)c->experts), least = log((double)c->topk);
+    double entropy = routing_entropy(use, c->experts) * all;
+    if (!isfinite(unused) || c->topk >= c->experts)
+        return;
+    bool low = unused >= UNUSED_MOST || (entropy - least) / (all - least) < EVENNESS_LEAST;
+    m->low[l] = (u8)(low ? min_i64(m->low[l] + 1, LOOKS_IN_A_ROW) : 0);
+    if (m->low[l] < LOOKS_IN_A_ROW || m->told[l])
+        return;
+    m->told[l] = true;
+    log_warn(
+        "%s: step %lld: the router of layer %d has collapsed: since step %lld it has used as many experts as %.1f "
+        "that are used alike, and %.0f of %lld not at all (top-%lld uses %lld or more): lower optimizer.lr, warm up "
+        "for longer, or raise bias_speed; metrics.jsonl has its figures as routing/%d/..",
+        name, (long long)done, c->layer[l], (long long)m->looked, exp(entropy), unused * (double)c->experts,
+        (long long)c->experts, (long long)c->topk, (long long)c->topk, c->layer[l]);
+}
+
+void routing_monitor_look(struct routing_monitor *m, const struct model *model, const char *name, i64 done)
+{
+    const struct routing_counts *c = &m->counts;
+    if (m->looked >= 0 && done - m->looked < LOOK_STEPS)
+        return;
+    double *now = memory_alloc(model_use_count(&model->config) * (i64)sizeof *now);
     i64 *use = memory_alloc(max_i64(c->experts, 1) * (i64)sizeof *use);
-    for (i64 l = 0; l < c->layers; l++) {
-        add_streams(use, c, l);
-        i64 sum = 0;
-        for (i64 e = 0; e < c->experts; e++)
-            sum += use[e];
-        if (c->experts < 2 || c->topk == c->experts || sum < USES_LEAST * c->experts)
-            continue;
-        double entropy = routing_entropy(use, c->experts), unused = routing_unused(use, c->experts);
-        bool low = entropy < ENTROPY_LEAST || unused >= UNUSED_MOST;
-        m->low[l] = (u8)(low ? min_i64(m->low[l] + 1, IN_A_ROW) : 0);
-        if (m->low[l] < IN_A_ROW || m->told[l])
-            continue;
-        m->told[l] = true;
-        log_warn(
-            "%s: step %lld: the router of layer %d has collapsed: %.0f of %lld experts are unused, and the entropy "
-            "of their use is %.2f (1: even; expected above %.1f), in %d measurements in a row: lower "
-            "optimizer.lr or raise bias_speed; the figures are routing/%d/.. in metrics.jsonl",
-            name, (long long)step, c->layer[l], unused * (double)c->experts, (long long)c->experts, entropy,
-            ENTROPY_LEAST, IN_A_ROW, c->layer[l]);
+    model_use_get(now, model);
+    for (i64 l = 0; l < c->layers && m->looked >= 0; l++) {
+        for (i64 e = 0, at = c->layer[l] * c->experts; e < c->experts; e++)
+            use[e] = (i64)(now[at + e] - m->use[at + e]);
+        look_at_layer(m, l, use, name, done);
     }
     memory_free(use);
+    memory_free(m->use);
+    m->use = now;
+    m->looked = done;
 }

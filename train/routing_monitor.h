@@ -1,5 +1,5 @@
 /* The router in training: what the positions of one step chose, layer by layer, and a warning where
- * a layer has collapsed to few experts.
+ * a layer has collapsed to few experts for many steps.
  *
  * A step is measured while the trainer has a monitor. Its own forwards keep their routes, so there
  * is no further pass. Positions count that chose among all experts with the full top-k; a slice that
@@ -13,8 +13,12 @@ struct metrics;
 struct routing_monitor {
     struct routing_counts counts; /* over the MoE layers of all ranks */
     double *bias;                 /* [layers] standard deviation of the balancing bias */
-    u8 *low;                      /* [layers] measurements in a row that looked collapsed */
-    bool *told;                   /* [layers] the warning was logged */
+    /* The warning looks at all steps since the last look, not at one: a step of few rows may show a
+     * single medium, whose positions choose alike. */
+    double *use; /* [L, E] model->use at the last look */
+    i64 looked;  /* the step of the last look; -1: none yet */
+    u8 *low;     /* [layers] looks in a row that found few experts */
+    bool *told;  /* [layers] the warning was logged */
 };
 void routing_monitor_open(struct routing_monitor *monitor, const struct model_config *config);
 void routing_monitor_close(struct routing_monitor *monitor);
@@ -32,7 +36,9 @@ void routing_monitor_end(struct routing_monitor *monitor, const struct model *mo
  *     routing/LAYER/load/STREAM, /unused/STREAM, /entropy/STREAM
  *     routing/LAYER/overlap/STREAM/STREAM              of the most used quarters */
 void routing_monitor_put(struct metrics *metrics, const struct routing_monitor *monitor);
-/* Warns once of each layer that looked collapsed in two measurements in a row. name: the stage. */
-void routing_monitor_warn(struct routing_monitor *monitor, const char *name, i64 step);
+/* Call after a measured step; `done` steps are complete. Looks at the use of each layer's experts in
+ * the steps since the last look, at least 10, and warns once of each layer that used few of them in
+ * two looks in a row. name: the stage. */
+void routing_monitor_look(struct routing_monitor *monitor, const struct model *model, const char *name, i64 done);
 
 #endif
