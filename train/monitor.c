@@ -17,7 +17,7 @@ int monitor_open(struct monitor *m, const struct pretrain_settings *settings, co
     *m = (struct monitor){.settings = settings, .name = name};
     if ((settings->heldout_steps || settings->grid_steps) && heldout_set_open(&m->rows, pass, &model->config))
         return -1;
-    routing_monitor_open(&m->routing, &model->config);
+    routing_monitor_open(&m->routing, &model->config, lr_of_settings(&settings->optimizer, settings->steps).warmup);
     bool first = model->parallel->world->rank == 0;
     if (first && m->rows.arena.base && m->rows.count == 0)
         log_warn("%s: heldout_steps and grid_steps measure nothing: there is no such sample in the validation part of "

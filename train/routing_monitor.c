@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A layer has collapsed if half of its experts or more are unused, or if its evenness is lower than
- * this: 1 if all are used alike, 0 if all positions choose the same ones. In healthy runs it is above
- * 0.3 from the first steps on. */
-static const double UNUSED_MOST = 0.5, EVENNESS_LEAST = 0.25;
-enum { LOOK_STEPS = 10, LOOKS_IN_A_ROW = 2 };
+/* A layer uses few experts if half of them or more are unused, or if its evenness is lower than this:
+ * 1 if all are used alike, 0 if all positions choose the same ones. It recovers if the evenness rises
+ * by more than that from look to look. In healthy runs it is above 0.3 after the warm-up. */
+static const double UNUSED_MOST = 0.5, EVENNESS_LEAST = 0.25, RISE_LEAST = 0.02;
+enum { LOOK_STEPS = 10, BEGIN_MOST = 100 };
 
-void routing_monitor_open(struct routing_monitor *m, const struct model_config *config)
+void routing_monitor_open(struct routing_monitor *m, const struct model_config *config, i64 warmup)
 {
     struct submodel full;
     submodel_full(&full, config);
@@ -21,9 +21,12 @@ void routing_monitor_open(struct routing_monitor *m, const struct model_config *
     routing_counts_init(&m->counts, config, &full);
     i64 layers = max_i64(m->counts.layers, 1);
     m->looked = -1;
+    m->begin = min_i64(warmup, BEGIN_MOST);
     m->use = memory_alloc(model_use_count(config) * (i64)sizeof *m->use);
     m->bias = memory_alloc(layers * (i64)sizeof *m->bias);
-    m->low = memory_alloc(layers * (i64)sizeof *m->low);
+    m->evenness = memory_alloc(layers * (i64)sizeof *m->evenness);
+    for (i64 l = 0; l < layers; l++)
+        m->evenness[l] = NAN;
     m->told = memory_alloc(layers * (i64)sizeof *m->told);
 }
 
@@ -32,7 +35,7 @@ void routing_monitor_close(struct routing_monitor *m)
     routing_counts_release(&m->counts);
     memory_free(m->bias);
     memory_free(m->use);
-    memory_free(m->low);
+    memory_free(m->evenness);
     memory_free(m->told);
     *m = (struct routing_monitor){0};
 }
@@ -161,23 +164,24 @@ static void look_at_layer(struct routing_monitor *m, i64 l, const i64 *use, cons
     double entropy = routing_entropy(use, c->experts) * all;
     if (!isfinite(unused) || c->topk >= c->experts)
         return;
-    bool low = unused >= UNUSED_MOST || (entropy - least) / (all - least) < EVENNESS_LEAST;
-    m->low[l] = (u8)(low ? min_i64(m->low[l] + 1, LOOKS_IN_A_ROW) : 0);
-    if (m->low[l] < LOOKS_IN_A_ROW || m->told[l])
+    double before = m->evenness[l], evenness = (entropy - least) / (all - least);
+    m->evenness[l] = unused >= UNUSED_MOST || evenness < EVENNESS_LEAST ? evenness : NAN;
+    bool stays = evenness <= before + RISE_LEAST; /* false after a look that found enough */
+    if (isnan(m->evenness[l]) || !stays || m->told[l])
         return;
     m->told[l] = true;
     log_warn(
-        "%s: step %lld: the router of layer %d has collapsed: since step %lld it has used as many experts as %.1f "
-        "that are used alike, and %.0f of %lld not at all (top-%lld uses %lld or more): lower optimizer.lr, warm up "
-        "for longer, or raise bias_speed; metrics.jsonl has its figures as routing/%d/..",
-        name, (long long)done, c->layer[l], (long long)m->looked, exp(entropy), unused * (double)c->experts,
-        (long long)c->experts, (long long)c->topk, (long long)c->topk, c->layer[l]);
+        "%s: step %lld: the router of layer %d has collapsed: since step %lld it has used %.0f of %lld experts not at "
+        "all, and the others like %.1f experts used alike (exp of the entropy), with top-%lld: lower optimizer.lr, "
+        "warm up for longer, or raise bias_speed; metrics.jsonl has routing/%d/..",
+        name, (long long)done, c->layer[l], (long long)m->looked, unused * (double)c->experts, (long long)c->experts,
+        exp(entropy), (long long)c->topk, c->layer[l]);
 }
 
 void routing_monitor_look(struct routing_monitor *m, const struct model *model, const char *name, i64 done)
 {
     const struct routing_counts *c = &m->counts;
-    if (m->looked >= 0 && done - m->looked < LOOK_STEPS)
+    if (done < m->begin || (m->looked >= 0 && done - m->looked < LOOK_STEPS))
         return;
     double *now = memory_alloc(model_use_count(&model->config) * (i64)sizeof *now);
     i64 *use = memory_alloc(max_i64(c->experts, 1) * (i64)sizeof *use);

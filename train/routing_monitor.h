@@ -15,12 +15,15 @@ struct routing_monitor {
     double *bias;                 /* [layers] standard deviation of the balancing bias */
     /* The warning looks at all steps since the last look, not at one: a step of few rows may show a
      * single medium, whose positions choose alike. */
-    double *use; /* [L, E] model->use at the last look */
-    i64 looked;  /* the step of the last look; -1: none yet */
-    u8 *low;     /* [layers] looks in a row that found few experts */
-    bool *told;  /* [layers] the warning was logged */
+    double *use;      /* [L, E] model->use at the last look */
+    i64 begin;        /* the step before which nothing is looked at */
+    i64 looked;       /* the step of the last look; -1: none yet */
+    double *evenness; /* [layers] at the last look; NaN: enough experts were used */
+    bool *told;       /* [layers] the warning was logged */
 };
-void routing_monitor_open(struct routing_monitor *monitor, const struct model_config *config);
+/* warmup: steps of it. While the learning rate rises a router may collapse and be balanced again, so
+ * the warning begins after it, or after 100 steps. */
+void routing_monitor_open(struct routing_monitor *monitor, const struct model_config *config, i64 warmup);
 void routing_monitor_close(struct routing_monitor *monitor);
 /* The trainer's calls: once at the beginning of a step, after each forward that kept its routes
  * (device memory), and once after the last one, before the bias moves. The last one sums over the
@@ -38,7 +41,7 @@ void routing_monitor_end(struct routing_monitor *monitor, const struct model *mo
 void routing_monitor_put(struct metrics *metrics, const struct routing_monitor *monitor);
 /* Call after a measured step; `done` steps are complete. Looks at the use of each layer's experts in
  * the steps since the last look, at least 10, and warns once of each layer that used few of them in
- * two looks in a row. name: the stage. */
+ * two looks in a row and does not recover. name: the stage. */
 void routing_monitor_look(struct routing_monitor *monitor, const struct model *model, const char *name, i64 done);
 
 #endif
