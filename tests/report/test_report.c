@@ -239,7 +239,7 @@ static void test_what_a_stage_measures_while_it_trains(void **state)
     shows(&page, "Entropy of a stream&#39;s use of experts, mean of the layers");
     shows(&page, "base: sub-models over steps");
     shows(&page, "<i></i>k/2<");
-    shows(&page, "<i></i>&lt;b");
+    shows(&page, "<i></i>&#60;b");
     shows(&page, ">80<"); /* thousandths of a nat */
     buffer_release(&page);
     put_measured(run, 9, 4);
