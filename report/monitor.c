@@ -11,6 +11,7 @@ enum { LINES_MOST = CHART_COLOURS, COLUMNS_MOST = 90, LAYERS_KNOWN = 256, POINTS
 
 struct monitor_report {
     const struct run_stage *stage;
+    struct json_lines lines;               /* of the steps that measured something; the objects are the stage's */
     i64 layers[LAYERS_KNOWN], layer_count; /* those with experts, ascending */
     char points[POINTS_KNOWN][64];         /* sub-models, the full one first */
     i64 point_count;
@@ -45,9 +46,11 @@ static void add_point(struct monitor_report *m, const char *key)
 static void monitor_find(struct monitor_report *m, const struct run_stage *stage)
 {
     *m = (struct monitor_report){.stage = stage};
+    m->lines.list = memory_alloc((stage->metrics.count + 1) * (i64)sizeof *m->lines.list);
     for (i64 i = 0; i < stage->metrics.count; i++) {
         struct json_iterator it;
-        const struct json *line = stage->metrics.list[i];
+        struct json *line = stage->metrics.list[i];
+        bool measured = false;
         for (bool more = json_first(&it, line); more; more = json_next(&it, line)) {
             char *end = NULL;
             long layer = strncmp(it.key, "routing/", 8) == 0 ? strtol(it.key + 8, &end, 10) : -1;
@@ -55,14 +58,17 @@ static void monitor_find(struct monitor_report *m, const struct run_stage *stage
                 add_layer(m, layer);
             else if (strncmp(it.key, "grid/", 5) == 0)
                 add_point(m, it.key);
+            measured |= end || strncmp(it.key, "grid/", 5) == 0;
         }
+        if (measured)
+            m->lines.list[m->lines.count++] = line;
     }
 }
 
 static struct metric_series layer_series(const struct monitor_report *m, i64 layer, const char *figure)
 {
     char *key = string_format("routing/%lld/%s", (long long)m->layers[layer], figure);
-    struct metric_series s = series_of(&m->stage->metrics, key);
+    struct metric_series s = series_of(&m->lines, key);
     memory_free(key);
     return s;
 }
@@ -70,7 +76,7 @@ static struct metric_series layer_series(const struct monitor_report *m, i64 lay
 /* The mean over the layers [first, first + count), at the steps where any has the figure. */
 static struct metric_series mean_series(const struct monitor_report *m, i64 first, i64 count, const char *figure)
 {
-    const struct json_lines *lines = &m->stage->metrics;
+    const struct json_lines *lines = &m->lines;
     struct metric_series s = {memory_alloc((lines->count + 1) * 8), memory_alloc((lines->count + 1) * 8), 0};
     char *key[LAYERS_KNOWN];
     for (i64 l = 0; l < count; l++)
@@ -298,7 +304,7 @@ static void put_router(struct page *p, const struct monitor_report *m)
 /* The loss of a sub-model above the full model's in thousandths, at the steps where both are known. */
 static struct metric_series above_full(const struct monitor_report *m, const char *point, const char *target)
 {
-    const struct json_lines *lines = &m->stage->metrics;
+    const struct json_lines *lines = &m->lines;
     struct metric_series s = {memory_alloc((lines->count + 1) * 8), memory_alloc((lines->count + 1) * 8), 0};
     char *key = string_format("grid/%s/%s", point, target), *full = string_format("grid/full/%s", target);
     for (i64 i = 0; i < lines->count; i++) {
@@ -364,5 +370,6 @@ void put_monitor(struct page *p, const struct run_stage *stage)
     monitor_find(m, stage);
     put_router(p, m);
     put_grid(p, m);
+    memory_free(m->lines.list);
     memory_free(m);
 }
