@@ -106,7 +106,7 @@ static void measured_steps_count_what_balances_the_router(void **state)
     double with = train_measured(true, &differences, &counted), without = train_measured(false, &differences, &counted);
     assert_int_equal(differences, 0);
     assert_true(counted > 0);
-    assert_true(with == without);
+    assert_float_equal(with, without, 1e-3 * without); /* blocks of the emulated GPU end in any order */
 }
 
 /* ---- Training in 8 bits ---- */
