@@ -109,8 +109,10 @@ static int check_training(struct recipe *r, const struct recipe_stage *s, const 
         return -1;
     if (settings->elastic_on && sizes_read(&c, r, s) && elastic_check_settings(&settings->elastic, &c))
         return -1;
-    if (settings->grid_steps && !is_given(settings->heldout) && reads_stream(r, settings->data.all))
-        return error_usage("grid_steps measures held-out losses: expected `heldout`, finished shards");
+    if ((settings->heldout_steps || settings->grid_steps) && !is_given(settings->heldout) &&
+        reads_stream(r, settings->data.all))
+        return error_usage("%s measures held-out losses: expected `heldout`, finished shards",
+                           settings->grid_steps ? "grid_steps" : "heldout_steps");
     if (other && trains_backbone(other) && strcmp(other->name, continues) == 0)
         return pretrain_check_continued(settings, other->settings, other->name);
     return 0;

@@ -8,7 +8,7 @@
  *   generator.c          a model with its tokenizers: prompts from files, answers to text and media
  *   samples.c            the stage generate; nearness.c: scores of its media
  *   descriptions.c       texts for media; caption_accuracy.c, caption_baseline.c: their scores
- *   routing.c            the stage routing: routing_counts.c (numbers), routing_files.c,
+ *   routing.c            the stage routing, on train/routing_counts.h: routing_files.c,
  *                        routing_pictures.c; canvas.c: SVG and pixels
  *   grid_stage.c         quality and speed of sub-models; extract_stage.c: one of them as a model
  *   proof.c              logits before and after, on random samples and on the model's shards

@@ -47,7 +47,7 @@ static void count_batch(void *context, const struct batch *batch, const struct f
     (void)forward;
     struct trace_state *trace_state = context;
     struct buffer line = {0};
-    routing_count(&trace_state->counts, batch, routes);
+    routing_count(&trace_state->counts, batch, routes, NULL);
     for (i64 i = 0; i < batch->n && trace_state->position < trace_state->trace; i++)
         if (batch->sample[i] >= 0) {
             trace_position(trace_state, batch, routes, i, &line);

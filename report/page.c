@@ -209,11 +209,14 @@ static char *about_panel(const struct page *p, const char *stage, const struct p
     return about.data;
 }
 
+enum { HELDOUT_COLOUR = 3 };
+
 void figure_panel(struct page *p, const char *stage, const struct panel *panel)
 {
-    struct metric_series *all = memory_alloc(p->run_count * (i64)sizeof *all);
-    struct chart_line *lines = memory_alloc(p->run_count * (i64)sizeof *lines);
-    char **names = memory_alloc(p->run_count * (i64)sizeof *names);
+    i64 most = p->run_count + 1, count = p->run_count;
+    struct metric_series *all = memory_alloc(most * (i64)sizeof *all);
+    struct chart_line *lines = memory_alloc(most * (i64)sizeof *lines);
+    char **names = memory_alloc(most * (i64)sizeof *names);
     for (i64 r = 0; r < p->run_count; r++) {
         const struct run_stage *s = run_find(&p->runs[r], stage);
         all[r] = series_of(s ? &s->metrics : &(struct json_lines){0}, panel->key);
@@ -222,17 +225,35 @@ void figure_panel(struct page *p, const char *stage, const struct panel *panel)
             (struct chart_line){names[r], p->run_count > 1 ? (int)r : panel->colour, all[r].x, all[r].y, all[r].n};
     }
     char *about = about_panel(p, stage, panel, all);
+    for (i64 i = 0; p->run_count == 1 && i < COUNT_OF(panel->heldout) && panel->heldout[i] && count == 1; i++) {
+        const struct run_stage *s = run_find(&p->runs[0], stage);
+        struct metric_series held = series_of(s ? &s->metrics : &(struct json_lines){0}, panel->heldout[i]);
+        if (held.n && all[0].n) {
+            char *value = last_value(&held, false), *training = names[0], *before = about;
+            names[0] = string_format("training %s", training);
+            names[1] = string_format("held-out %s", value);
+            about = string_format("%s; on held-out rows from %.4g to %.4g %s", before, held.y[0], held.y[held.n - 1],
+                                  panel->unit);
+            lines[0].name = names[0];
+            lines[1] = (struct chart_line){names[1], HELDOUT_COLOUR, held.x, held.y, held.n};
+            all[count++] = held;
+            memory_free(value);
+            memory_free(training);
+            memory_free(before);
+        } else
+            series_release(&held);
+    }
     figure_chart(p, panel->title,
                  &(struct chart){.about = about,
                                  .x_name = "step",
                                  .y_name = panel->unit,
                                  .lines = lines,
-                                 .line_count = p->run_count,
+                                 .line_count = count,
                                  .from_zero = panel->from_zero,
                                  .percent = panel->percent});
-    for (i64 r = 0; r < p->run_count; r++) {
-        series_release(&all[r]);
-        memory_free(names[r]);
+    for (i64 i = 0; i < count; i++) {
+        series_release(&all[i]);
+        memory_free(names[i]);
     }
     memory_free(about);
     memory_free(all);

@@ -35,6 +35,8 @@ struct panel {
     const char *key, *title, *unit;
     int colour;
     bool from_zero, percent;
+    const char
+        *heldout[2]; /* keys of the same loss on held-out rows: with one run, a second line shows the first known */
 };
 void figure_panel(struct page *page, const char *stage, const struct panel *panel);
 char *short_name(const char *name);                             /* the end of a long one; memory_free */
@@ -99,6 +101,8 @@ void put_comparison(struct page *page); /* several runs: key figures with their 
 void put_samples(struct page *page);    /* media from captions, text from media */
 void put_strip(struct page *page);      /* 1 run: a few of the pictures or clips, for the first screen */
 void put_training(struct page *page);   /* loss, speed, share of peak of each stage */
+/* The router, streams and sub-models of a stage over its steps, if it measured them. */
+void put_monitor(struct page *page, const struct run_stage *stage);
 void put_curation(struct page *page);   /* documents removed by filters */
 void put_sources(struct page *page);    /* samples drawn from each data source */
 void put_heldout(struct page *page);    /* losses before and after training */

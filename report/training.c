@@ -38,13 +38,39 @@ static void put_sizes(struct page *p, const char *stage)
     }
 }
 
+/* Says how the two lines of a loss differ, if a stage measured held-out rows while it trained. */
+static void put_heldout_lines(struct page *p, const struct run_stage *s)
+{
+    static const char *const keys[] = {"heldout/text", "heldout/vision", "heldout/audio", "grid/full/text"};
+    bool measured = false;
+    for (i64 i = 0; i < s->metrics.count; i++)
+        for (i64 k = 0; k < COUNT_OF(keys); k++)
+            measured |= isfinite(number_at(s->metrics.list[i], keys[k]));
+    if (measured && p->run_count == 1)
+        put_note(p,
+                 "Held-out: the full model on a few rows, shared out evenly among the kinds of samples. Training: the "
+                 "step's mixture and sub-models. So the course of both can be compared, not their level.");
+}
+
 void put_training(struct page *p)
 {
     static const struct panel panels[] = {
-        {"loss/text", "Loss on text, captions and marks included", "nats a token", 0, false, false},
-        {"loss/vision", "Loss on bits of pictures and clips", "nats a bit", 1, false, false},
-        {"loss/audio", "Loss on codes of sound", "nats a code", 2, false, false},
-        {"loss/mtp", "Loss on the token after next", "nats a token", 7, false, false},
+        {"loss/text",
+         "Loss on text, captions and marks included",
+         "nats a token",
+         0,
+         false,
+         false,
+         {"heldout/text", "grid/full/text"}},
+        {"loss/vision",
+         "Loss on bits of pictures and clips",
+         "nats a bit",
+         1,
+         false,
+         false,
+         {"heldout/vision", "grid/full/vision"}},
+        {"loss/audio", "Loss on codes of sound", "nats a code", 2, false, false, {"heldout/audio", "grid/full/audio"}},
+        {"loss/mtp", "Loss on the token after next", "nats a token", 7, false, false, {"heldout/mtp"}},
         {"stills/loss", "Loss on stills", "sum of its terms", 1, false, false},
         {"clips/loss", "Loss on clips", "sum of its terms", 6, false, false},
         {"stills/psnr_db", "PSNR of stills", "dB", 1, false, false},
@@ -59,6 +85,11 @@ void put_training(struct page *p)
          true, true},
         {"peak_share", "Share of the matrix peak", "of the FMA peak, measured before the stage", 5, true, true},
         {"grad_norm", "Norm of the gradient before clipping", "L2", 7, true, false},
+    };
+    static const struct panel of_several_runs[] = {
+        {"heldout/text", "Held-out loss on text, captions and marks included", "nats a token", 0, false, false},
+        {"heldout/vision", "Held-out loss on bits of pictures and clips", "nats a bit", 1, false, false},
+        {"heldout/audio", "Held-out loss on codes of sound", "nats a code", 2, false, false},
     };
     section_open(p, "training", "Training",
                  p->run_count > 1
@@ -75,16 +106,21 @@ void put_training(struct page *p)
         group_open(p, "%s%s%s", s->name, same ? "" : ": ", same ? "" : stage_kind(s));
         put_sizes(p, p->stages[i]);
         put_long_samples(p, p->stages[i], "heldout.json", "left_out", "left out of training");
+        put_heldout_lines(p, s);
         i64 begin = p->html.length;
         buffer_printf(&p->html, "<div class='charts'>");
         i64 inside = p->html.length;
         for (i64 k = 0; k < COUNT_OF(panels); k++)
             figure_panel(p, p->stages[i], &panels[k]);
+        for (i64 k = 0; k < COUNT_OF(of_several_runs) && p->run_count > 1; k++)
+            figure_panel(p, p->stages[i], &of_several_runs[k]);
         if (p->html.length == inside)
             truncate_text(&p->html, begin);
         else
             buffer_printf(&p->html, "</div>");
         group_close(p, s);
+        if (p->run_count == 1)
+            put_monitor(p, s);
     }
     section_close(p);
 }

@@ -2,6 +2,7 @@
 
 #include "core/json.h"
 #include "data/sources/sources.h"
+#include "train/heldout_inside.h"
 #include "train/synthetic_batches.h"
 
 #include <math.h>
@@ -108,9 +109,8 @@ static i32 *get_routes(struct arena *arena, const struct forward *forward, const
     return routes;
 }
 
-/* Runs this rank's chunks of the pipeline in order and collects the losses of all of them. */
-static void run_chunks(struct forward *out, struct tape *tape, struct model *model, const struct batch *batch,
-                       const struct submodel *sub, struct forward_options *options)
+void heldout_forward(struct forward *out, struct tape *tape, struct model *model, const struct batch *batch,
+                     const struct submodel *sub, struct forward_options *options)
 {
     const struct comm *pipeline = model->parallel->pipeline;
     options->chunk = pipeline->rank;
@@ -173,10 +173,21 @@ struct heldout_run {
     const struct heldout_pass *pass;
     struct model *model;
     const struct submodel *sub;
-    struct loader *loader;
+    struct heldout_rows rows;
     struct tape tape;
     struct arena arena;
 };
+
+int heldout_rows_batch(struct batch *batch, const struct heldout_rows *rows, const struct heldout_pass *pass, i64 step,
+                       struct arena *arena)
+{
+    if (loader_batch(rows->loader, step, 0, batch, arena))
+        return -1;
+    for (int kind = 0; kind < TARGETS; kind++)
+        if (target_rows[kind].counted == TARGET_TEXT)
+            assign_streams(&batch->targets[kind], batch, loader_vocabulary(rows->loader), pass->chats == CHATS_ALONE);
+    return 0;
+}
 
 static void walk_open(struct heldout_run *w)
 {
@@ -196,13 +207,10 @@ static int walk_step(struct heldout_run *w, i64 step)
     struct forward forward;
     struct forward_options options = {.keep_routes = w->pass->want_routes};
     arena_reset(&w->arena, 0);
-    if (loader_batch(w->loader, step, 0, &batch, &w->arena))
+    if (heldout_rows_batch(&batch, &w->rows, w->pass, step, &w->arena))
         return -1;
-    for (int kind = 0; kind < TARGETS; kind++)
-        if (target_rows[kind].counted == TARGET_TEXT)
-            assign_streams(&batch.targets[kind], &batch, loader_vocabulary(w->loader), w->pass->chats == CHATS_ALONE);
     tape_clear(&w->tape, false);
-    run_chunks(&forward, &w->tape, w->model, &batch, w->sub, &options);
+    heldout_forward(&forward, &w->tape, w->model, &batch, w->sub, &options);
     if (w->pass->visit)
         w->pass->visit(w->pass->context, &batch, &forward, get_routes(&w->arena, &forward, &batch, w->model, w->sub));
     return 0;
@@ -214,12 +222,12 @@ static i64 rows_of_step(const struct heldout_pass *pass)
     return pass->most_rows % MICRO_ROWS ? 1 : MICRO_ROWS;
 }
 
-/* Returns 1 if there is such a step, 0 at the end, -1 on error. */
-static int plan_step(struct loader_step *plan, const struct heldout_run *w, i64 step)
+int heldout_rows_step(struct loader_step *plan, const struct heldout_rows *rows, const struct heldout_pass *pass,
+                      i64 step)
 {
-    if (w->pass->most_rows && step * rows_of_step(w->pass) >= w->pass->most_rows)
+    if (pass->most_rows && step * rows_of_step(pass) >= pass->most_rows)
         return 0;
-    return loader_step(w->loader, step, plan) ? -1 : plan->rows > 0;
+    return loader_step(rows->loader, step, plan) ? -1 : plan->rows > 0;
 }
 
 static int walk_rows(struct heldout_run *w)
@@ -227,7 +235,7 @@ static int walk_rows(struct heldout_run *w)
     struct loader_step plan;
     int status = 1;
     for (i64 step = 0; status > 0; step++) {
-        status = plan_step(&plan, w, step);
+        status = heldout_rows_step(&plan, &w->rows, w->pass, step);
         if (status > 0 && walk_step(w, step))
             status = -1;
         if (status > 0 && comm_any(w->model->parallel->world, interrupted()))
@@ -248,7 +256,7 @@ static int find_largest(i64 largest[LARGEST], const struct heldout_run *w)
     struct loader_step plan;
     int status = 1;
     memset(largest, 0, LARGEST * sizeof *largest);
-    for (i64 step = 0; (status = plan_step(&plan, w, step)) > 0; step++)
+    for (i64 step = 0; (status = heldout_rows_step(&plan, &w->rows, w->pass, step)) > 0; step++)
         for (int i = 0; i < LARGEST; i++) {
             double size = i < TARGETS ? plan.totals[i] : (double)plan.seen;
             if (size > most[i]) {
@@ -284,7 +292,7 @@ i64 heldout_tape_bytes(struct model *model, i64 length)
     tape_open(&tape, model->device, model->weights.dtype, (i64)1 << 40);
     tape_clear(&tape, false);
     require(source.fill(source.context, 0, 0, &batch, &arena) == 0, "%s", error_text());
-    run_chunks(&forward, &tape, model, &batch, &full, &options);
+    heldout_forward(&forward, &tape, model, &batch, &full, &options);
     i64 bytes = tape_peak_bytes(&tape);
     tape_close(&tape);
     arena_close(&arena);
@@ -306,47 +314,52 @@ static i64 clip_length(struct loader *loader, i64 length)
     return positions ? min_i64(length, positions) : length;
 }
 
-static int open_and_walk(struct heldout_run *w, int (*walk)(struct heldout_run *w))
+int heldout_rows_open(struct heldout_rows *rows, const struct heldout_pass *pass, const struct model_config *config)
 {
-    const struct heldout_pass *pass = w->pass;
-    const struct model_config *c = &w->model->config;
-    i64 zero = 0;
-    double rows = (double)rows_of_step(pass), row_length = (double)pass->length;
-    struct loader_settings s = {.rows = {&zero, &rows, 1, false},
-                                .length = {&zero, &row_length, 1, false},
+    *rows = (struct heldout_rows){NULL, 0, (double)rows_of_step(pass), (double)pass->length};
+    struct loader_settings s = {.rows = {&rows->zero, &rows->rows, 1, false},
+                                .length = {&rows->zero, &rows->length, 1, false},
                                 .micro_rows = rows_of_step(pass),
                                 .slice_rows = rows_of_step(pass),
-                                .window = c->window,
+                                .window = config->window,
                                 .in_order = true,
                                 /* A limited pass draws its samples, because shards are in the order
                                  * of their file names. */
                                 .drawn = pass->most_rows > 0};
     for (int d = 0; d < DIRECTIONS; d++)
-        s.mixture[d] = pass->chats == CHATS_ALIKE || (d == DIRECTION_CHAT) == (pass->chats == CHATS_ALONE);
-    struct loader *loader = loader_open(pass->directory, pass->split, &s, 0);
-    if (!loader)
+        s.mixture[d] = pass->direction
+                           ? pass->direction >> d & 1
+                           : pass->chats == CHATS_ALIKE || (d == DIRECTION_CHAT) == (pass->chats == CHATS_ALONE);
+    rows->loader = loader_open(pass->directory, pass->split, &s, 0);
+    if (!rows->loader)
         return -1;
-    struct token_sizes sizes = model_token_sizes(c), given = shard_token_sizes(loader_meta(loader));
+    struct token_sizes sizes = model_token_sizes(config), given = shard_token_sizes(loader_meta(rows->loader));
     int status = token_sizes_check(&sizes, &given, pass->directory);
-    i64 length = status == 0 ? clip_length(loader, pass->length) : -1;
+    i64 length = status == 0 ? clip_length(rows->loader, pass->length) : -1;
     if (length > 0 && length < pass->length) {
-        row_length = (double)length;
-        loader_close(loader); /* its plans are for the longer row */
-        loader = loader_open(pass->directory, pass->split, &s, 0);
+        rows->length = (double)length;
+        loader_close(rows->loader); /* its plans are for the longer row */
+        rows->loader = loader_open(pass->directory, pass->split, &s, 0);
     }
-    if (!loader || length < 0)
-        status = -1;
-    if (status == 0) {
-        w->loader = loader;
-        walk_open(w);
-        status = walk(w);
-        walk_close(w);
-    }
-    if (pass->left_out && loader)
-        *pass->left_out = loader_left_out(loader);
-    if (pass->samples && loader)
-        *pass->samples = loader_distinct_samples(loader, HELD_OUT_LEAST);
-    loader_close(loader);
+    if (rows->loader && length >= 0)
+        return 0;
+    loader_close(rows->loader);
+    return -1;
+}
+
+static int open_and_walk(struct heldout_run *w, int (*walk)(struct heldout_run *w))
+{
+    const struct heldout_pass *pass = w->pass;
+    if (heldout_rows_open(&w->rows, pass, &w->model->config))
+        return -1;
+    walk_open(w);
+    int status = walk(w);
+    walk_close(w);
+    if (pass->left_out)
+        *pass->left_out = loader_left_out(w->rows.loader);
+    if (pass->samples)
+        *pass->samples = loader_distinct_samples(w->rows.loader, HELD_OUT_LEAST);
+    loader_close(w->rows.loader);
     return status;
 }
 
@@ -498,7 +511,7 @@ void heldout_warn(const struct heldout *h, const char *split, i64 length)
                  HELD_OUT_LEAST);
 }
 
-static const char *stream_name(int stream)
+const char *heldout_stream_name(int stream)
 {
     return stream == LOSS_CHAT ? "chat" : stream == LOSS_MARKS ? "marks" : stream_rows[stream].name;
 }
@@ -521,7 +534,7 @@ struct json *heldout_json(const struct heldout *h)
             if (!(h->sums.weight[stream][kind] > 0))
                 continue;
             struct json *j = json_object();
-            json_set(j, "stream", json_of_string(stream_name(stream)));
+            json_set(j, "stream", json_of_string(heldout_stream_name(stream)));
             json_set(j, "target", json_of_string(target_rows[kind].name));
             json_set(j, "loss", json_of_number(heldout_loss(h, stream, kind)));
             json_set(j, "unigram", json_of_number(h->unigram[stream][kind]));

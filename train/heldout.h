@@ -50,6 +50,7 @@ struct heldout_pass {
     struct left_out *left_out;
     i64 *samples;
     enum heldout_chats chats;
+    unsigned direction; /* bits 1 << direction: the kinds of samples; 0: as `chats` says */
 };
 int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub);
 /* A pass for `run` of a dry run (kernels/device/dry_run.h), with a model on the meta backend and
@@ -60,6 +61,7 @@ int heldout_dry_run(struct model *meta, const struct submodel_options *options, 
 i64 heldout_tape_bytes(struct model *model, i64 length);
 /* Mean loss in nats per target; NaN if there are no such targets. */
 /* stream: an enum stream, LOSS_CHAT or LOSS_MARKS */
+const char *heldout_stream_name(int stream);
 double heldout_loss(const struct heldout *heldout, int stream, enum target_kind kind);
 double heldout_mean(const struct heldout *heldout, enum target_kind kind);
 /* Weighted sum of the mean losses, without multi-token prediction; NAN: nothing was measured.

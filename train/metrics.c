@@ -6,14 +6,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { METRICS_MOST = 256 };
 struct metrics {
     char *path;
     FILE *file;
     struct json *line, *nonfinite;
     struct events *events;
-    struct event_value values[METRICS_MOST];
-    i64 step, count;
+    struct event_value *values;
+    i64 step, count, capacity;
 };
 
 /* Keeps complete lines up to the step the run resumes from. The run writes a torn last line
@@ -82,8 +81,12 @@ void metrics_put(struct metrics *m, const char *name, double value)
         return;
     json_set(m->line, name, json_of_number(value));
     if (isfinite(value)) {
-        if (m->count < METRICS_MOST) /* copy the tag: callers reuse the buffer */
-            m->values[m->count++] = (struct event_value){string_copy(name), value};
+        if (m->count == m->capacity) {
+            i64 next = max_i64(64, 2 * m->capacity), bytes = (i64)sizeof *m->values;
+            m->values = memory_resize(m->values, m->capacity * bytes, next * bytes);
+            m->capacity = next;
+        }
+        m->values[m->count++] = (struct event_value){string_copy(name), value}; /* callers reuse the name's buffer */
         return;
     }
     if (!m->nonfinite)
@@ -122,6 +125,7 @@ void metrics_close(struct metrics *m)
     fclose(m->file);
     events_close(m->events);
     free_line(m);
+    memory_free(m->values);
     memory_free(m->path);
     memory_free(m);
 }

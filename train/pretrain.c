@@ -6,6 +6,7 @@
 #include "data/loader/mixer.h"
 #include "train/base_checkpoint.h"
 #include "train/memory_estimate.h"
+#include "train/monitor.h"
 #include "train/shard_order.h"
 #include "train/shard_ring.h"
 
@@ -18,6 +19,7 @@ struct pretrain_run { /* State of one call of the stage. */
     const struct stage *stage;
     struct model model, whole; /* whole: the gathered model while saving, on rank 0 */
     struct trainer trainer;
+    struct monitor monitor;
     struct mixer *mixer;
     struct shard_order order;
     struct shard_ring ring;
@@ -302,25 +304,14 @@ static int measure_heldout(struct pretrain_run *r, const char *when)
     return 0;
 }
 
-/* The losses go into the metrics line of the next step. */
-static int measure_grid(struct metrics *metrics, struct pretrain_run *r, i64 step)
+static int open_monitor(struct pretrain_run *r)
 {
-    struct grid_point points[16];
-    struct arena arena;
-    i64 length = (i64)schedule_at(&r->s->loader.length, step);
-    int status = 0;
-    arena_open(&arena, 64 << 20);
-    i64 n = elastic_grid(points, COUNT_OF(points), &arena, &r->model);
-    for (i64 i = 0; i < n && status == 0; i++) {
-        struct heldout h;
-        char name[96];
-        status = measure_part(&h, r, &points[i].sub, length, 8);
-        snprintf(name, sizeof name, "grid/%s/text", points[i].name);
-        if (status == 0)
-            metrics_put(metrics, name, heldout_mean(&h, TARGET_TEXT));
-    }
-    arena_close(&arena);
-    return status;
+    struct heldout_pass pass = {.directory = heldout_shards(r),
+                                .split = "validation",
+                                .length = (i64)schedule_at(&r->s->loader.length, r->s->steps),
+                                .most_rows = r->s->heldout_steps_rows,
+                                .chats = r->chat ? CHATS_ALONE : CHATS_ALIKE};
+    return monitor_open(&r->monitor, r->s, r->stage->name, &pass, &r->model);
 }
 
 /* ---- Callbacks of the loop ---- */
@@ -521,10 +512,7 @@ static int run_step(void *context, i64 step, struct training_step *said)
     struct step_result x;
     if (pass_shards(r, step))
         return -1;
-    bool grid_due = step && r->s->grid_steps && step % r->s->grid_steps == 0;
-    int status = grid_due ? measure_grid(said->metrics, r, step) : 0;
-    if (status)
-        return status;
+    r->trainer.routing = monitor_routing(&r->monitor, step + 1);
     r->trainer.balance.weight[TARGET_MTP] = r->model.config.mtp ? schedule_at(&r->s->mtp_weight, step) : 0;
     if (train_step(&x, &r->trainer, step))
         return step_failed(r);
@@ -539,6 +527,7 @@ static int run_step(void *context, i64 step, struct training_step *said)
     said->count = (double)x.positions;
     said->seconds = x.seconds;
     said->flops = x.flops;
+    monitor_measure(&r->monitor, said->metrics, &r->model, step + 1);
     note_left_out(r, step);
     return check_step(r, step, x.without_targets);
 }
@@ -558,8 +547,11 @@ static int train(struct pretrain_run *r)
                                 .state = write_state,
                                 .gather = gather,
                                 .release = release};
+    if (open_monitor(r))
+        return -1;
     open_trainer(r);
     int status = training_run(&training);
+    monitor_close(&r->monitor);
     if (r->idle > 1 && is_first(r))
         log_warn("%s: %lld steps had no targets", r->stage->name, (long long)r->idle);
     /* frees memory for the held-out tape */
@@ -638,8 +630,9 @@ static int run_with_model(struct pretrain_run *r)
     r->model.config.window = loader.window;
     if (pretrain_check_batches(&loader, &r->stage->ranks->layout, r->base_checkpoint.step, r->s->steps))
         return -1;
-    if (r->s->grid_steps && !heldout_shards(r))
-        return error_usage("grid_steps measures held-out losses: expected `heldout`, finished shards");
+    if ((r->s->heldout_steps || r->s->grid_steps) && !heldout_shards(r))
+        return error_usage("%s measures held-out losses: expected `heldout`, finished shards",
+                           r->s->grid_steps ? "grid_steps" : "heldout_steps");
     if (open_data(r, &loader) < 0)
         return close_data(r, -1);
     r->shown = memory_alloc(mixer_count(r->mixer) * 8);

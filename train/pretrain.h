@@ -8,7 +8,8 @@ struct pretrain_settings {
     struct source_list data;
     char *from, *continues;
     char *heldout; /* shards of the held-out part; empty: those of data */
-    i64 steps, grid_steps, heldout_rows;
+    i64 steps, heldout_rows;
+    i64 routing_steps, heldout_steps, grid_steps, heldout_steps_rows; /* monitor.h */
     struct training_settings training;
     struct model_config model;        /* sizes; those of the tokenizers come from the shards */
     struct integer_list audio_layers; /* model.audio_layers */

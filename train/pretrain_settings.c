@@ -16,8 +16,16 @@
         ROW(heldout, "heldout", REFERENCE, "", 0, 0, NULL,                                                             \
             "shards for held-out losses (validation split); none: those of `data`, unless streamed"),                  \
         ROW(heldout_rows, "heldout_rows", INTEGER, "64", 0, 1e9, NULL, "rows per held-out measurement; 0: all"),       \
+        ROW(routing_steps, "routing_steps", INTEGER, "0", 0, 1e9, NULL,                                                \
+            "steps between measurements of the router: load, unused experts and entropy by layer and stream, and the " \
+            "overlap of streams; 0: never"),                                                                           \
+        ROW(heldout_steps, "heldout_steps", INTEGER, "0", 0, 1e9, NULL,                                                \
+            "steps between held-out losses of a few rows; 0: only before and after training"),                         \
         ROW(grid_steps, "grid_steps", INTEGER, "0", 0, 1e9, NULL,                                                      \
-            "steps between held-out losses of the sub-model grid; 0: never"),                                          \
+            "steps between held-out losses of a few sub-models; 0: never"),                                            \
+        ROW(heldout_steps_rows, "heldout_steps_rows", INTEGER, "8", 1, 1e6, NULL,                                      \
+            "rows of heldout_steps and grid_steps, shared out evenly among the kinds of samples, at least one of "     \
+            "each"),                                                                                                   \
         ROW(recompute, "recompute", BOOL, "false", 0, 0, NULL, "activation checkpointing: keep only layer inputs"),    \
         ROW(elastic_on, "elastic.on", BOOL, elastic_default, 0, 0, NULL, "sample sub-models during training"),         \
         ELASTIC_ROWS(struct pretrain_settings), LOADER_ROWS(struct pretrain_settings, rows_default, "512"),            \

@@ -105,8 +105,11 @@ static int run_forward(struct step_result *result, struct trainer *t, i64 step, 
     result->wait_s += clock_s() - begin;
     options.routes = t->source.routes ? t->source.routes(t->source.context, step, task->micro) : NULL;
     pick(&sub, t, &f->arena, step, task->chunk, &f->batch);
+    options.keep_routes = t->routing && sub.counts;
     tape_clear(&f->tape, true);
     model_forward(&out, &f->tape, t->model, &f->batch, &sub, &options);
+    if (options.keep_routes)
+        routing_monitor_add(t->routing, &f->arena, t->model, &f->batch, &sub, out.routes);
     f->busy = true;
     f->chunk = task->chunk;
     f->micro = task->micro;
@@ -242,9 +245,13 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
     weights_begin_step(&model->weights);
     step_sums_clear(model->device, t->sums);
     clear_expected(t);
+    if (t->routing)
+        routing_monitor_begin(t->routing);
     if (run_tasks(result, t, step, &schedule, totals))
         return -1;
     sum_over_ranks(t, result);
+    if (t->routing)
+        routing_monitor_end(t->routing, model);
     double lr = lr_at(&t->lr, step);
     if (result->without_targets)
         suppress_update(t);

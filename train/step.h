@@ -8,6 +8,7 @@
 #define WEFT_TRAIN_STEP_H
 #include "dist/dist.h"
 #include "elastic/elastic.h"
+#include "train/routing_monitor.h"
 #include "train/train.h"
 
 /* Source of batches: the packer, or samples in memory. Every call depends only on its arguments. */
@@ -98,6 +99,7 @@ struct trainer {
     double running[TARGETS]; /* running mean loss of each kind; 0: none yet */
     u64 seed;
     bool recompute, want_entropy;
+    struct routing_monitor *routing; /* measures the next step; NULL: it is not measured */
 };
 struct step_result {                    /* Sums over all ranks, except seconds, wait_s and sum_s. */
     double loss[LOSS_STREAMS][TARGETS]; /* sums of weight * loss */

@@ -12,7 +12,10 @@
  *   lr_schedule.c         learning rates; optimizer.c: gradient norm and update. Gradients are clipped inside the
  *                         op adamw (kernels/adamw.h, adamw_scale), by the norm summed here
  *   checkpoint.c          writing, checking and finding checkpoints; metrics.c, events.c: the log
- *   heldout.c             held-out losses; base_checkpoint.c: going on from another stage
+ *   heldout.c             held-out losses
+ *   monitor.c             measurements during training: heldout_set.c, losses of a few rows;
+ *                         routing_monitor.c, the router; routing_counts.c, its figures
+ *   base_checkpoint.c     going on from another stage
  *   shard_order.c         data that is read shard by shard; shard_ring.c: where its ring is
  *   memory_estimate.c     memory of a step before a run, on synthetic_batches.c; step_memory.c: its
  *                         parts; decoding_estimate.c: memory of a decoder

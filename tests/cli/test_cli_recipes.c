@@ -99,6 +99,8 @@ static void wrong_names_are_refused_before_any_stage_runs(void **state)
          "data: b prepares shards during training"},
         {"prepare, data: first, text: first, stream: {on: true}}\n  c: {kind: pretrain, data: b, grid_steps: 2",
          "grid_steps measures held-out losses"},
+        {"prepare, data: first, text: first, stream: {on: true}}\n  c: {kind: pretrain, data: b, heldout_steps: 2",
+         "heldout_steps measures held-out losses"},
         {"command, argv: []", "argv is empty"}};
     char *path = in_folder("names.yaml"), *made = in_folder("names/first");
     (void)state;

@@ -168,20 +168,21 @@ static void what_older_programs_finished_stays(void **state)
     json_free(identity);
 }
 
-/* `grid_steps` and `model.norm_min` are removed from the stage's recorded settings. */
+/* `routing_steps` and `model.norm_min` are removed from the stage's recorded settings. */
 static void settings_that_an_older_program_did_not_know_stood_at_their_defaults(void **state)
 {
     static const char *const one = "  one: {kind: pretrain, data: %s, steps: 2, " COMMON ", " MODEL ", " CURVE "}\n",
-                             *const other = "  one: {kind: pretrain, data: %s, steps: 2, grid_steps: 7, " COMMON
+                             *const other = "  one: {kind: pretrain, data: %s, steps: 2, routing_steps: 7, " COMMON
                                             ", " MODEL ", " CURVE "}\n";
     (void)state;
     run_well("unknown", one, "");
     struct json *done = json_load(path_of("unknown/one/done.json"));
     assert_non_null(done);
     const struct json *identity = json_get(done, "identity"), *settings = json_get(identity, "settings");
-    assert_non_null(json_get(settings, "grid_steps"));
+    assert_non_null(json_get(settings, "routing_steps"));
     assert_non_null(json_get(json_get(settings, "model"), "norm_min"));
-    struct json *older = without(identity, "settings"), *less = without(settings, "grid_steps");
+    struct json *older = without(identity, "settings"), *rest = without(settings, "heldout_steps"),
+                *less = without(rest, "routing_steps");
     json_set(less, "model", without(json_get(settings, "model"), "norm_min"));
     json_set(older, "settings", less);
     json_set(done, "identity", older);
@@ -189,7 +190,8 @@ static void settings_that_an_older_program_did_not_know_stood_at_their_defaults(
     run_well("unknown", one, "");
     expect_words("one: done before");
     assert_int_equal(run("unknown", other, ""), 1);
-    expect_words("grid_steps (7, was");
+    expect_words("routing_steps (7, was");
+    json_free(rest);
     json_free(done);
 }
 

@@ -17,6 +17,7 @@ static void write_recipe(void)
         &yaml,
         "run: %s/one\nseed: 5\nprecision: f32\nstages:\n  base:\n    kind: pretrain\n    data: %s\n    steps: %d\n"
         "    checkpoint_steps: 3\n    keep: 9\n    heldout_rows: 4\n    recompute: true\n"
+        "    routing_steps: 1\n    heldout_steps: 3\n    grid_steps: 3\n"
         "    batch: {rows: 4, length: 128, micro_rows: 1}\n    optimizer: {lr: 1e-3, warmup: 2}\n"
         "    elastic: {slice_rows: 1, depth_full: 0.5, experts_full: 0.5, expert_groups: 2}\n"
         "    model: {width: 32, layers: 4, heads: 2, kv_heads: 2, head_width: 16, experts: 4, expert_width: 32,\n"
@@ -86,6 +87,8 @@ static void compare_numbers(const struct json *a, const struct json *b, const ch
 
 static void compare_metrics(const char *name)
 {
+    static const char *const compared[] = {"loss", "routing/", "heldout/", "grid/"};
+    unsigned seen = 0;
     struct buffer one = {0}, other = {0};
     char *a = string_format("%s/one/base/metrics.jsonl", out);
     char *b = string_format("%s/%s/base/metrics.jsonl", out, name);
@@ -98,13 +101,17 @@ static void compare_metrics(const char *name)
         struct json *x = json_parse(left, left_end - left, a), *y = json_parse(right, right_end - right, b);
         struct json_iterator it;
         for (bool more = json_first(&it, x); more; more = json_next(&it, x))
-            if (strncmp(it.key, "loss", 4) == 0)
-                compare_numbers(it.value, json_get(y, it.key), it.key);
+            for (i64 i = 0; i < COUNT_OF(compared); i++)
+                if (strncmp(it.key, compared[i], strlen(compared[i])) == 0) {
+                    compare_numbers(it.value, json_get(y, it.key), it.key);
+                    seen |= 1u << i;
+                }
         json_free(x);
         json_free(y);
         left = left_end + 1;
         right = right_end + 1;
     }
+    assert_int_equal(seen, (1u << COUNT_OF(compared)) - 1);
     buffer_release(&one);
     buffer_release(&other);
     memory_free(a);

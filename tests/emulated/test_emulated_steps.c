@@ -57,6 +57,58 @@ static void training_step_waits_for_its_result_alone(void **state)
     arena_close(&arena);
 }
 
+/* Every second step measures the router, or none does. Adds the number of measured counts that are not
+ * those that balance the router, and the sum of all. Returns the loss of the last step. */
+static double train_measured(bool measured, i64 *differences, i64 *counted)
+{
+    static struct toy_run run;
+    struct arena arena;
+    struct routing_monitor m;
+    struct step_result result = {0};
+    const struct model_config config = toy_config(LAYERS, TOY_ALL);
+    i64 n = model_use_count(&config);
+    double *before = memory_alloc(n * 8), *after = memory_alloc(n * 8);
+    arena_open(&arena, 64 << 20);
+    toy_run_open(&run, &gpu, &config, MICRO_BATCHES);
+    routing_monitor_open(&m, &config, 0);
+    run.trainer.lr = (struct lr_schedule){.peak = 1e-3, .total = 2 * STEPS};
+    run.bias_speed = 1e-2;
+    for (i64 i = 0; i < MICRO_BATCHES; i++)
+        toy_batch_init(&run.batches[i], &arena, 6, (struct rng_key){2, RNG_TEST}, 6 * (i32)i);
+    for (i64 step = 0; step < 2 * STEPS; step++) {
+        bool now = measured && step % 2;
+        run.trainer.routing = now ? &m : NULL;
+        model_use_get(before, &run.model);
+        result = toy_step(&run, step);
+        model_use_get(after, &run.model);
+        for (i64 i = 0; i < m.counts.layers * config.experts && now; i++) {
+            i64 layer = i / config.experts, e = i % config.experts, at = m.counts.layer[layer] * config.experts + e;
+            i64 sum = 0;
+            for (int s = 0; s < STREAMS; s++)
+                sum += routing_use(&m.counts, layer, s)[e];
+            *differences += sum != (i64)(after[at] - before[at]);
+            *counted += sum;
+        }
+    }
+    routing_monitor_close(&m);
+    toy_run_close(&run);
+    arena_close(&arena);
+    memory_free(before);
+    memory_free(after);
+    return step_mean_loss(&result, TARGET_TEXT);
+}
+
+/* Layers that are replayed as graphs count as well, and train the same. */
+static void measured_steps_count_what_balances_the_router(void **state)
+{
+    i64 differences = 0, counted = 0;
+    (void)state;
+    double with = train_measured(true, &differences, &counted), without = train_measured(false, &differences, &counted);
+    assert_int_equal(differences, 0);
+    assert_true(counted > 0);
+    assert_float_equal(with, without, 1e-3 * without); /* blocks of the emulated GPU end in any order */
+}
+
 /* ---- Training in 8 bits ---- */
 
 enum { FP8_STEPS = 2 };
@@ -251,6 +303,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_step_waits_for_its_result_alone),
+        cmocka_unit_test(measured_steps_count_what_balances_the_router),
         cmocka_unit_test(losses_of_codes_are_those_of_rounded_operands),
         cmocka_unit_test(decode_step_waits_for_its_draws_alone),
         cmocka_unit_test(an_update_is_one_launch),

@@ -44,6 +44,20 @@ static void entropy_is_one_where_use_is_even(void **state)
     assert_true(isnan(routing_entropy(even, 1)));
 }
 
+static void load_is_the_most_used_over_the_mean(void **state)
+{
+    (void)state;
+    const i64 even[4] = {3, 3, 3, 3}, half[4] = {5, 0, 5, 0}, one[4] = {0, 0, 9, 0}, none[4] = {0};
+    assert_float_equal(routing_load(even, 4), 1, 1e-12);
+    assert_float_equal(routing_load(half, 4), 2, 1e-12);
+    assert_float_equal(routing_load(one, 4), 4, 1e-12);
+    assert_true(isnan(routing_load(none, 4)));
+    assert_float_equal(routing_unused(even, 4), 0, 1e-12);
+    assert_float_equal(routing_unused(half, 4), 0.5, 1e-12);
+    assert_float_equal(routing_unused(one, 4), 0.75, 1e-12);
+    assert_true(isnan(routing_unused(none, 4)));
+}
+
 static void padding_and_dropped_layers_are_not_counted(void **state)
 {
     (void)state;
@@ -58,7 +72,7 @@ static void padding_and_dropped_layers_are_not_counted(void **state)
     for (i64 i = 0; i < 3; i++)
         sub.expert[i] = i == 2 ? kept : NULL;
     routing_counts_init(&c, &config, &sub);
-    routing_count(&c, &batch, routes);
+    routing_count(&c, &batch, routes, NULL);
     assert_int_equal(c.layers, 1);
     assert_int_equal(c.layer[0], 2);
     assert_memory_equal(c.expert, kept, sizeof kept);
@@ -67,6 +81,9 @@ static void padding_and_dropped_layers_are_not_counted(void **state)
     const i64 text[3] = {1, 0, 1}, audio[3] = {0, 0, 1};
     assert_memory_equal(routing_use(&c, 0, STREAM_TEXT), text, sizeof text);
     assert_memory_equal(routing_use(&c, 0, STREAM_AUDIO), audio, sizeof audio);
+    routing_count(&c, &batch, routes, (const i32[]){1}); /* the sample drew a smaller k */
+    assert_memory_equal(routing_use(&c, 0, STREAM_TEXT), text, sizeof text);
+    assert_int_equal(c.positions[STREAM_TEXT], 1);
     routing_counts_release(&c);
 }
 
@@ -368,6 +385,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(overlap_is_that_of_the_most_used_quarter),
         cmocka_unit_test(entropy_is_one_where_use_is_even),
+        cmocka_unit_test(load_is_the_most_used_over_the_mean),
         cmocka_unit_test(padding_and_dropped_layers_are_not_counted),
         cmocka_unit_test(every_choice_is_counted),
         cmocka_unit_test(a_submodels_experts_keep_their_ids),

@@ -196,6 +196,71 @@ static void test_stages_that_are_not_finished(void **state)
     memory_free(run);
 }
 
+/* Metrics of `steps` measured steps of a model of `layers` layers. The load of layer l at step s is
+ * 1 + l + s / 4, and each sub-model is 0.02 s above the full model. */
+static void put_measured(const char *run, i64 layers, i64 steps)
+{
+    struct buffer lines = {0};
+    put(run, "base.partial", "identity.json", "{\"kind\":\"pretrain\",\"settings\":{\"steps\":200}}");
+    for (i64 s = 1; s <= steps; s++) {
+        double x = (double)s;
+        buffer_printf(&lines, "{\"step\":%lld,\"loss/text\":%.3f,\"heldout/text\":%.3f", (long long)s, 4 - 0.1 * x,
+                      4.5 - 0.1 * x);
+        for (i64 l = 0; l < layers; l++)
+            buffer_printf(&lines,
+                          ",\"routing/%lld/load\":%.3f,\"routing/%lld/entropy\":0.9,\"routing/%lld/bias\":0.01,"
+                          "\"routing/%lld/overlap/image-in/video-in\":0.33,\"routing/%lld/entropy/text\":0.8,"
+                          "\"routing/%lld/entropy/audio\":0.7",
+                          (long long)l, 1 + (double)l + 0.25 * x, (long long)l, (long long)l, (long long)l,
+                          (long long)l, (long long)l);
+        buffer_printf(&lines, ",\"grid/full/text\":4,\"grid/k/2/text\":%.3f,\"grid/<b>/text\":%.3f}\n", 4 + 0.02 * x,
+                      4 + 0.02 * x);
+    }
+    put(run, "base.partial", "metrics.jsonl", lines.data);
+    buffer_release(&lines);
+}
+
+static void test_what_a_stage_measures_while_it_trains(void **state)
+{
+    char *run = run_folder("measured");
+    (void)state;
+    put_measured(run, 3, 4);
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, ">training 3.60<");
+    shows(&page, ">held-out 4.10<");
+    shows(&page, "not their level");
+    shows(&page, "base: the router over steps");
+    shows(&page, "Load of the most used expert<");
+    shows(&page, ">layer 2<");
+    lacks(&page, ">layer 3<");
+    shows(&page, "image-in, video-in<");
+    lacks(&page, "image-out, video-out<");
+    shows(&page, "Most used experts in common, layer 2<");
+    shows(&page, "Entropy of a stream&#39;s use of experts, mean of the layers");
+    shows(&page, "base: sub-models over steps");
+    shows(&page, "<i></i>k/2<");
+    shows(&page, "<i></i>&#60;b");
+    shows(&page, ">80<"); /* thousandths of a nat */
+    buffer_release(&page);
+    put_measured(run, 9, 4);
+    page = page_of((const char *const *)&run, 1);
+    shows(&page, "Load of the most used expert, from 1.25 (faint) to 10 times the mean");
+    shows(&page, "fill-opacity='1.000'");
+    buffer_release(&page);
+    put_measured(run, 9, 300); /* columns of 4 steps each, the last of them 297 to 300 */
+    page = page_of((const char *const *)&run, 1);
+    shows(&page, "from 1.62 (faint) to 83.6 times the mean");
+    buffer_release(&page);
+    put(run, "base.partial", "metrics.jsonl", "{\"step\":1,\"loss/text\":3}\n{\"step\":2,\"loss/text\":2}\n");
+    page = page_of((const char *const *)&run, 1);
+    shows(&page, "Loss on text");
+    lacks(&page, "over steps<");
+    lacks(&page, "held-out");
+    lacks(&page, "Held-out:");
+    buffer_release(&page);
+    memory_free(run);
+}
+
 /* A stage that fails before it writes anything leaves only its time. */
 static void test_stages_that_failed_at_once(void **state)
 {
@@ -1122,6 +1187,7 @@ int main(void)
         cmocka_unit_test(test_what_was_not_measured_is_not_printed),
         cmocka_unit_test(test_time_of_what_was_made_anew),
         cmocka_unit_test(test_stages_that_are_not_finished),
+        cmocka_unit_test(test_what_a_stage_measures_while_it_trains),
         cmocka_unit_test(test_stages_that_failed_at_once),
         cmocka_unit_test(test_damaged_files_leave_their_part_out),
         cmocka_unit_test(test_hostile_words_stay_words),

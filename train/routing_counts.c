@@ -1,4 +1,4 @@
-#include "inference/routing.h"
+#include "train/routing_counts.h"
 
 #include <math.h>
 
@@ -29,23 +29,52 @@ void routing_counts_release(struct routing_counts *c)
     *c = (struct routing_counts){0};
 }
 
-void routing_count(struct routing_counts *c, const struct batch *batch, const i32 *routes)
+static bool is_counted(const struct routing_counts *c, const struct batch *batch, const i32 *sample_topk, i64 i)
+{
+    i32 sample = batch->sample[i];
+    return sample >= 0 && (!sample_topk || sample_topk[sample] >= c->topk);
+}
+
+void routing_count(struct routing_counts *c, const struct batch *batch, const i32 *routes, const i32 *sample_topk)
 {
     for (i64 i = 0; i < batch->n; i++)
-        c->positions[batch->stream[i]] += batch->sample[i] >= 0;
+        c->positions[batch->stream[i]] += is_counted(c, batch, sample_topk, i);
     for (i64 l = 0; l < c->layers; l++)
         for (i64 i = 0; i < batch->n; i++) {
             const i32 *chosen = routes + (c->layer[l] * batch->n + i) * c->topk;
             i64 *use = c->count + (l * STREAMS + batch->stream[i]) * c->experts;
-            for (i64 k = 0; k < c->topk && batch->sample[i] >= 0; k++)
+            for (i64 k = 0; k < c->topk && is_counted(c, batch, sample_topk, i); k++)
                 if (chosen[k] >= 0)
                     use[chosen[k]]++;
         }
 }
 
-/* marks[e]: expert e is in the top quarter by use. An expert's rank is the number of experts that
- * are used more, or as much and have a smaller id. */
-static void mark_most_used(bool *marks, const i64 *use, i64 experts)
+static i64 sum_of(const i64 *use, i64 experts)
+{
+    i64 sum = 0;
+    for (i64 e = 0; e < experts; e++)
+        sum += use[e];
+    return sum;
+}
+
+double routing_load(const i64 *use, i64 experts)
+{
+    i64 most = 0, sum = sum_of(use, experts);
+    for (i64 e = 0; e < experts; e++)
+        most = max_i64(most, use[e]);
+    return sum ? (double)most * (double)experts / (double)sum : NAN;
+}
+
+double routing_unused(const i64 *use, i64 experts)
+{
+    i64 unused = 0;
+    for (i64 e = 0; e < experts; e++)
+        unused += use[e] == 0;
+    return unused < experts ? (double)unused / (double)experts : NAN;
+}
+
+/* An expert's rank is the number of experts that are used more, or as much and have a smaller id. */
+void routing_most_used(bool *marks, const i64 *use, i64 experts)
 {
     i64 quarter = max_i64(1, (experts + 2) / 4);
     for (i64 e = 0; e < experts; e++) {
@@ -56,25 +85,29 @@ static void mark_most_used(bool *marks, const i64 *use, i64 experts)
     }
 }
 
-double routing_overlap(const i64 *use_a, const i64 *use_b, i64 experts)
+double routing_overlap_of_sets(const bool *a, const bool *b, i64 experts)
 {
-    bool *a = memory_alloc(2 * experts), *b = a + experts;
     i64 both = 0, either = 0;
-    mark_most_used(a, use_a, experts);
-    mark_most_used(b, use_b, experts);
     for (i64 e = 0; e < experts; e++) {
         both += a[e] && b[e];
         either += a[e] || b[e];
     }
-    memory_free(a);
     return either ? (double)both / (double)either : NAN;
+}
+
+double routing_overlap(const i64 *use_a, const i64 *use_b, i64 experts)
+{
+    bool *a = memory_alloc(2 * experts), *b = a + experts;
+    routing_most_used(a, use_a, experts);
+    routing_most_used(b, use_b, experts);
+    double overlap = routing_overlap_of_sets(a, b, experts);
+    memory_free(a);
+    return overlap;
 }
 
 double routing_entropy(const i64 *use, i64 experts)
 {
-    double total = 0, h = 0;
-    for (i64 e = 0; e < experts; e++)
-        total += (double)use[e];
+    double total = (double)sum_of(use, experts), h = 0;
     for (i64 e = 0; e < experts; e++)
         if (use[e] > 0)
             h -= (double)use[e] / total * log((double)use[e] / total);

@@ -1,0 +1,43 @@
+/* Counts of how often each of the six streams chooses each expert in each MoE layer, and figures of
+ * such counts: load, unused experts, entropy, and the overlap of the most used experts of two
+ * streams (ERNIE 5.0 report 6.4.1, figures 8 to 10). */
+#ifndef WEFT_TRAIN_ROUTING_COUNTS_H
+#define WEFT_TRAIN_ROUTING_COUNTS_H
+#include "model/model.h"
+
+/* Counts over positions other than padding. They cover the MoE
+ * layers and the experts that the sub-model keeps. */
+struct routing_counts {
+    i64 layers, experts, topk;
+    i32 *layer;  /* [layers] number in the model */
+    i32 *expert; /* [layers, experts] id in the model */
+    i64 *count;  /* [layers, STREAMS, experts] positions of the stream routed to the expert */
+    i64 positions[STREAMS];
+};
+void routing_counts_init(struct routing_counts *counts, const struct model_config *config, const struct submodel *sub);
+void routing_counts_release(struct routing_counts *counts);
+static inline const i64 *routing_use(const struct routing_counts *counts, i64 layer, enum stream stream)
+{
+    return counts->count + (layer * STREAMS + stream) * counts->experts;
+}
+/* Adds a batch. routes [L, n, K] as returned by the forward: over all layers of the model, -1 where
+ * no expert was chosen. sample_topk [samples]: samples whose k is less than K are left out; NULL:
+ * none. */
+void routing_count(struct routing_counts *counts, const struct batch *batch, const i32 *routes, const i32 *sample_topk);
+
+/* Uses of the most used expert over the mean of all; NaN without any use. */
+double routing_load(const i64 *use, i64 experts);
+/* Share of the experts without any use; NaN if that is all of them. */
+double routing_unused(const i64 *use, i64 experts);
+/* Normalized entropy -sum p log p / log E of p = use / sum: 1 is uniform, 0 a single expert. NaN
+ * without any use or if E is 1. */
+double routing_entropy(const i64 *use, i64 experts);
+/* Marks the set of most used experts: the top quarter by use (rounded to nearest, at least one
+ * expert); ties go to the smaller id, and unused experts are never included. */
+void routing_most_used(bool *marks, const i64 *use, i64 experts);
+/* Intersection over union of two sets. NaN if both are empty. Independent top quarters give about
+ * 1/7. routing_overlap: that of the most used experts. */
+double routing_overlap_of_sets(const bool *a, const bool *b, i64 experts);
+double routing_overlap(const i64 *use_a, const i64 *use_b, i64 experts);
+
+#endif
