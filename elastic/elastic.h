@@ -91,16 +91,20 @@ int elastic_compare(unsigned *heads, struct model *out, struct model *from, cons
                     const struct batch *batch);
 
 /* ---- Grid: a family of sub-models, measured by the caller's function ---- */
+struct grid_speed { /* positions per second, and over the full model's in the same round; quartiles of the rounds */
+    double per_s, low, high;
+    double ratio, ratio_low, ratio_high;
+};
 struct grid_point {
     char name[64];
     struct submodel sub;
     double loss[TARGETS]; /* per target kind; NaN: no such target */
     double loss_all;      /* weighted as in training */
     i64 parameters, active;
-    double tokens_per_s;
+    double tokens_per_s; /* decode.per_s */
+    struct grid_speed decode, prefill;
 };
-typedef int grid_measure(void *context, struct grid_point *point);
-/* Fills the grid: the full model; top-k k/2 and k/4; 3/4 and 1/2 of the experts; 1/8 and 2/8 of the
+/* Fills the grid: the full model; top-k k/2, k/4 and k/8; 3/4 and 1/2 of the experts; 1/8 and 2/8 of the
  * depth dropped; a mild and a strong combination of the 3. Equal points are listed once. Returns
  * the number of points; arrays come from `arena`. */
 i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const struct model *model);

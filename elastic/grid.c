@@ -67,6 +67,7 @@ i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const
         {"full", 1, 1, 0},
         {"k/2", 1, 2, 0},
         {"k/4", 1, 4, 0},
+        {"k/8", 1, 8, 0},
         {"experts 3/4", 0.75, 1, 0},
         {"experts 1/2", 0.5, 1, 0},
         {"layers -1/8", 1, 1, 1},

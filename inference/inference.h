@@ -10,7 +10,8 @@
  *   descriptions.c       texts for media; caption_accuracy.c, caption_baseline.c: their scores
  *   routing.c            the stage routing: routing_counts.c (numbers), routing_files.c,
  *                        routing_pictures.c; canvas.c: SVG and pixels
- *   grid_stage.c         quality and speed of sub-models; extract_stage.c: one of them as a model
+ *   grid_stage.c         quality and speed (grid_speed.h) of sub-models; extract_stage.c: one of
+ *                        them as a model
  *   proof.c              logits before and after, on random samples and on the model's shards
  *   export.c             HF and GGUF (model/gguf.c writes the keys), checked by reading them back
  *   samples_estimate.c   memory of the stage generate before it begins; generator_dry_run.c: its parts
@@ -63,11 +64,12 @@ int routing_stage(const void *settings, const struct stage *stage);
 /* ---- Grid ---- */
 /* The stage `grid`: quality and speed of a family of sub-models of one
  * model. For each it measures held-out loss by target kind, number of
- * parameters, and text decoding speed with one request at a time. */
+ * parameters, and the speed of reading a prompt and of decoding with one request at a time
+ * (grid_speed.h). */
 enum { GRID_MOST = 16 };
 struct grid_settings {
     char *from, *data, *split;
-    i64 rows, length, decode_tokens;
+    i64 rows, length, decode_tokens, rounds;
 };
 struct grid_result {
     struct grid_point points[GRID_MOST]; /* their arrays are in `memory` */
@@ -81,9 +83,10 @@ extern const struct setting grid_table[];
 int grid_measure_all(struct grid_result *out, const struct grid_settings *settings, struct device *device);
 void grid_result_release(struct grid_result *result);
 struct json *grid_point_json(const struct grid_point *point, const struct model_config *config);
-void grid_print(struct buffer *out, const struct grid_result *result); /* an aligned table */
-int grid_check_settings(const void *settings);                         /* of what a recipe says alone */
-int grid_stage(const void *settings, const struct stage *stage);       /* $OUT/grid.json */
+/* An aligned table, ordered by the speed of decoding; speeds have the quartile range of their ratio. */
+void grid_print(struct buffer *out, const struct grid_result *result);
+int grid_check_settings(const void *settings);                   /* of what a recipe says alone */
+int grid_stage(const void *settings, const struct stage *stage); /* $OUT/grid.json */
 
 /* ---- Cut-outs ---- */
 /* Writes a sub-model as a model directory of its own, tokenizers included, into the existing folder
