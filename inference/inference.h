@@ -10,6 +10,7 @@
  *   descriptions.c       texts for media; caption_accuracy.c, caption_baseline.c: their scores
  *   routing.c            the stage routing: routing_counts.c (numbers), routing_files.c,
  *                        routing_pictures.c; canvas.c: SVG and pixels
+ *   choice.c             layers and experts by statistics and losses on samples
  *   grid_stage.c         quality and speed (grid_speed.h) of sub-models; extract_stage.c: one of
  *                        them as a model
  *   proof.c              logits before and after, on random samples and on the model's shards
@@ -89,24 +90,37 @@ int grid_check_settings(const void *settings);                   /* of what a re
 int grid_stage(const void *settings, const struct stage *stage); /* $OUT/grid.json */
 
 /* ---- Cut-outs ---- */
-/* Writes a sub-model as a model directory of its own, tokenizers included, into the existing folder
- * `out`. Nothing is written until the logits of the sub-model and of the cut model are found equal,
- * of every head (proof.h).
- * The stage `extract` and `weft extract` share it. */
-int extract_directory(const char *from, const char *out, const struct submodel_options *options, struct device *device);
-
+/* The stage `extract`: a sub-model as a model of its own. Lists of layers and experts stay as given.
+ * Numbers and targets are chosen: by counts over training and fixed orders (elastic.h), or with
+ * `data` by what held-out samples show (choice.h). Of the shapes that fit a target the one of least
+ * loss on the data is taken. */
 struct extract_settings {
     char *from;
     struct submodel_options sub;
+    char *data, *split;
+    i64 rows, length;
+    struct string_list only; /* directions */
+    int criterion;           /* enum criterion */
+    struct submodel_target target;
 };
+int extract_check_settings(const void *settings);
+/* Writes a sub-model as a model directory of its own, tokenizers included, into the existing folder
+ * `out`. Nothing is written until the logits of the sub-model and of the cut model are found equal,
+ * of every head (proof.h).
+ * The stage `extract` and `weft extract` share it. Returns 0, -1 and a message, or STAGE_INTERRUPTED. */
+int extract_directory(const struct extract_settings *settings, const char *out, struct device *device);
+/* Gives the sub-model a name in the model's directory instead (submodel_name_save). */
+int extract_name(const struct extract_settings *settings, const char *name, struct device *device);
 extern const struct setting extract_table[];
 int extract_stage(const void *settings, const struct stage *stage);
 
 /* ---- Exports ---- */
 /* Exports the text backbone for other software, then reads the files back and compares them. `out`
- * must not exist. dtype DTYPE_OTHER keeps the stored dtype. */
-int export_hf(const char *model, const char *out, enum dtype dtype, struct device *device);
-int export_gguf(const char *model, const char *out, enum dtype dtype, struct device *device);
+ * must not exist. dtype DTYPE_OTHER keeps the stored dtype. options: a sub-model of it; NULL: all. */
+int export_hf(const char *model, const struct submodel_options *options, const char *out, enum dtype dtype,
+              struct device *device);
+int export_gguf(const char *model, const struct submodel_options *options, const char *out, enum dtype dtype,
+                struct device *device);
 
 struct export_settings {
     char *from;

@@ -176,6 +176,7 @@ struct heldout_run {
     struct loader *loader;
     struct tape tape;
     struct arena arena;
+    struct heldout_rows *rows; /* heldout_rows_read: what is read */
 };
 
 static void walk_open(struct heldout_run *w)
@@ -190,17 +191,25 @@ static void walk_close(struct heldout_run *w)
     arena_close(&w->arena);
 }
 
+static int read_batch(struct batch *batch, const struct heldout_run *w, i64 step, struct arena *arena)
+{
+    bool chats = w->pass->chats == CHATS_ALONE || w->pass->directions == 1u << DIRECTION_CHAT;
+    if (loader_batch(w->loader, step, 0, batch, arena))
+        return -1;
+    for (int kind = 0; kind < TARGETS; kind++)
+        if (target_rows[kind].counted == TARGET_TEXT)
+            assign_streams(&batch->targets[kind], batch, loader_vocabulary(w->loader), chats);
+    return 0;
+}
+
 static int walk_step(struct heldout_run *w, i64 step)
 {
     struct batch batch;
     struct forward forward;
     struct forward_options options = {.keep_routes = w->pass->want_routes};
     arena_reset(&w->arena, 0);
-    if (loader_batch(w->loader, step, 0, &batch, &w->arena))
+    if (read_batch(&batch, w, step, &w->arena))
         return -1;
-    for (int kind = 0; kind < TARGETS; kind++)
-        if (target_rows[kind].counted == TARGET_TEXT)
-            assign_streams(&batch.targets[kind], &batch, loader_vocabulary(w->loader), w->pass->chats == CHATS_ALONE);
     tape_clear(&w->tape, false);
     run_chunks(&forward, &w->tape, w->model, &batch, w->sub, &options);
     if (w->pass->visit)
@@ -234,6 +243,32 @@ static int walk_rows(struct heldout_run *w)
             return STAGE_INTERRUPTED;
     }
     return status;
+}
+
+/* ---- Rows kept for many forwards ---- */
+
+static int keep_rows(struct heldout_run *w)
+{
+    struct loader_step plan;
+    struct heldout_rows *rows = w->rows;
+    int status = 1;
+    for (i64 step = 0; (status = plan_step(&plan, w, step)) > 0; step++) {
+        i64 bytes = (i64)sizeof *rows->batches;
+        rows->batches = memory_resize(rows->batches, rows->count * bytes, (rows->count + 1) * bytes);
+        if (read_batch(&rows->batches[rows->count], w, step, &rows->memory))
+            return -1;
+        rows->count++;
+        if (interrupted())
+            return STAGE_INTERRUPTED;
+    }
+    return status;
+}
+
+void heldout_rows_release(struct heldout_rows *rows)
+{
+    memory_free(rows->batches);
+    arena_close(&rows->memory);
+    *rows = (struct heldout_rows){0};
 }
 
 /* ---- Memory estimate ---- */
@@ -322,7 +357,8 @@ static int open_and_walk(struct heldout_run *w, int (*walk)(struct heldout_run *
                                  * of their file names. */
                                 .drawn = pass->most_rows > 0};
     for (int d = 0; d < DIRECTIONS; d++)
-        s.mixture[d] = pass->chats == CHATS_ALIKE || (d == DIRECTION_CHAT) == (pass->chats == CHATS_ALONE);
+        s.mixture[d] = (pass->chats == CHATS_ALIKE || (d == DIRECTION_CHAT) == (pass->chats == CHATS_ALONE)) &&
+                       (pass->directions == 0 || pass->directions >> d & 1);
     struct loader *loader = loader_open(pass->directory, pass->split, &s, 0);
     if (!loader)
         return -1;
@@ -353,6 +389,17 @@ static int open_and_walk(struct heldout_run *w, int (*walk)(struct heldout_run *
 int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub)
 {
     return open_and_walk(&(struct heldout_run){.pass = pass, .model = model, .sub = sub}, walk_rows);
+}
+
+int heldout_rows_read(struct heldout_rows *rows, const struct heldout_pass *pass, struct model *model)
+{
+    struct heldout_run w = {.pass = pass, .model = model, .rows = rows};
+    *rows = (struct heldout_rows){0};
+    arena_open(&rows->memory, (i64)64 << 30);
+    int status = open_and_walk(&w, keep_rows);
+    if (status)
+        heldout_rows_release(rows);
+    return status;
 }
 
 int heldout_dry_run(struct model *meta, const struct submodel_options *options, const struct heldout_pass *pass)

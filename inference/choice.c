@@ -1,0 +1,353 @@
+#include "inference/choice.h"
+
+#include "elastic/elastic.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Rows and losses ---- */
+
+static void sum_losses(struct step_result *out, struct choice *c, const struct submodel *sub, int direction,
+                       struct forward_options *options, const struct batch **seen)
+{
+    struct step_end end;
+    step_sums_clear(c->model->device, c->sums);
+    for (i64 i = 0; i < c->rows[direction].count; i++) {
+        struct forward forward;
+        const struct batch *batch = &c->rows[direction].batches[i];
+        if (seen)
+            *seen = batch;
+        tape_clear(&c->tape, false);
+        model_forward(&forward, &c->tape, c->model, batch, sub, options);
+        step_sums_add(c->model->device, c->sums, &forward, &c->model->config);
+    }
+    step_sums_get(out, &end, c->model->device, c->sums);
+}
+
+/* True for losses that a choice goes by. */
+static bool is_judged(int stream, int kind)
+{
+    return stream != LOSS_MARKS && !target_rows[kind].helps;
+}
+
+static double relative_loss(const struct step_result *r, const double full[LOSS_STREAMS][TARGETS])
+{
+    double sum = 0, cells = 0;
+    for (int stream = 0; stream < LOSS_STREAMS; stream++)
+        for (int kind = 0; kind < TARGETS; kind++)
+            if (is_judged(stream, kind) && r->weight[stream][kind] > 0) {
+                sum += r->loss[stream][kind] / r->weight[stream][kind] / full[stream][kind];
+                cells++;
+            }
+    return cells ? sum / cells : NAN;
+}
+
+double choice_loss(struct choice *c, const struct submodel *sub)
+{
+    struct step_result r;
+    double sum = 0, count = 0;
+    c->forwards++;
+    for (int d = 0; d < DIRECTIONS; d++)
+        if (c->directions >> d & 1) {
+            sum_losses(&r, c, sub, d, NULL, NULL);
+            double loss = relative_loss(&r, c->full[d]);
+            sum += isnan(loss) ? 0 : loss;
+            count += !isnan(loss);
+        }
+    return count ? sum / count : NAN;
+}
+
+static void measure_full(struct choice *c)
+{
+    struct submodel full;
+    struct step_result r;
+    submodel_full(&full, &c->model->config);
+    for (int d = 0; d < DIRECTIONS; d++) {
+        if (!(c->directions >> d & 1))
+            continue;
+        sum_losses(&r, c, &full, d, NULL, NULL);
+        for (int stream = 0; stream < LOSS_STREAMS; stream++)
+            for (int kind = 0; kind < TARGETS; kind++)
+                c->full[d][stream][kind] =
+                    r.weight[stream][kind] > 0 ? r.loss[stream][kind] / r.weight[stream][kind] : NAN;
+    }
+}
+
+int choice_open(struct choice *c, struct model *model, const struct heldout_pass *pass)
+{
+    int status = 0;
+    memset(c, 0, sizeof *c);
+    c->model = model;
+    for (int d = 0; d < DIRECTIONS && status == 0; d++) {
+        struct heldout_pass one = *pass;
+        one.directions = 1u << d;
+        if (pass->directions && !(pass->directions >> d & 1))
+            continue;
+        status = heldout_rows_read(&c->rows[d], &one, model);
+        if (status == 0 && c->rows[d].count)
+            c->directions |= 1u << d;
+    }
+    if (status == 0 && !c->directions)
+        status = error_set("%s: the part %s has no samples to choose a sub-model by", pass->directory, pass->split);
+    if (status) {
+        for (int d = 0; d < DIRECTIONS; d++)
+            if (c->rows[d].batches)
+                heldout_rows_release(&c->rows[d]);
+        return status;
+    }
+    tape_open(&c->tape, model->device, model->weights.dtype, (i64)64 << 30);
+    c->sums = step_sums_open(model->device);
+    measure_full(c);
+    return 0;
+}
+
+void choice_close(struct choice *c)
+{
+    for (int d = 0; d < DIRECTIONS; d++)
+        heldout_rows_release(&c->rows[d]);
+    tape_close(&c->tape);
+    step_sums_close(c->model->device, c->sums);
+}
+
+/* ---- Statistics of experts ---- */
+
+struct expert_sums { /* of one direction; [L, E] */
+    struct model *model;
+    const struct batch *batch; /* of the running forward */
+    double *count, *weight, *norm, *gated, positions;
+};
+
+static double row_norm(const void *row, enum dtype dtype, i64 columns)
+{
+    double sum = 0;
+    for (i64 i = 0; i < columns; i++) {
+        double value = dtype == DTYPE_F32 ? ((const float *)row)[i] : bf16_to_f32(((const bf16 *)row)[i]);
+        sum += value * value;
+    }
+    return sqrt(sum);
+}
+
+static void add_layer(void *context, i64 layer, const struct routing *r, const struct tensor *outputs)
+{
+    struct expert_sums *s = context;
+    struct device *device = s->model->device;
+    i64 experts = s->model->config.experts, n = r->n, k = r->k_max, row_bytes = outputs->columns * dtype_bytes(outputs->dtype);
+    i32 *chosen = memory_alloc(n * k * 4), *slot = memory_alloc(n * k * 4);
+    float *weight = memory_alloc(n * k * 4);
+    char *rows = memory_alloc(outputs->rows * row_bytes);
+    device_get(device, chosen, r->chosen, n * k * 4);
+    device_get(device, slot, r->slot, n * k * 4);
+    device_get(device, weight, r->weights->data, n * k * 4);
+    device_get(device, rows, outputs->data, outputs->rows * row_bytes);
+    for (i64 i = 0; i < n * k; i++) {
+        if (s->batch->sample[i / k] < 0 || chosen[i] < 0)
+            continue;
+        i64 at = layer * experts + chosen[i];
+        double norm = row_norm(rows + slot[i] * row_bytes, outputs->dtype, outputs->columns);
+        s->count[at]++;
+        s->weight[at] += weight[i];
+        s->norm[at] += norm;
+        s->gated[at] += weight[i] * norm;
+    }
+    memory_free(chosen);
+    memory_free(slot);
+    memory_free(weight);
+    memory_free(rows);
+}
+
+/* Adds the sums of a direction, per position of it, to those of all. */
+static void add_direction(double *sums, const struct expert_sums *one, i64 cells)
+{
+    const double *of[4] = {one->count, one->weight, one->norm, one->gated};
+    for (int which = 0; which < 4; which++)
+        for (i64 i = 0; i < cells; i++)
+            sums[which * cells + i] += of[which][i] / one->positions;
+}
+
+void choice_scores(double *scores, struct choice *c, enum criterion criterion)
+{
+    i64 cells = c->model->config.layers * c->model->config.experts;
+    double *all = memory_alloc(4 * cells * 8);
+    struct submodel full;
+    submodel_full(&full, &c->model->config);
+    c->forwards++;
+    for (int d = 0; d < DIRECTIONS; d++) {
+        struct step_result ignored;
+        double *one = memory_alloc(4 * cells * 8);
+        struct expert_sums s = {c->model, NULL, one, one + cells, one + 2 * cells, one + 3 * cells, 0};
+        struct forward_options options = {.see_experts = add_layer, .see_context = &s};
+        for (i64 i = 0; i < c->rows[d].count; i++)
+            s.positions += (double)step_positions(&c->rows[d].batches[i]);
+        if (c->directions >> d & 1) {
+            sum_losses(&ignored, c, &full, d, &options, &s.batch);
+            add_direction(all, &s, cells);
+        }
+        memory_free(one);
+    }
+    const double *count = all, *weight = all + cells, *norm = all + 2 * cells, *gated = all + 3 * cells;
+    for (i64 i = 0; i < cells; i++)
+        scores[i] = criterion == CRITERION_USE      ? count[i]
+                    : criterion == CRITERION_WEIGHT ? weight[i]
+                    : count[i] == 0                 ? 0
+                    : criterion == CRITERION_MAN    ? norm[i] / count[i]
+                                                    : gated[i] / count[i];
+    memory_free(all);
+}
+
+/* ---- Greedy choices ---- */
+
+/* Experts of a layer that routers may choose: the router's bias, which does not weigh the outputs,
+ * keeps the others out. So layers may differ in their number while they are compared. */
+struct expert_mask {
+    struct model *model;
+    float *bias; /* [L, E] as they were */
+    bool *keeps; /* [L, E] */
+};
+
+static void mask_layer(const struct expert_mask *m, i64 layer)
+{
+    const struct model_config *config = &m->model->config;
+    float *bias = memory_alloc(config->experts * 4);
+    for (i64 e = 0, at = layer * config->experts; e < config->experts; e++, at++)
+        bias[e] = m->keeps[at] ? m->bias[at] : -1e30f;
+    weight_put(&m->model->weights, m->model->layer[layer].bias, 0, 1, bias);
+    memory_free(bias);
+}
+
+static void mask_open(struct expert_mask *m, struct model *model)
+{
+    const struct model_config *config = &model->config;
+    *m = (struct expert_mask){model, memory_alloc(config->layers * config->experts * 4),
+                              memory_alloc(config->layers * config->experts)};
+    memset(m->keeps, true, (size_t)(config->layers * config->experts));
+    for (i64 layer = config->first_moe_layer; layer < config->layers; layer++)
+        weight_get(&model->weights, model->layer[layer].bias, 0, 1, m->bias + layer * config->experts);
+}
+
+/* The model is as it was. */
+static void mask_close(struct expert_mask *m)
+{
+    const struct model_config *config = &m->model->config;
+    memset(m->keeps, true, (size_t)(config->layers * config->experts));
+    for (i64 layer = config->first_moe_layer; layer < config->layers; layer++)
+        mask_layer(m, layer);
+    memory_free(m->bias);
+    memory_free(m->keeps);
+}
+
+struct measured_expert {
+    double loss;
+    i64 id;
+};
+
+static int by_loss(const void *a, const void *b)
+{
+    const struct measured_expert *x = a, *y = b;
+    return x->loss != y->loss ? (x->loss > y->loss ? 1 : -1) : (x->id > y->id) - (x->id < y->id);
+}
+
+/* Takes the experts of one layer away. order[e]: when e went; `experts` for those that stay. */
+static int thin_experts(i64 *order, struct expert_mask *m, struct choice *c, const struct submodel *sub, i64 layer,
+                        i64 count, i64 group)
+{
+    i64 experts = m->model->config.experts, left = experts;
+    bool *keeps = m->keeps + layer * experts;
+    struct measured_expert *without = memory_alloc(experts * (i64)sizeof *without);
+    memset(keeps, true, (size_t)experts);
+    for (i64 e = 0; e < experts; e++)
+        order[e] = experts;
+    while (left > count && !interrupted()) {
+        i64 n = 0, goes = min_i64(group, left - count);
+        for (i64 e = 0; e < experts; e++) {
+            if (!keeps[e])
+                continue;
+            keeps[e] = false;
+            mask_layer(m, layer);
+            without[n++] = (struct measured_expert){choice_loss(c, sub), e};
+            keeps[e] = true;
+        }
+        qsort(without, (size_t)n, sizeof *without, by_loss);
+        for (i64 i = 0; i < goes; i++) {
+            keeps[without[i].id] = false;
+            order[without[i].id] = experts - left--;
+        }
+    }
+    mask_layer(m, layer);
+    memory_free(without);
+    return interrupted() ? STAGE_INTERRUPTED : 0;
+}
+
+/* Marks the `count` best of a layer, ties to the smaller id. */
+static void keep_best(bool *keeps, const double *scores, i64 experts, i64 count)
+{
+    for (i64 e = 0; e < experts; e++) {
+        i64 rank = 0;
+        for (i64 other = 0; other < experts; other++)
+            rank += scores[other] > scores[e] || (scores[other] == scores[e] && other < e);
+        keeps[e] = rank < count;
+    }
+}
+
+int choice_experts_greedy(double *scores, struct choice *c, const struct submodel *sub, i64 count, i64 group)
+{
+    const struct model_config *config = &c->model->config;
+    i64 experts = config->experts, *order = memory_alloc(experts * 8);
+    struct expert_mask m;
+    int status = 0;
+    mask_open(&m, c->model);
+    bool *before = memory_alloc(experts);
+    for (i64 layer = config->first_moe_layer; layer < config->layers; layer++) {
+        keep_best(m.keeps + layer * experts, scores + layer * experts, experts, count);
+        mask_layer(&m, layer);
+    }
+    double least = choice_loss(c, sub);
+    for (i64 i = sub->layer_count - 1; i >= 0 && status == 0 && sub->layer[i] >= config->first_moe_layer; i--) {
+        bool *keeps = m.keeps + sub->layer[i] * experts;
+        memcpy(before, keeps, (size_t)experts);
+        status = thin_experts(order, &m, c, sub, sub->layer[i], count, group);
+        double loss = choice_loss(c, sub);
+        log_info("layer %d: loss %.4f of the full model's, %.4f by the ranks before", sub->layer[i], loss, least);
+        if (loss < least) {
+            least = loss;
+            for (i64 e = 0; e < experts; e++)
+                scores[sub->layer[i] * experts + e] = (double)order[e];
+        } else {
+            memcpy(keeps, before, (size_t)experts);
+            mask_layer(&m, sub->layer[i]);
+        }
+    }
+    mask_close(&m);
+    memory_free(before);
+    memory_free(order);
+    return status;
+}
+
+int choice_layers_greedy(struct submodel *sub, struct choice *c, i64 count)
+{
+    const struct model_config *config = &c->model->config;
+    while (sub->layer_count > count) {
+        double least = INFINITY;
+        struct submodel best = *sub;
+        i32 gone = -1;
+        for (i64 i = 0; i < sub->layer_count; i++) {
+            struct submodel without = *sub;
+            if (elastic_layer_fixed(config, sub->layer[i]))
+                continue;
+            without.layer_count--;
+            memmove(without.layer + i, without.layer + i + 1, (size_t)(without.layer_count - i) * sizeof *sub->layer);
+            double loss = choice_loss(c, &without);
+            if (loss < least) {
+                least = loss;
+                best = without;
+                gone = sub->layer[i];
+            }
+            if (interrupted())
+                return STAGE_INTERRUPTED;
+        }
+        require(gone >= 0, "no layer can go, or no loss is finite");
+        log_info("without layer %d: loss %.4f of the full model's", gone, least);
+        *sub = best;
+    }
+    return 0;
+}

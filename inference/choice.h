@@ -1,0 +1,51 @@
+/* Which layers and experts of a model matter, measured on held-out samples: statistics of experts,
+ * losses of sub-models, and greedy choices by these losses. The stage `extract` chooses by it.
+ *
+ * Samples are taken by direction (sequence/modalities.h), as many rows of each, and every direction
+ * counts alike: otherwise long media decide alone. The memory belongs to struct choice until
+ * choice_close. */
+#ifndef WEFT_INFERENCE_CHOICE_H
+#define WEFT_INFERENCE_CHOICE_H
+#include "train/heldout.h"
+
+/* What an expert is kept for. x: the positions that choose expert e, in the full model; f_e: its
+ * output, g_e: its weight in the sum of the outputs.
+ *   use     how often it is chosen, over training or on given data
+ *   weight  sum over x of g_e(x)
+ *   man     mean over x of |f_e(x)|: mean activation norm, arXiv 2606.15716
+ *   reap    mean over x of g_e(x) |f_e(x)|: router-weighted expert activation pruning,
+ *           arXiv 2510.13999, eq. 9
+ *   greedy  least loss on the data as experts are taken away (choice_experts_greedy) */
+enum criterion { CRITERION_AUTO, CRITERION_USE, CRITERION_WEIGHT, CRITERION_MAN, CRITERION_REAP, CRITERION_GREEDY };
+#define CRITERION_NAMES "auto|use|weight|man|reap|greedy"
+/* auto: use without data, this one with data */
+enum { CRITERION_WITH_DATA = CRITERION_REAP };
+#define CRITERION_AUTO_HELP "use without data, reap with data"
+
+struct choice {
+    struct model *model; /* borrowed */
+    struct heldout_rows rows[DIRECTIONS];
+    unsigned directions;                            /* with samples, as bits */
+    double full[DIRECTIONS][LOSS_STREAMS][TARGETS]; /* losses of the full model; NaN: no such targets */
+    i64 forwards;                                   /* over all rows, so far */
+    struct tape tape;
+    struct step_sums *sums; /* device memory */
+};
+/* Reads `rows` rows of each direction. directions: bits 1 << direction; 0: all. It is an error if
+ * none has samples. Returns 0, -1 and a message, or STAGE_INTERRUPTED. */
+int choice_open(struct choice *choice, struct model *model, const struct heldout_pass *pass);
+void choice_close(struct choice *choice);
+/* Mean over the directions of loss / loss of the full model; brackets of media do not count. */
+double choice_loss(struct choice *choice, const struct submodel *sub);
+/* [L, E] by a criterion other than greedy, over the full model's layers; larger: kept. 1 pass. */
+void choice_scores(double *scores, struct choice *choice, enum criterion criterion);
+
+/* Takes layers away one at a time, each time the one without which the loss is least, until `count`
+ * are left; fixed ones stay. Passes over the rows: the sum of the eligible layers left each time.
+ * Returns 0, or STAGE_INTERRUPTED. */
+int choice_layers_greedy(struct submodel *sub, struct choice *choice, i64 count);
+/* Takes experts away layer by layer, from the last to the first, `group` at a time: those without
+ * which, each alone, the loss is least. `scores` [L, E], by which the layers not yet done are cut,
+ * become the ranks. Passes: about layers * (experts^2 - count^2) / (2 group). */
+int choice_experts_greedy(double *scores, struct choice *choice, const struct submodel *sub, i64 count, i64 group);
+#endif
