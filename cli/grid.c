@@ -4,6 +4,7 @@
 #include "inference/inference.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static void print_json(struct buffer *out, const struct grid_result *result)
 {
@@ -57,5 +58,12 @@ int command_grid(int argc, char **argv)
     s.rounds = option_integer(rounds, "rounds", 12, 1, 10000, &status);
     if (status)
         return status < 0 ? command_failed() : 0;
-    return run_grid(&s, json);
+    struct submodel_name model;
+    if (submodel_name_open(&model, a.positional[0], &(struct submodel_options){0}))
+        return command_failed();
+    s.from = model.directory;
+    s.name = strcmp(model.directory, a.positional[0]) == 0 ? NULL : strrchr(a.positional[0], '@') + 1;
+    status = run_grid(&s, json);
+    submodel_name_release(&model);
+    return status;
 }

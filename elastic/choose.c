@@ -155,11 +155,12 @@ bool submodel_shape_in_order(struct submodel_shape *s, const struct model *model
                                         max_i64(least->experts, ceil_div(top->experts, 2)),
                                         max_i64(least->topk, ceil_div(top->topk, 4))};
     const struct submodel_shape *bounds[] = {&mild, least};
+    const struct submodel_target active = {.active = target->active};
     i64 step = expert_step(&model->config);
     *s = *top;
     for (int round = 0; round < 2; round++) {
         const struct submodel_shape *b = bounds[round];
-        while (!fits(model, s, target) && lower(&s->topk, 1, b->topk))
+        while (!fits(model, s, &active) && lower(&s->topk, 1, b->topk)) /* k changes nothing else */
             ;
         while (!fits(model, s, target) && lower(&s->layers, 1, b->layers))
             ;

@@ -36,7 +36,7 @@ static bool is_given(const char *text)
     return text && *text;
 }
 
-static bool has_target(const struct extract_settings *s)
+bool extract_has_target(const struct extract_settings *s)
 {
     return s->target.active > 0 || s->target.parameters > 0 || s->target.bytes > 0;
 }
@@ -44,7 +44,7 @@ static bool has_target(const struct extract_settings *s)
 /* True if ranks of experts or of layers are needed. */
 static bool chooses(const struct extract_settings *s)
 {
-    return has_target(s) || submodel_number(s->sub.experts) || submodel_number(s->sub.layers);
+    return extract_has_target(s) || submodel_number(s->sub.experts) || submodel_number(s->sub.layers);
 }
 
 static int directions_of(unsigned *bits, const struct string_list *only)
@@ -205,10 +205,10 @@ static int choose(struct submodel *sub, struct extraction *x)
     struct submodel_shape least = {given_or(s->sub.layers, top.layers, submodel_least_layers(c)),
                                    given_or(s->sub.experts, top.experts, moe ? max_i64(1, c->experts / 8) : 0),
                                    given_or(s->sub.topk, top.topk, moe ? 1 : top.topk)};
-    if (has_target(s) && x->choice) {
+    if (extract_has_target(s) && x->choice) {
         shapes = memory_alloc(TRIED_MOST * (i64)sizeof *shapes);
         count = submodel_shapes(shapes, TRIED_MOST, x->model, &least, &top, &s->target);
-    } else if (has_target(s)) {
+    } else if (extract_has_target(s)) {
         struct submodel_shape bound = top;
         count = submodel_shape_in_order(&top, x->model, &least, &bound, &s->target);
     }
@@ -220,7 +220,7 @@ static int choose(struct submodel *sub, struct extraction *x)
 
 static int check_statistics(const struct extract_settings *s, const struct model *model)
 {
-    bool counts = model_has_use(model), numbers = has_target(s) || submodel_number(s->sub.experts);
+    bool counts = model_has_use(model), numbers = extract_has_target(s) || submodel_number(s->sub.experts);
     if (counts || model->config.first_moe_layer == model->config.layers || !numbers)
         return 0;
     if (!is_given(s->data))

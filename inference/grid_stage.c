@@ -34,6 +34,47 @@ static struct grid_speed_settings speed_of(const struct grid_settings *s, i64 ro
     return (struct grid_speed_settings){rounds, min_i64(s->length, PREFILL_MOST), s->decode_tokens};
 }
 
+/* ---- Sub-models ---- */
+
+static int add_name(struct grid_result *out, const struct model *model, const char *directory, const char *name)
+{
+    struct grid_point *point = &out->points[out->count];
+    struct submodel_name named;
+    if (out->count == GRID_MOST)
+        return error_set("%s: the grid has room for %d sub-models: remove some of weft/submodels.json", directory,
+                         GRID_MOST);
+    if (submodel_name_load(&named, directory, name))
+        return -1;
+    memset(point, 0, sizeof *point);
+    int status = submodel_parse(&point->sub, &out->memory, &named.options, model);
+    submodel_name_release(&named);
+    if (status)
+        return -1;
+    snprintf(point->name, sizeof point->name, "@%s", name);
+    struct submodel_size size = submodel_size(&point->sub, model);
+    point->parameters = size.parameters;
+    point->active = size.active;
+    point->bytes = size.bytes;
+    out->count++;
+    return 0;
+}
+
+/* The grid, and the sub-models with names. */
+static int list_points(struct grid_result *out, const struct model *model, const struct grid_settings *s)
+{
+    struct json_iterator each;
+    arena_open(&out->memory, 64 << 20);
+    out->count = elastic_grid(out->points, s->name ? 1 : GRID_MOST, &out->memory, model);
+    if (s->name)
+        return add_name(out, model, s->from, s->name);
+    struct json *names = submodel_names(s->from);
+    int status = names ? 0 : -1;
+    for (bool more = json_first(&each, names); more && status == 0; more = json_next(&each, names))
+        status = add_name(out, model, s->from, each.key);
+    json_free(names);
+    return status;
+}
+
 /* ---- Memory estimate: the full model over held-out rows, then the decoders of all sub-models ---- */
 
 static int run(struct memory_estimate *out, struct device *meta, void *context)
@@ -48,9 +89,9 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
         return -1;
     int status = heldout_dry_run(&model, &(struct submodel_options){0}, &pass);
     if (status == 0) {
-        arena_open(&grid.memory, 64 << 20);
-        grid.count = elastic_grid(grid.points, GRID_MOST, &grid.memory, &model);
-        status = grid_speed_measure(grid.points, grid.count, &model, &speed);
+        status = list_points(&grid, &model, s);
+        if (status == 0)
+            status = grid_speed_measure(grid.points, grid.count, &model, &speed);
         arena_close(&grid.memory);
     }
     model_close(&model);
@@ -80,7 +121,6 @@ static int measure_points(struct grid_result *out, struct model *model, const st
     const struct grid_speed_settings speed = speed_of(s, s->rounds);
     struct progress bar;
     int status = 0;
-    out->count = elastic_grid(out->points, GRID_MOST, &out->memory, model);
     progress_init(&bar, "sub-models", out->count);
     for (i64 i = 0; i < out->count && status == 0; i++) {
         status = measure_point(&out->points[i], model, s, i == 0);
@@ -100,8 +140,9 @@ int grid_measure_all(struct grid_result *out, const struct grid_settings *s, str
     if (dry_run_check(&check, device) || model_load(&model, device, s->from, DTYPE_OTHER, false))
         return -1;
     out->config = model.config;
-    arena_open(&out->memory, 64 << 20);
-    int status = measure_points(out, &model, s);
+    int status = list_points(out, &model, s);
+    if (status == 0)
+        status = measure_points(out, &model, s);
     model_close(&model);
     if (status)
         grid_result_release(out);
@@ -134,6 +175,7 @@ struct json *grid_point_json(const struct grid_point *p, const struct model_conf
     json_set(j, "submodel", submodel_to_json(&p->sub, config));
     json_set(j, "parameters", json_of_integer(p->parameters));
     json_set(j, "active", json_of_integer(p->active));
+    json_set(j, "bytes", json_of_integer(p->bytes));
     json_set(j, "loss", loss);
     json_set(j, "loss_all", json_of_number(p->loss_all));
     json_set(j, "tokens_per_s", json_of_number(p->tokens_per_s));
@@ -164,8 +206,8 @@ static void put_speed(struct buffer *out, const struct grid_speed *speed)
 void grid_print(struct buffer *out, const struct grid_result *r)
 {
     const struct grid_point *order[GRID_MOST];
-    buffer_printf(out, "%-30s %6s %7s %4s %9s %9s %8s", "sub-model", "layers", "experts", "topk", "params M",
-                  "active M", "all");
+    buffer_printf(out, "%-30s %6s %7s %4s %9s %9s %9s %8s", "sub-model", "layers", "experts", "topk", "params M",
+                  "active M", "MB", "all");
     for (int kind = 0; kind < TARGETS; kind++)
         buffer_printf(out, " %8s", target_rows[kind].name);
     buffer_printf(out, " %9s %6s %11s %9s %6s %11s\n", "decode/s", "ratio", "quartiles", "prefill/s", "ratio",
@@ -175,9 +217,9 @@ void grid_print(struct buffer *out, const struct grid_result *r)
     qsort(order, (size_t)r->count, sizeof order[0], by_decoding);
     for (i64 i = 0; i < r->count; i++) {
         const struct grid_point *p = order[i];
-        buffer_printf(out, "%-30s %6lld %7lld %4lld %9.2f %9.2f", p->name, (long long)p->sub.layer_count,
+        buffer_printf(out, "%-30s %6lld %7lld %4lld %9.2f %9.2f %9.1f", p->name, (long long)p->sub.layer_count,
                       (long long)p->sub.expert_count, (long long)p->sub.topk, (double)p->parameters * 1e-6,
-                      (double)p->active * 1e-6);
+                      (double)p->active * 1e-6, (double)p->bytes * 1e-6);
         put_loss(out, p->loss_all);
         for (int kind = 0; kind < TARGETS; kind++)
             put_loss(out, p->loss[kind]);

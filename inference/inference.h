@@ -66,11 +66,12 @@ int routing_stage(const void *settings, const struct stage *stage);
 /* The stage `grid`: quality and speed of a family of sub-models of one
  * model. For each it measures held-out loss by target kind, number of
  * parameters, and the speed of reading a prompt and of decoding with one request at a time
- * (grid_speed.h). */
-enum { GRID_MOST = 16 };
+ * (grid_speed.h). Sub-models with names (elastic.h) follow the fixed ones, as "@NAME". */
+enum { GRID_MOST = 32 };
 struct grid_settings {
     char *from, *data, *split;
     i64 rows, length, decode_tokens, rounds;
+    const char *name; /* no setting: the full model and the sub-model of this name alone; NULL: the grid and all names */
 };
 struct grid_result {
     struct grid_point points[GRID_MOST]; /* their arrays are in `memory` */
@@ -104,6 +105,7 @@ struct extract_settings {
     struct submodel_target target;
 };
 int extract_check_settings(const void *settings);
+bool extract_has_target(const struct extract_settings *settings); /* the shape is known only once it is chosen */
 /* Writes a sub-model as a model directory of its own, tokenizers included, into the existing folder
  * `out`. Nothing is written until the logits of the sub-model and of the cut model are found equal,
  * of every head (proof.h).

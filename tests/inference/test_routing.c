@@ -81,6 +81,10 @@ static void make_model(void)
     c.vocabulary = round_up(fixture_meta.vocabulary, 16);
     toy_open(&model, &device, &c, false);
     toy_set_weight(&model.weights, model.layer[PUSHED_LAYER].bias, push);
+    double use[LAYERS * EXPERTS];
+    for (i64 i = 0; i < LAYERS * EXPERTS; i++)
+        use[i] = (double)(i * 5 % 7);
+    model_use_put(&model, use);
     require(directory_make(model_folder) == 0 && model_save(&model, model_folder) == 0, "%s", error_text());
     require(copy_tokenizers(model_folder, shards) == 0, "%s", error_text());
     model_close(&model);
