@@ -33,7 +33,7 @@ static i64 parse_bytes(const char *text, int *status)
 
 static int parse_criterion(const char *text, int *status)
 {
-    static const char *const names[] = {"auto", "use", "weight", "man", "reap", "greedy"};
+    static const char *const names[] = {"auto", "use", "weight", "man", "reap", "balanced", "greedy"};
     for (int i = 0; i < (int)COUNT_OF(names); i++)
         if (!text || strcmp(text, names[i]) == 0)
             return i;

@@ -86,7 +86,7 @@ void submodel_keep_experts(struct submodel *sub, struct arena *arena, const stru
 /* Keeps `count` layers: the others are evenly spread among those that may be dropped. */
 void submodel_spread_layers(struct submodel *sub, const struct model_config *config, i64 count);
 i64 submodel_least_layers(const struct model_config *config); /* layers that are never dropped */
-/* Returns a usage error if fewer experts stay than a token chooses, or none. */
+/* Returns a usage error if fewer experts stay than a token chooses. */
 int submodel_check(const struct submodel *sub, const struct model_config *config);
 /* True if the model counts how often its experts are chosen, as those trained here do. */
 bool model_has_use(const struct model *model);

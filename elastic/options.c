@@ -180,6 +180,8 @@ int submodel_parse_by(struct submodel *sub, struct arena *arena, const struct su
         (o->topk && parse_topk(sub, o->topk, c)))
         return -1;
     sub->counts = sub->expert_count == c->experts;
+    if (sub->expert_count == 0 && c->first_moe_layer < c->layers)
+        return error_usage("--experts %s: at least one expert must stay", o->experts);
     return submodel_check(sub, c);
 }
 
@@ -201,8 +203,6 @@ int submodel_parse(struct submodel *sub, struct arena *arena, const struct submo
 
 int submodel_check(const struct submodel *sub, const struct model_config *c)
 {
-    if (sub->expert_count == 0 && c->first_moe_layer < c->layers)
-        return error_usage("--experts: at least one expert must stay");
     if (sub->expert_count < sub->topk && c->first_moe_layer < c->layers)
         return error_usage("--experts keeps %lld experts, fewer than top-k %lld: add --topk %lld or keep more",
                            (long long)sub->expert_count, (long long)sub->topk, (long long)sub->expert_count);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { BALANCE_SWEEPS = 4 };
+
 /* ---- Rows and losses ---- */
 
 static void sum_losses(struct step_result *out, struct choice *c, const struct submodel *sub, int direction,
@@ -156,35 +158,34 @@ static void add_layer(void *context, i64 layer, const struct routing *r, const s
     memory_free(rows);
 }
 
-/* Adds the sums of a direction, per position of it, to those of all. */
-static void add_direction(double *sums, const struct expert_sums *one, i64 cells)
+/* The sums of a direction per position of it: counts, weights, norms, weighted norms, [4, L, E]. */
+static void direction_sums(double *sums, struct choice *c, int direction)
 {
-    const double *of[4] = {one->count, one->weight, one->norm, one->gated};
-    for (int which = 0; which < 4; which++)
-        for (i64 i = 0; i < cells; i++)
-            sums[which * cells + i] += of[which][i] / one->positions;
+    i64 cells = c->model->config.layers * c->model->config.experts;
+    struct expert_sums s = {c->model, NULL, sums, sums + cells, sums + 2 * cells, sums + 3 * cells, 0};
+    struct forward_options options = {.see_experts = add_layer, .see_context = &s};
+    struct step_result ignored;
+    struct submodel full;
+    submodel_full(&full, &c->model->config);
+    memset(sums, 0, (size_t)(4 * cells) * sizeof *sums);
+    sum_losses(&ignored, c, &full, direction, &options, &s.batch);
+    for (i64 i = 0; i < c->rows[direction].count; i++)
+        s.positions += (double)step_positions(&c->rows[direction].batches[i]);
+    for (i64 i = 0; i < 4 * cells; i++)
+        sums[i] /= s.positions;
 }
 
 void choice_scores(double *scores, struct choice *c, enum criterion criterion)
 {
     i64 cells = c->model->config.layers * c->model->config.experts;
-    double *all = memory_alloc(4 * cells * 8);
-    struct submodel full;
-    submodel_full(&full, &c->model->config);
+    double *all = memory_alloc(4 * cells * 8), *one = memory_alloc(4 * cells * 8);
     c->forwards++;
-    for (int d = 0; d < DIRECTIONS; d++) {
-        struct step_result ignored;
-        double *one = memory_alloc(4 * cells * 8);
-        struct expert_sums s = {c->model, NULL, one, one + cells, one + 2 * cells, one + 3 * cells, 0};
-        struct forward_options options = {.see_experts = add_layer, .see_context = &s};
-        for (i64 i = 0; i < c->rows[d].count; i++)
-            s.positions += (double)step_positions(&c->rows[d].batches[i]);
+    for (int d = 0; d < DIRECTIONS; d++)
         if (c->directions >> d & 1) {
-            sum_losses(&ignored, c, &full, d, &options, &s.batch);
-            add_direction(all, &s, cells);
+            direction_sums(one, c, d);
+            for (i64 i = 0; i < 4 * cells; i++)
+                all[i] += one[i];
         }
-        memory_free(one);
-    }
     const double *count = all, *weight = all + cells, *norm = all + 2 * cells, *gated = all + 3 * cells;
     for (i64 i = 0; i < cells; i++)
         scores[i] = criterion == CRITERION_USE      ? count[i]
@@ -193,6 +194,76 @@ void choice_scores(double *scores, struct choice *c, enum criterion criterion)
                     : criterion == CRITERION_MAN    ? norm[i] / count[i]
                                                     : gated[i] / count[i];
     memory_free(all);
+    memory_free(one);
+}
+
+/* ---- Directions weighed by loss ---- */
+
+struct balance { /* state of one search */
+    struct choice *choice;
+    const struct submodel *sub;
+    i64 count;
+    double *weight;             /* [DIRECTIONS, L, E] sums of router weights */
+    double factor[DIRECTIONS];
+};
+
+static void balanced_scores(double *scores, const struct balance *b)
+{
+    i64 cells = b->choice->model->config.layers * b->choice->model->config.experts;
+    memset(scores, 0, (size_t)cells * sizeof *scores);
+    for (int d = 0; d < DIRECTIONS; d++)
+        for (i64 i = 0; i < cells; i++)
+            scores[i] += b->factor[d] * b->weight[d * cells + i];
+}
+
+static double balanced_loss(double *scores, const struct balance *b)
+{
+    struct submodel cut = *b->sub;
+    struct arena arena;
+    arena_open(&arena, 16 << 20);
+    balanced_scores(scores, b);
+    submodel_keep_experts(&cut, &arena, &b->choice->model->config, scores, b->count);
+    double loss = choice_loss(b->choice, &cut);
+    arena_close(&arena);
+    return loss;
+}
+
+int choice_balanced(double *scores, struct choice *c, const struct submodel *sub, i64 count)
+{
+    i64 cells = c->model->config.layers * c->model->config.experts, directions = 0;
+    struct balance b = {.choice = c, .sub = sub, .count = count, .weight = memory_alloc(DIRECTIONS * cells * 8)};
+    double *sums = memory_alloc(4 * cells * 8);
+    c->forwards++;
+    for (int d = 0; d < DIRECTIONS; d++)
+        if (c->directions >> d & 1) {
+            direction_sums(sums, c, d);
+            memcpy(b.weight + d * cells, sums + cells, (size_t)cells * 8);
+            b.factor[d] = 1;
+            directions++;
+        }
+    double least = directions > 1 ? balanced_loss(scores, &b) : 0, before = INFINITY;
+    for (int sweep = 0; sweep < BALANCE_SWEEPS && least < before; sweep++) {
+        before = least;
+        for (int d = 0; d < DIRECTIONS && !interrupted(); d++)
+            for (int step = 0; step < 2 && c->directions >> d & 1; step++) {
+                double kept = b.factor[d];
+                b.factor[d] *= step ? 0.5 : 2;
+                double loss = balanced_loss(scores, &b);
+                if (loss < least) {
+                    least = loss;
+                    break;
+                }
+                b.factor[d] = kept;
+            }
+    }
+    balanced_scores(scores, &b);
+    for (int d = 0; d < DIRECTIONS && directions > 1; d++)
+        if (c->directions >> d & 1)
+            log_info("%s counts %g times, for a loss of %.4f of the full model's", direction_rows[d].name, b.factor[d],
+                     least);
+    memory_free(sums);
+    memory_free(b.weight);
+    return interrupted() ? STAGE_INTERRUPTED : 0;
 }
 
 /* ---- Greedy choices ---- */

@@ -15,12 +15,13 @@
  *   man     mean over x of |f_e(x)|: mean activation norm, arXiv 2606.15716
  *   reap    mean over x of g_e(x) |f_e(x)|: router-weighted expert activation pruning,
  *           arXiv 2510.13999, eq. 9
+ *   balanced  weight, with factors of the directions by which the loss is least (choice_balanced)
  *   greedy  least loss on the data as experts are taken away (choice_experts_greedy) */
-enum criterion { CRITERION_AUTO, CRITERION_USE, CRITERION_WEIGHT, CRITERION_MAN, CRITERION_REAP, CRITERION_GREEDY };
-#define CRITERION_NAMES "auto|use|weight|man|reap|greedy"
+enum criterion { CRITERION_AUTO, CRITERION_USE, CRITERION_WEIGHT, CRITERION_MAN, CRITERION_REAP, CRITERION_BALANCED, CRITERION_GREEDY };
+#define CRITERION_NAMES "auto|use|weight|man|reap|balanced|greedy"
 /* auto: use without data, this one with data */
-enum { CRITERION_WITH_DATA = CRITERION_REAP };
-#define CRITERION_AUTO_HELP "use without data, reap with data"
+enum { CRITERION_WITH_DATA = CRITERION_BALANCED };
+#define CRITERION_AUTO_HELP "use without data, balanced with data"
 
 struct choice {
     struct model *model; /* borrowed */
@@ -37,9 +38,13 @@ int choice_open(struct choice *choice, struct model *model, const struct heldout
 void choice_close(struct choice *choice);
 /* Mean over the directions of loss / loss of the full model; brackets of media do not count. */
 double choice_loss(struct choice *choice, const struct submodel *sub);
-/* [L, E] by a criterion other than greedy, over the full model's layers; larger: kept. 1 pass. */
+/* [L, E] by use, weight, man or reap, over the full model's layers; larger: kept. 1 pass. */
 void choice_scores(double *scores, struct choice *choice, enum criterion criterion);
 
+/* The scores by weight, each direction multiplied by a factor: a search that doubles or halves one
+ * factor at a time, for the least loss of the sub-model with `count` experts. With one direction
+ * there is nothing to search. Passes: 1, and up to 16 a sweep, of which there are at most 4. */
+int choice_balanced(double *scores, struct choice *choice, const struct submodel *sub, i64 count);
 /* Takes layers away one at a time, each time the one without which the loss is least, until `count`
  * are left; fixed ones stay. Passes over the rows: the sum of the eligible layers left each time.
  * Returns 0, or STAGE_INTERRUPTED. */

@@ -21,7 +21,8 @@ const struct setting extract_table[] = {
     ROW(only, "for", STRINGS, "", 0, 0, NULL, "directions that count, e.g. text, image-out; none: all alike"),
     ROW(criterion, "criterion", CHOICE, "auto", 0, 0, CRITERION_NAMES,
         "what experts are kept for: use (how often they are chosen), weight (sum of router weights), man (mean norm of "
-        "outputs), reap (of weighted outputs), greedy (least loss as they are taken away); auto: " CRITERION_AUTO_HELP),
+        "outputs), reap (of weighted outputs), balanced (weight, with directions weighed by loss), greedy (least loss as "
+        "they are taken away); auto: " CRITERION_AUTO_HELP),
     ROW(target.active, "active", NUMBER, "0", 0, 1, NULL, "largest share of the active parameters; 0: any"),
     ROW(target.parameters, "parameters", NUMBER, "0", 0, 1, NULL, "largest share of all parameters; 0: any"),
     ROW(target.bytes, "memory", INTEGER, "0", 0, 1e18, NULL, "largest size of the weights in bytes, e.g. 8G; 0: any"),
@@ -118,8 +119,14 @@ static int rank_experts(struct extraction *x, const struct submodel *sub, i64 co
         model_use_get(x->scores, x->model);
         return 0;
     }
-    choice_scores(x->scores, x->choice, criterion == CRITERION_GREEDY ? CRITERION_REAP : (enum criterion)criterion);
-    return criterion == CRITERION_GREEDY ? choice_experts_greedy(x->scores, x->choice, sub, count, greedy_group(c)) : 0;
+    if (criterion < CRITERION_BALANCED) {
+        choice_scores(x->scores, x->choice, (enum criterion)criterion);
+        return 0;
+    }
+    int status = choice_balanced(x->scores, x->choice, sub, count);
+    if (status == 0 && criterion == CRITERION_GREEDY)
+        status = choice_experts_greedy(x->scores, x->choice, sub, count, greedy_group(c));
+    return status;
 }
 
 static int keep_layers(struct submodel *sub, struct extraction *x, i64 count)
