@@ -33,13 +33,22 @@ static bool is_judged(int stream, int kind)
     return stream != LOSS_MARKS && !target_rows[kind].helps;
 }
 
-static double relative_loss(const struct step_result *r, const double full[LOSS_STREAMS][TARGETS])
+/* What the full model learned of a target beyond its frequencies, but at least a tenth of its loss: of
+ * a target that it hardly learned, little can be lost. */
+static double learned(double full, double unigram)
+{
+    return fmax(unigram - full, 0.1 * full);
+}
+
+static double lost_share(const struct step_result *r, const double full[LOSS_STREAMS][TARGETS],
+                         const double unigram[LOSS_STREAMS][TARGETS])
 {
     double sum = 0, cells = 0;
     for (int stream = 0; stream < LOSS_STREAMS; stream++)
         for (int kind = 0; kind < TARGETS; kind++)
             if (is_judged(stream, kind) && r->weight[stream][kind] > 0) {
-                sum += r->loss[stream][kind] / r->weight[stream][kind] / full[stream][kind];
+                double loss = r->loss[stream][kind] / r->weight[stream][kind];
+                sum += (loss - full[stream][kind]) / learned(full[stream][kind], unigram[stream][kind]);
                 cells++;
             }
     return cells ? sum / cells : NAN;
@@ -53,7 +62,7 @@ double choice_loss(struct choice *c, const struct submodel *sub)
     for (int d = 0; d < DIRECTIONS; d++)
         if (c->directions >> d & 1) {
             sum_losses(&r, c, sub, d, NULL, NULL);
-            double loss = relative_loss(&r, c->full[d]);
+            double loss = lost_share(&r, c->full[d], c->rows[d].unigram);
             sum += isnan(loss) ? 0 : loss;
             count += !isnan(loss);
         }
@@ -259,8 +268,7 @@ int choice_balanced(double *scores, struct choice *c, const struct submodel *sub
     balanced_scores(scores, &b);
     for (int d = 0; d < DIRECTIONS && directions > 1; d++)
         if (c->directions >> d & 1)
-            log_info("%s counts %g times, for a loss of %.4f of the full model's", direction_rows[d].name, b.factor[d],
-                     least);
+            log_info("%s counts %g times: %.4f lost", direction_rows[d].name, b.factor[d], least);
     memory_free(sums);
     memory_free(b.weight);
     return interrupted() ? STAGE_INTERRUPTED : 0;
@@ -378,7 +386,7 @@ int choice_experts_greedy(double *scores, struct choice *c, const struct submode
         memcpy(before, keeps, (size_t)experts);
         status = thin_experts(order, &m, c, sub, sub->layer[i], count, group);
         double loss = choice_loss(c, sub);
-        log_info("layer %d: loss %.4f of the full model's, %.4f by the ranks before", sub->layer[i], loss, least);
+        log_info("layer %d: %.4f lost, %.4f by the ranks before", sub->layer[i], loss, least);
         if (loss < least) {
             least = loss;
             for (i64 e = 0; e < experts; e++)
@@ -417,7 +425,7 @@ int choice_layers_greedy(struct submodel *sub, struct choice *c, i64 count)
                 return STAGE_INTERRUPTED;
         }
         require(gone >= 0, "no layer can go, or no loss is finite");
-        log_info("without layer %d: loss %.4f of the full model's", gone, least);
+        log_info("without layer %d: %.4f lost", gone, least);
         *sub = best;
     }
     return 0;

@@ -36,7 +36,9 @@ struct choice {
  * none has samples. Returns 0, -1 and a message, or STAGE_INTERRUPTED. */
 int choice_open(struct choice *choice, struct model *model, const struct heldout_pass *pass);
 void choice_close(struct choice *choice);
-/* Mean over the directions of loss / loss of the full model; brackets of media do not count. */
+/* What a sub-model loses of what the full model learned: the mean over the directions of (loss - full
+ * model's) / (entropy of the targets' frequencies - full model's), brackets of media left out. 0: as
+ * the full model, 1: all. Losses of text, bits and codes differ in size, and these shares do not. */
 double choice_loss(struct choice *choice, const struct submodel *sub);
 /* [L, E] by use, weight, man or reap, over the full model's layers; larger: kept. 1 pass. */
 void choice_scores(double *scores, struct choice *choice, enum criterion criterion);

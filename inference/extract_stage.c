@@ -183,7 +183,7 @@ static int best_of(struct submodel *best, struct extraction *x, const struct sub
             return status;
         }
         double loss = choice_loss(x->choice, &sub);
-        log_info("%lld layers, %lld experts, top-%lld: loss %.4f of the full model's", (long long)shapes[i].layers,
+        log_info("%lld layers, %lld experts, top-%lld: %.4f lost of what the full model learned", (long long)shapes[i].layers,
                  (long long)shapes[i].experts, (long long)shapes[i].topk, loss);
         if (loss < least) {
             least = loss;
@@ -255,7 +255,7 @@ static int choose_submodel(struct submodel *sub, struct arena *arena, const stru
     status = choose(sub, &x);
     if (x.choice) {
         if (status == 0)
-            log_info("chosen by %lld passes over %s in %.1f s: loss %.4f of the full model's",
+            log_info("chosen by %lld passes over %s in %.1f s: %.4f lost of what the full model learned",
                      (long long)choice.forwards, s->split, clock_s() - begin, choice_loss(&choice, sub));
         choice_close(&choice);
     }

@@ -81,7 +81,7 @@ static double bit_entropy(double ones, double total)
     return entropy_of(both, 2, total);
 }
 
-static void unigram_entropies(struct heldout *out, const struct heldout_counts *c)
+static void unigram_entropies(double unigram[LOSS_STREAMS][TARGETS], const struct heldout_counts *c)
 {
     for (int s = 0; s < LOSS_STREAMS; s++)
         for (int kind = 0; kind < TARGETS; kind++) {
@@ -92,8 +92,7 @@ static void unigram_entropies(struct heldout *out, const struct heldout_counts *
             for (i64 k = 0; k < n && total > 0; k++)
                 sum += target_rows[counted].bits.times ? bit_entropy(values[k], total)
                                                        : entropy_of(values + k * classes, classes, total);
-            out->unigram[s][kind] = total > 0 ? sum / (double)n : NAN;
-            out->uniform[kind] = log(target_rows[kind].bits.times ? 2 : (double)classes);
+            unigram[s][kind] = total > 0 ? sum / (double)n : NAN;
         }
 }
 
@@ -251,16 +250,20 @@ static int keep_rows(struct heldout_run *w)
 {
     struct loader_step plan;
     struct heldout_rows *rows = w->rows;
-    int status = 1;
-    for (i64 step = 0; (status = plan_step(&plan, w, step)) > 0; step++) {
+    struct heldout_counts counts;
+    int status = 0;
+    counts_init(&counts, &w->model->config);
+    for (i64 step = 0; status == 0 && (status = plan_step(&plan, w, step)) > 0; step++) {
         i64 bytes = (i64)sizeof *rows->batches;
         rows->batches = memory_resize(rows->batches, rows->count * bytes, (rows->count + 1) * bytes);
-        if (read_batch(&rows->batches[rows->count], w, step, &rows->memory))
-            return -1;
-        rows->count++;
-        if (interrupted())
-            return STAGE_INTERRUPTED;
+        status = read_batch(&rows->batches[rows->count], w, step, &rows->memory);
+        if (status == 0)
+            count_targets(&counts, &rows->batches[rows->count++]);
+        if (status == 0 && interrupted())
+            status = STAGE_INTERRUPTED;
     }
+    unigram_entropies(rows->unigram, &counts);
+    counts_release(&counts);
     return status;
 }
 
@@ -511,7 +514,10 @@ static int measure(struct heldout *out, struct model *model, const struct submod
         step_sums_reduce(model->parallel->pipeline, m.sums);
         step_sums_get(&out->sums, &end, model->device, m.sums);
     }
-    unigram_entropies(out, &m.counts);
+    unigram_entropies(out->unigram, &m.counts);
+    for (int kind = 0; kind < TARGETS; kind++)
+        out->uniform[kind] =
+            log(target_rows[kind].bits.times ? 2 : (double)classes_of(&m.counts, target_rows[kind].counted));
     out->seconds = clock_s() - begin;
     counts_release(&m.counts);
     step_sums_close(device, m.sums);

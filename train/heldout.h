@@ -62,6 +62,7 @@ int heldout_dry_run(struct model *meta, const struct submodel_options *options, 
 struct heldout_rows {
     struct batch *batches;
     i64 count;
+    double unigram[LOSS_STREAMS][TARGETS]; /* as in struct heldout */
     struct arena memory;
 };
 int heldout_rows_read(struct heldout_rows *rows, const struct heldout_pass *pass, struct model *model);
