@@ -7,6 +7,8 @@
 #include <string.h>
 
 enum { BALANCE_SWEEPS = 4 };
+/* A gain over the full model, which has overfitted a target then, makes up for less than a loss. */
+static const double GAIN_COUNTS = 0.25;
 
 /* ---- Rows and losses ---- */
 
@@ -57,16 +59,19 @@ static double lost_share(const struct step_result *r, const double full[LOSS_STR
 double choice_loss(struct choice *c, const struct submodel *sub)
 {
     struct step_result r;
-    double sum = 0, count = 0;
+    double squares = 0, gains = 0, count = 0;
     c->forwards++;
     for (int d = 0; d < DIRECTIONS; d++)
         if (c->directions >> d & 1) {
             sum_losses(&r, c, sub, d, NULL, NULL);
-            double loss = lost_share(&r, c->full[d], c->rows[d].unigram);
-            sum += isnan(loss) ? 0 : loss;
-            count += !isnan(loss);
+            double lost = lost_share(&r, c->full[d], c->rows[d].unigram);
+            if (isnan(lost))
+                continue;
+            squares += lost > 0 ? lost * lost : 0;
+            gains += lost < 0 ? -lost : 0;
+            count++;
         }
-    return count ? sum / count : NAN;
+    return count ? sqrt(squares / count) - GAIN_COUNTS * gains / count : NAN;
 }
 
 static void measure_full(struct choice *c)
@@ -143,7 +148,8 @@ static void add_layer(void *context, i64 layer, const struct routing *r, const s
 {
     struct expert_sums *s = context;
     struct device *device = s->model->device;
-    i64 experts = s->model->config.experts, n = r->n, k = r->k_max, row_bytes = outputs->columns * dtype_bytes(outputs->dtype);
+    i64 experts = s->model->config.experts, n = r->n, k = r->k_max,
+        row_bytes = outputs->columns * dtype_bytes(outputs->dtype);
     i32 *chosen = memory_alloc(n * k * 4), *slot = memory_alloc(n * k * 4);
     float *weight = memory_alloc(n * k * 4);
     char *rows = memory_alloc(outputs->rows * row_bytes);
@@ -212,17 +218,59 @@ struct balance { /* state of one search */
     struct choice *choice;
     const struct submodel *sub;
     i64 count;
-    double *weight;             /* [DIRECTIONS, L, E] sums of router weights */
+    double *share; /* [DIRECTIONS, L, E] an expert's part of the weighted norms of its layer */
     double factor[DIRECTIONS];
 };
 
+/* Takes the experts of a layer away one by one, each time the one without which the sum over the
+ * directions of factor * (share gone)^4 is least: the power keeps one direction from paying for the
+ * others. A score is when the expert goes. */
+static void rank_layer(double *scores, const struct balance *b, i64 layer)
+{
+    const struct model_config *config = &b->choice->model->config;
+    i64 experts = config->experts, cells = config->layers * experts;
+    double gone[DIRECTIONS] = {0};
+    for (i64 e = 0; e < experts; e++)
+        scores[layer * experts + e] = INFINITY;
+    for (i64 turn = 0; turn < experts; turn++) {
+        double least = INFINITY;
+        i64 goes = -1;
+        for (i64 e = experts - 1; e >= 0; e--) {
+            double sum = 0;
+            if (isfinite(scores[layer * experts + e]))
+                continue;
+            for (int d = 0; d < DIRECTIONS; d++)
+                sum += b->factor[d] * pow(gone[d] + b->share[d * cells + layer * experts + e], 4);
+            if (goes < 0 || sum < least) {
+                least = sum;
+                goes = e;
+            }
+        }
+        scores[layer * experts + goes] = (double)turn;
+        for (int d = 0; d < DIRECTIONS; d++)
+            gone[d] += b->share[d * cells + layer * experts + goes];
+    }
+}
+
 static void balanced_scores(double *scores, const struct balance *b)
 {
-    i64 cells = b->choice->model->config.layers * b->choice->model->config.experts;
-    memset(scores, 0, (size_t)cells * sizeof *scores);
-    for (int d = 0; d < DIRECTIONS; d++)
-        for (i64 i = 0; i < cells; i++)
-            scores[i] += b->factor[d] * b->weight[d * cells + i];
+    const struct model_config *config = &b->choice->model->config;
+    for (i64 layer = config->first_moe_layer; layer < config->layers; layer++)
+        rank_layer(scores, b, layer);
+}
+
+/* Adds the shares of a direction. */
+static void set_shares(struct balance *b, int direction, const double *gated)
+{
+    const struct model_config *config = &b->choice->model->config;
+    i64 experts = config->experts, cells = config->layers * experts;
+    for (i64 layer = 0; layer < config->layers; layer++) {
+        double sum = 0;
+        for (i64 e = 0; e < experts; e++)
+            sum += gated[layer * experts + e];
+        for (i64 e = 0; e < experts; e++)
+            b->share[direction * cells + layer * experts + e] = sum > 0 ? gated[layer * experts + e] / sum : 0;
+    }
 }
 
 static double balanced_loss(double *scores, const struct balance *b)
@@ -240,13 +288,13 @@ static double balanced_loss(double *scores, const struct balance *b)
 int choice_balanced(double *scores, struct choice *c, const struct submodel *sub, i64 count)
 {
     i64 cells = c->model->config.layers * c->model->config.experts, directions = 0;
-    struct balance b = {.choice = c, .sub = sub, .count = count, .weight = memory_alloc(DIRECTIONS * cells * 8)};
+    struct balance b = {.choice = c, .sub = sub, .count = count, .share = memory_alloc(DIRECTIONS * cells * 8)};
     double *sums = memory_alloc(4 * cells * 8);
     c->forwards++;
     for (int d = 0; d < DIRECTIONS; d++)
         if (c->directions >> d & 1) {
             direction_sums(sums, c, d);
-            memcpy(b.weight + d * cells, sums + cells, (size_t)cells * 8);
+            set_shares(&b, d, sums + 3 * cells);
             b.factor[d] = 1;
             directions++;
         }
@@ -256,7 +304,7 @@ int choice_balanced(double *scores, struct choice *c, const struct submodel *sub
         for (int d = 0; d < DIRECTIONS && !interrupted(); d++)
             for (int step = 0; step < 2 && c->directions >> d & 1; step++) {
                 double kept = b.factor[d];
-                b.factor[d] *= step ? 0.5 : 2;
+                b.factor[d] *= step ? 0.25 : 4;
                 double loss = balanced_loss(scores, &b);
                 if (loss < least) {
                     least = loss;
@@ -270,7 +318,7 @@ int choice_balanced(double *scores, struct choice *c, const struct submodel *sub
         if (c->directions >> d & 1)
             log_info("%s counts %g times: %.4f lost", direction_rows[d].name, b.factor[d], least);
     memory_free(sums);
-    memory_free(b.weight);
+    memory_free(b.share);
     return interrupted() ? STAGE_INTERRUPTED : 0;
 }
 

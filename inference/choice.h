@@ -15,7 +15,7 @@
  *   man     mean over x of |f_e(x)|: mean activation norm, arXiv 2606.15716
  *   reap    mean over x of g_e(x) |f_e(x)|: router-weighted expert activation pruning,
  *           arXiv 2510.13999, eq. 9
- *   balanced  weight, with factors of the directions by which the loss is least (choice_balanced)
+ *   balanced  sum over x of g_e(x) |f_e(x)|, balanced over the directions (choice_balanced)
  *   greedy  least loss on the data as experts are taken away (choice_experts_greedy) */
 enum criterion { CRITERION_AUTO, CRITERION_USE, CRITERION_WEIGHT, CRITERION_MAN, CRITERION_REAP, CRITERION_BALANCED, CRITERION_GREEDY };
 #define CRITERION_NAMES "auto|use|weight|man|reap|balanced|greedy"
@@ -36,16 +36,19 @@ struct choice {
  * none has samples. Returns 0, -1 and a message, or STAGE_INTERRUPTED. */
 int choice_open(struct choice *choice, struct model *model, const struct heldout_pass *pass);
 void choice_close(struct choice *choice);
-/* What a sub-model loses of what the full model learned: the mean over the directions of (loss - full
- * model's) / (entropy of the targets' frequencies - full model's), brackets of media left out. 0: as
- * the full model, 1: all. Losses of text, bits and codes differ in size, and these shares do not. */
+/* What a sub-model loses of what the full model learned: the root of the mean square, over the
+ * directions, of (loss - full model's) / (entropy of the targets' frequencies - full model's),
+ * brackets of media left out. 0: as the full model, 1: all. Losses of text, bits and codes differ in
+ * size, and these shares do not; the square keeps one direction from paying for the others. Of
+ * gains, the mean counts a quarter. */
 double choice_loss(struct choice *choice, const struct submodel *sub);
 /* [L, E] by use, weight, man or reap, over the full model's layers; larger: kept. 1 pass. */
 void choice_scores(double *scores, struct choice *choice, enum criterion criterion);
 
-/* The scores by weight, each direction multiplied by a factor: a search that doubles or halves one
- * factor at a time, for the least loss of the sub-model with `count` experts. With one direction
- * there is nothing to search. Passes: 1, and up to 16 a sweep, of which there are at most 4. */
+/* Ranks by an order of taking away in which no direction loses much more of the sum of its weighted
+ * norms than another, times a factor: a search that takes one factor at a time 4 times or a quarter
+ * as large, for the least loss of the sub-model with `count` experts. With one direction there is
+ * nothing to search. Passes: 1, and up to 16 a sweep, of which there are at most 4. */
 int choice_balanced(double *scores, struct choice *choice, const struct submodel *sub, i64 count);
 /* Takes layers away one at a time, each time the one without which the loss is least, until `count`
  * are left; fixed ones stay. Passes over the rows: the sum of the eligible layers left each time.

@@ -21,7 +21,8 @@ const struct setting extract_table[] = {
     ROW(only, "for", STRINGS, "", 0, 0, NULL, "directions that count, e.g. text, image-out; none: all alike"),
     ROW(criterion, "criterion", CHOICE, "auto", 0, 0, CRITERION_NAMES,
         "what experts are kept for: use (how often they are chosen), weight (sum of router weights), man (mean norm of "
-        "outputs), reap (of weighted outputs), balanced (weight, with directions weighed by loss), greedy (least loss as "
+        "outputs), reap (of weighted outputs), balanced (sum of weighted norms, directions alike), greedy (least loss "
+        "as "
         "they are taken away); auto: " CRITERION_AUTO_HELP),
     ROW(target.active, "active", NUMBER, "0", 0, 1, NULL, "largest share of the active parameters; 0: any"),
     ROW(target.parameters, "parameters", NUMBER, "0", 0, 1, NULL, "largest share of all parameters; 0: any"),
@@ -79,7 +80,8 @@ int extract_check_settings(const void *settings)
     if (s->criterion > CRITERION_USE && !is_given(s->data))
         return error_usage("criterion: this one is measured on samples: expected data, a folder of shards");
     if (s->criterion != CRITERION_AUTO && !chooses(s))
-        return error_usage("criterion: nothing is chosen by it: expected a number of experts or of layers, or a target");
+        return error_usage(
+            "criterion: nothing is chosen by it: expected a number of experts or of layers, or a target");
     if (is_given(s->data) && !chooses(s))
         return error_usage("data: nothing is chosen by it: expected a number of experts or of layers, or a target");
     return 0;
@@ -183,8 +185,8 @@ static int best_of(struct submodel *best, struct extraction *x, const struct sub
             return status;
         }
         double loss = choice_loss(x->choice, &sub);
-        log_info("%lld layers, %lld experts, top-%lld: %.4f lost of what the full model learned", (long long)shapes[i].layers,
-                 (long long)shapes[i].experts, (long long)shapes[i].topk, loss);
+        log_info("%lld layers, %lld experts, top-%lld: %.4f lost of what the full model learned",
+                 (long long)shapes[i].layers, (long long)shapes[i].experts, (long long)shapes[i].topk, loss);
         if (loss < least) {
             least = loss;
             *best = sub;
