@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BALANCE_SWEEPS = 4 };
+enum { BALANCE_SWEEPS = 4, SWAPS = 4, SWAP_SWEEPS = 4 };
 /* A gain over the full model, which has overfitted a target then, makes up for less than a loss. */
 static const double GAIN_COUNTS = 0.25;
 
@@ -214,6 +214,18 @@ void choice_scores(double *scores, struct choice *c, enum criterion criterion)
 
 /* ---- Directions weighed by loss ---- */
 
+/* With the `count` experts of each layer that have the highest scores. */
+static double kept_loss(struct choice *c, const struct submodel *sub, const double *scores, i64 count)
+{
+    struct submodel cut = *sub;
+    struct arena arena;
+    arena_open(&arena, 16 << 20);
+    submodel_keep_experts(&cut, &arena, &c->model->config, scores, count);
+    double loss = choice_loss(c, &cut);
+    arena_close(&arena);
+    return loss;
+}
+
 struct balance { /* state of one search */
     struct choice *choice;
     const struct submodel *sub;
@@ -275,14 +287,8 @@ static void set_shares(struct balance *b, int direction, const double *gated)
 
 static double balanced_loss(double *scores, const struct balance *b)
 {
-    struct submodel cut = *b->sub;
-    struct arena arena;
-    arena_open(&arena, 16 << 20);
     balanced_scores(scores, b);
-    submodel_keep_experts(&cut, &arena, &b->choice->model->config, scores, b->count);
-    double loss = choice_loss(b->choice, &cut);
-    arena_close(&arena);
-    return loss;
+    return kept_loss(b->choice, b->sub, scores, b->count);
 }
 
 int choice_balanced(double *scores, struct choice *c, const struct submodel *sub, i64 count)
@@ -324,130 +330,63 @@ int choice_balanced(double *scores, struct choice *c, const struct submodel *sub
 
 /* ---- Greedy choices ---- */
 
-/* Experts of a layer that routers may choose: the router's bias, which does not weigh the outputs,
- * keeps the others out. So layers may differ in their number while they are compared. */
-struct expert_mask {
-    struct model *model;
-    float *bias; /* [L, E] as they were */
-    bool *keeps; /* [L, E] */
-};
-
-static void mask_layer(const struct expert_mask *m, i64 layer)
-{
-    const struct model_config *config = &m->model->config;
-    float *bias = memory_alloc(config->experts * 4);
-    for (i64 e = 0, at = layer * config->experts; e < config->experts; e++, at++)
-        bias[e] = m->keeps[at] ? m->bias[at] : -1e30f;
-    weight_put(&m->model->weights, m->model->layer[layer].bias, 0, 1, bias);
-    memory_free(bias);
-}
-
-static void mask_open(struct expert_mask *m, struct model *model)
-{
-    const struct model_config *config = &model->config;
-    *m = (struct expert_mask){model, memory_alloc(config->layers * config->experts * 4),
-                              memory_alloc(config->layers * config->experts)};
-    memset(m->keeps, true, (size_t)(config->layers * config->experts));
-    for (i64 layer = config->first_moe_layer; layer < config->layers; layer++)
-        weight_get(&model->weights, model->layer[layer].bias, 0, 1, m->bias + layer * config->experts);
-}
-
-/* The model is as it was. */
-static void mask_close(struct expert_mask *m)
-{
-    const struct model_config *config = &m->model->config;
-    memset(m->keeps, true, (size_t)(config->layers * config->experts));
-    for (i64 layer = config->first_moe_layer; layer < config->layers; layer++)
-        mask_layer(m, layer);
-    memory_free(m->bias);
-    memory_free(m->keeps);
-}
-
-struct measured_expert {
-    double loss;
+struct ranked_expert {
+    double score;
     i64 id;
 };
 
-static int by_loss(const void *a, const void *b)
+static int by_score(const void *a, const void *b)
 {
-    const struct measured_expert *x = a, *y = b;
-    return x->loss != y->loss ? (x->loss > y->loss ? 1 : -1) : (x->id > y->id) - (x->id < y->id);
+    const struct ranked_expert *x = a, *y = b;
+    return x->score != y->score ? (x->score < y->score ? 1 : -1) : (x->id > y->id) - (x->id < y->id);
 }
 
-/* Takes the experts of one layer away. order[e]: when e went; `experts` for those that stay. */
-static int thin_experts(i64 *order, struct expert_mask *m, struct choice *c, const struct submodel *sub, i64 layer,
-                        i64 count, i64 group)
+static void swap(double *a, double *b)
 {
-    i64 experts = m->model->config.experts, left = experts;
-    bool *keeps = m->keeps + layer * experts;
-    struct measured_expert *without = memory_alloc(experts * (i64)sizeof *without);
-    memset(keeps, true, (size_t)experts);
+    double kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+/* Tries the experts of a layer that stay by the least margin in the places of those that go by the
+ * least. */
+static void swap_in_layer(double *scores, double *least, struct choice *c, const struct submodel *sub, i64 count,
+                          i64 layer)
+{
+    i64 experts = c->model->config.experts;
+    struct ranked_expert *order = memory_alloc(experts * (i64)sizeof *order);
+    double *own = scores + layer * experts;
     for (i64 e = 0; e < experts; e++)
-        order[e] = experts;
-    while (left > count && !interrupted()) {
-        i64 n = 0, goes = min_i64(group, left - count);
-        for (i64 e = 0; e < experts; e++) {
-            if (!keeps[e])
-                continue;
-            keeps[e] = false;
-            mask_layer(m, layer);
-            without[n++] = (struct measured_expert){choice_loss(c, sub), e};
-            keeps[e] = true;
+        order[e] = (struct ranked_expert){own[e], e};
+    qsort(order, (size_t)experts, sizeof *order, by_score);
+    for (i64 in = count; in < min_i64(count + SWAPS, experts); in++)
+        for (i64 out = count - 1; out >= max_i64(count - SWAPS, 0) && !interrupted(); out--) {
+            double *comes = &own[order[in].id], *goes = &own[order[out].id];
+            swap(comes, goes);
+            double loss = kept_loss(c, sub, scores, count);
+            if (loss < *least) {
+                i64 id = order[in].id;
+                *least = loss;
+                order[in].id = order[out].id;
+                order[out].id = id;
+            } else
+                swap(comes, goes);
         }
-        qsort(without, (size_t)n, sizeof *without, by_loss);
-        for (i64 i = 0; i < goes; i++) {
-            keeps[without[i].id] = false;
-            order[without[i].id] = experts - left--;
-        }
-    }
-    mask_layer(m, layer);
-    memory_free(without);
-    return interrupted() ? STAGE_INTERRUPTED : 0;
-}
-
-/* Marks the `count` best of a layer, ties to the smaller id. */
-static void keep_best(bool *keeps, const double *scores, i64 experts, i64 count)
-{
-    for (i64 e = 0; e < experts; e++) {
-        i64 rank = 0;
-        for (i64 other = 0; other < experts; other++)
-            rank += scores[other] > scores[e] || (scores[other] == scores[e] && other < e);
-        keeps[e] = rank < count;
-    }
-}
-
-int choice_experts_greedy(double *scores, struct choice *c, const struct submodel *sub, i64 count, i64 group)
-{
-    const struct model_config *config = &c->model->config;
-    i64 experts = config->experts, *order = memory_alloc(experts * 8);
-    struct expert_mask m;
-    int status = 0;
-    mask_open(&m, c->model);
-    bool *before = memory_alloc(experts);
-    for (i64 layer = config->first_moe_layer; layer < config->layers; layer++) {
-        keep_best(m.keeps + layer * experts, scores + layer * experts, experts, count);
-        mask_layer(&m, layer);
-    }
-    double least = choice_loss(c, sub);
-    for (i64 i = sub->layer_count - 1; i >= 0 && status == 0 && sub->layer[i] >= config->first_moe_layer; i--) {
-        bool *keeps = m.keeps + sub->layer[i] * experts;
-        memcpy(before, keeps, (size_t)experts);
-        status = thin_experts(order, &m, c, sub, sub->layer[i], count, group);
-        double loss = choice_loss(c, sub);
-        log_info("layer %d: %.4f lost, %.4f by the ranks before", sub->layer[i], loss, least);
-        if (loss < least) {
-            least = loss;
-            for (i64 e = 0; e < experts; e++)
-                scores[sub->layer[i] * experts + e] = (double)order[e];
-        } else {
-            memcpy(keeps, before, (size_t)experts);
-            mask_layer(&m, sub->layer[i]);
-        }
-    }
-    mask_close(&m);
-    memory_free(before);
     memory_free(order);
-    return status;
+}
+
+int choice_experts_greedy(double *scores, struct choice *c, const struct submodel *sub, i64 count)
+{
+    double least = kept_loss(c, sub, scores, count), before = INFINITY;
+    for (int sweep = 0; sweep < SWAP_SWEEPS && least < before; sweep++) {
+        before = least;
+        for (i64 i = sub->layer_count - 1; i >= 0 && sub->layer[i] >= c->model->config.first_moe_layer; i--)
+            swap_in_layer(scores, &least, c, sub, count, sub->layer[i]);
+        log_info("swaps of experts: %.4f lost, %.4f before them", least, before);
+        if (interrupted())
+            return STAGE_INTERRUPTED;
+    }
+    return 0;
 }
 
 int choice_layers_greedy(struct submodel *sub, struct choice *c, i64 count)

@@ -16,8 +16,16 @@
  *   reap    mean over x of g_e(x) |f_e(x)|: router-weighted expert activation pruning,
  *           arXiv 2510.13999, eq. 9
  *   balanced  sum over x of g_e(x) |f_e(x)|, balanced over the directions (choice_balanced)
- *   greedy  least loss on the data as experts are taken away (choice_experts_greedy) */
-enum criterion { CRITERION_AUTO, CRITERION_USE, CRITERION_WEIGHT, CRITERION_MAN, CRITERION_REAP, CRITERION_BALANCED, CRITERION_GREEDY };
+ *   greedy  balanced, then swaps by which the loss falls (choice_experts_greedy) */
+enum criterion {
+    CRITERION_AUTO,
+    CRITERION_USE,
+    CRITERION_WEIGHT,
+    CRITERION_MAN,
+    CRITERION_REAP,
+    CRITERION_BALANCED,
+    CRITERION_GREEDY
+};
 #define CRITERION_NAMES "auto|use|weight|man|reap|balanced|greedy"
 /* auto: use without data, this one with data */
 enum { CRITERION_WITH_DATA = CRITERION_BALANCED };
@@ -54,8 +62,8 @@ int choice_balanced(double *scores, struct choice *choice, const struct submodel
  * are left; fixed ones stay. Passes over the rows: the sum of the eligible layers left each time.
  * Returns 0, or STAGE_INTERRUPTED. */
 int choice_layers_greedy(struct submodel *sub, struct choice *choice, i64 count);
-/* Takes experts away layer by layer, from the last to the first, `group` at a time: those without
- * which, each alone, the loss is least. `scores` [L, E], by which the layers not yet done are cut,
- * become the ranks. Passes: about layers * (experts^2 - count^2) / (2 group). */
-int choice_experts_greedy(double *scores, struct choice *choice, const struct submodel *sub, i64 count, i64 group);
+/* Swaps scores of experts of a layer, layer by layer from the last to the first, where the loss falls
+ * by it: each of the 4 that stay by the least margin with each of the 4 that go by the least. Goes
+ * on until no swap helps, at most 4 times. Passes: 1, and 16 a layer each time. */
+int choice_experts_greedy(double *scores, struct choice *choice, const struct submodel *sub, i64 count);
 #endif

@@ -21,9 +21,8 @@ const struct setting extract_table[] = {
     ROW(only, "for", STRINGS, "", 0, 0, NULL, "directions that count, e.g. text, image-out; none: all alike"),
     ROW(criterion, "criterion", CHOICE, "auto", 0, 0, CRITERION_NAMES,
         "what experts are kept for: use (how often they are chosen), weight (sum of router weights), man (mean norm of "
-        "outputs), reap (of weighted outputs), balanced (sum of weighted norms, directions alike), greedy (least loss "
-        "as "
-        "they are taken away); auto: " CRITERION_AUTO_HELP),
+        "outputs), reap (mean norm of weighted outputs), balanced (its sum, all directions alike), greedy (balanced, "
+        "then swaps by loss); auto: " CRITERION_AUTO_HELP),
     ROW(target.active, "active", NUMBER, "0", 0, 1, NULL, "largest share of the active parameters; 0: any"),
     ROW(target.parameters, "parameters", NUMBER, "0", 0, 1, NULL, "largest share of all parameters; 0: any"),
     ROW(target.bytes, "memory", INTEGER, "0", 0, 1e18, NULL, "largest size of the weights in bytes, e.g. 8G; 0: any"),
@@ -104,12 +103,6 @@ struct extraction { /* state of one choice */
     double *scores; /* [L, E]; NULL: experts are not ranked */
 };
 
-/* Experts taken away at a time by the greedy choice. */
-static i64 greedy_group(const struct model_config *c)
-{
-    return max_i64(1, c->experts / 8);
-}
-
 static int rank_experts(struct extraction *x, const struct submodel *sub, i64 count)
 {
     const struct model_config *c = &x->model->config;
@@ -127,7 +120,7 @@ static int rank_experts(struct extraction *x, const struct submodel *sub, i64 co
     }
     int status = choice_balanced(x->scores, x->choice, sub, count);
     if (status == 0 && criterion == CRITERION_GREEDY)
-        status = choice_experts_greedy(x->scores, x->choice, sub, count, greedy_group(c));
+        status = choice_experts_greedy(x->scores, x->choice, sub, count);
     return status;
 }
 

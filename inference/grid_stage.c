@@ -159,9 +159,11 @@ static struct json *speed_json(const struct grid_speed *speed)
 {
     struct json *j = json_object();
     json_set(j, "per_s", json_of_number(speed->per_s));
-    json_set(j, "per_s_quartiles", json_of_numbers((double[]){speed->low, speed->high}, 2));
+    json_set(j, "per_s_low", json_of_number(speed->low));
+    json_set(j, "per_s_high", json_of_number(speed->high));
     json_set(j, "ratio", json_of_number(speed->ratio));
-    json_set(j, "ratio_quartiles", json_of_numbers((double[]){speed->ratio_low, speed->ratio_high}, 2));
+    json_set(j, "ratio_low", json_of_number(speed->ratio_low));
+    json_set(j, "ratio_high", json_of_number(speed->ratio_high));
     return j;
 }
 

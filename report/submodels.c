@@ -83,9 +83,8 @@ static void put_choice(struct page *p, const struct json *sub)
 /* "1.85 (1.81\u20131.90)": the median of the rounds and their quartiles. */
 static void put_ratio(struct page *p, const struct json *speed)
 {
-    const struct json *quartiles = json_get(speed, "ratio_quartiles");
-    buffer_printf(&p->html, "<td>%.2f (%.2f\u2013%.2f)</td>", number_at(speed, "ratio"),
-                  json_number(json_at(quartiles, 0), NAN), json_number(json_at(quartiles, 1), NAN));
+    buffer_printf(&p->html, "<td>%.2f (%.2f\u2013%.2f)</td>", number_at(speed, "ratio"), number_at(speed, "ratio_low"),
+                  number_at(speed, "ratio_high"));
 }
 
 static void put_point(struct page *p, const struct json *point, i64 number, bool full, double rest, bool ratios)

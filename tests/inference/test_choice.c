@@ -215,7 +215,7 @@ static void greedy_experts_lose_no_more_than_the_ranks_before(void **state)
     choice_scores(before, &c, CRITERION_REAP);
     for (i64 i = 0; i < CELLS_ALL; i++)
         before[i] = scores[i] = -before[i]; /* the worst */
-    assert_int_equal(choice_experts_greedy(scores, &c, &full, 4, 2), 0);
+    assert_int_equal(choice_experts_greedy(scores, &c, &full, 4), 0);
     assert_float_equal(choice_loss(&c, &full), 0, 1e-12); /* the model is as it was */
     cut = full;
     submodel_keep_experts(&cut, &arena, &model.config, before, 4);
