@@ -90,6 +90,18 @@ static void measure_full(struct choice *c)
     }
 }
 
+static int no_samples(const struct heldout_pass *pass)
+{
+    struct buffer names = {0};
+    for (int d = 0; d < DIRECTIONS; d++)
+        if (pass->directions >> d & 1)
+            buffer_printf(&names, "%s%s", names.length ? ", " : " of ", direction_rows[d].name);
+    error_set("%s: the part %s has no samples%s: there is nothing to choose a sub-model by", pass->directory,
+              pass->split, names.data ? names.data : "");
+    buffer_release(&names);
+    return -1;
+}
+
 int choice_open(struct choice *c, struct model *model, const struct heldout_pass *pass)
 {
     int status = 0;
@@ -105,7 +117,7 @@ int choice_open(struct choice *c, struct model *model, const struct heldout_pass
             c->directions |= 1u << d;
     }
     if (status == 0 && !c->directions)
-        status = error_set("%s: the part %s has no samples to choose a sub-model by", pass->directory, pass->split);
+        status = no_samples(pass);
     if (status) {
         for (int d = 0; d < DIRECTIONS; d++)
             if (c->rows[d].batches)

@@ -77,7 +77,7 @@ int extract_check_settings(const void *settings)
     if (s->only.count && !is_given(s->data))
         return error_usage("for: %s: expected data, the shards that hold such samples", s->only.values[0]);
     if (s->criterion > CRITERION_USE && !is_given(s->data))
-        return error_usage("criterion: this one is measured on samples: expected data, a folder of shards");
+        return error_usage("criterion: only use is known without samples: expected data, a folder of shards");
     if (s->criterion != CRITERION_AUTO && !chooses(s))
         return error_usage(
             "criterion: nothing is chosen by it: expected a number of experts or of layers, or a target");

@@ -65,6 +65,11 @@ static int list_points(struct grid_result *out, const struct model *model, const
     struct json_iterator each;
     arena_open(&out->memory, 64 << 20);
     out->count = elastic_grid(out->points, s->name ? 1 : GRID_MOST, &out->memory, model);
+    if (!s->name && model->config.first_moe_layer < model->config.layers && !model_has_use(model) &&
+        model->device->backend != BACKEND_META)
+        log_warn("%s does not count how often its experts are used: no sub-models with fewer experts are measured; "
+                 "`weft extract --data DIR --name NAME` chooses such ones",
+                 s->from);
     if (s->name)
         return add_name(out, model, s->from, s->name);
     struct json *names = submodel_names(s->from);

@@ -300,7 +300,8 @@ static void targets_are_met(void **state)
 
 static void what_cannot_be_chosen_is_said(void **state)
 {
-    char *image_out[] = {(char *)"image-out"}, *wrong[] = {(char *)"imgae"};
+    char *image_out[] = {(char *)"image-out"}, *wrong[] = {(char *)"imgae"}, *chat[] = {(char *)"chat"};
+    char *no_chats = fixture_shards("texts", DIRECTION_CHAT, 40); /* the first of each other direction */
     struct extract_settings s = settings(NULL, "4", NULL);
     (void)state;
     s.from = foreign_folder;
@@ -316,10 +317,10 @@ static void what_cannot_be_chosen_is_said(void **state)
     s = settings("1", NULL, NULL);
     refused(&s, "expected 3 or more");
     s = settings(NULL, "4", NULL);
-    s.only = (struct string_list){image_out, 1};
-    s.split = (char *)"few";
-    refused(&s, "few");
-    s.split = (char *)"train";
+    s.only = (struct string_list){chat, 1};
+    s.data = no_chats;
+    refused(&s, "has no samples of chat");
+    s.data = shards;
     s.only = (struct string_list){wrong, 1};
     refused(&s, "imgae is none of text, image-in");
     s.only = (struct string_list){image_out, 1};
@@ -330,6 +331,8 @@ static void what_cannot_be_chosen_is_said(void **state)
     refused(&s, "expected data");
     s = settings("0-5", "0-3", NULL);
     refused(&s, "nothing is chosen by it");
+    directory_remove(no_chats);
+    memory_free(no_chats);
 }
 
 int main(void)
