@@ -132,7 +132,8 @@ i64 submodel_shapes(struct submodel_shape *shapes, i64 most, const struct model 
     for (s.layers = top->layers;;) {
         for (s.experts = top->experts;;) {
             /* The largest k that fits; a larger shape with the same k makes this one needless. */
-            for (s.topk = s.experts ? min_i64(top->topk, s.experts) : top->topk; s.topk > least->topk && !fits(model, &s, target); s.topk--)
+            for (s.topk = s.experts ? min_i64(top->topk, s.experts) : top->topk;
+                 s.topk > least->topk && !fits(model, &s, target); s.topk--)
                 ;
             bool needless = !fits(model, &s, target);
             for (i64 i = 0; i < count; i++)

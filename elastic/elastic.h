@@ -64,7 +64,7 @@ struct submodel_options {
 /* Settings rows for a struct that has a `struct submodel_options member`. */
 #define SUBMODEL_ROWS(type, member)                                                                                    \
     SETTING(type, member.layers, "layers", STRING, "", 0, 0, NULL,                                                     \
-            "sub-model: layers to keep, e.g. 0,2,4-7, or their number; layers with audio heads must stay"),                             \
+            "sub-model: layers to keep, e.g. 0,2,4-7, or their number; layers with audio heads must stay"),            \
         SETTING(type, member.experts, "experts", STRING, "", 0, 0, NULL,                                               \
                 "sub-model: the N most used experts, a list such as 0,2,5-9, or @FILE.json with one list per layer"),  \
         SETTING(type, member.topk, "topk", STRING, "", 0, 0, NULL, "sub-model: experts per token")
@@ -124,7 +124,7 @@ struct submodel_size {
     i64 active, parameters, bytes;
 };
 struct submodel_size submodel_size(const struct submodel *sub, const struct model *model);
-struct submodel_target { /* upper bounds; 0: none */
+struct submodel_target {       /* upper bounds; 0: none */
     double active, parameters; /* shares of the full model's */
     i64 bytes;
 };
@@ -163,15 +163,17 @@ struct grid_speed { /* positions per second, and over the full model's in the sa
 struct grid_point {
     char name[64];
     struct submodel sub;
-    double loss[TARGETS]; /* per target kind; NaN: no such target */
-    double loss_all;      /* weighted as in training */
+    double loss[TARGETS];          /* per target kind; NaN: no such target */
+    double loss_all;               /* weighted as in training */
     i64 parameters, active, bytes; /* submodel_size */
-    double tokens_per_s; /* decode.per_s */
+    double tokens_per_s;           /* decode.per_s */
     struct grid_speed decode, prefill;
 };
-/* Fills the grid: the full model; top-k k/2, k/4 and k/8; 3/4 and 1/2 of the experts; 1/8 and 2/8 of the
- * depth dropped; a mild and a strong combination of the 3. Equal points are listed once. Returns
- * the number of points; arrays come from `arena`. */
+void grid_point_set_size(struct grid_point *point, const struct model *model);
+/* Fills the grid: the full model; top-k k/2, k/4 and k/8; 3/4 and 1/2 of the experts; 1/8 and 2/8 of
+ * the depth dropped; a mild and a strong combination of the 3. Equal points are listed once, and
+ * those with fewer experts only if the model has counts of use. Returns the number of points; arrays
+ * come from `arena`. */
 i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const struct model *model);
 
 #endif

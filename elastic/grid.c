@@ -33,6 +33,14 @@ static bool same_choice(const struct grid_point *a, const struct grid_point *b)
            a->sub.topk == b->sub.topk;
 }
 
+void grid_point_set_size(struct grid_point *point, const struct model *model)
+{
+    struct submodel_size size = submodel_size(&point->sub, model);
+    point->parameters = size.parameters;
+    point->active = size.active;
+    point->bytes = size.bytes;
+}
+
 i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const struct model *model)
 {
     static const struct grid_variant variants[] = {
@@ -47,18 +55,16 @@ i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const
         {"layers -1/8, experts 3/4, k/2", 0.75, 2, 1},
         {"layers -2/8, experts 1/2, k/2", 0.5, 2, 2},
     };
+    bool ranked = model_has_use(model);
     i64 count = 0;
     for (i64 i = 0; i < COUNT_OF(variants) && count < most; i++) {
         struct grid_point *point = &points[count];
-        if (make_point(point, arena, model, &variants[i]))
+        if ((variants[i].experts < 1 && !ranked) || make_point(point, arena, model, &variants[i]))
             continue;
         bool seen = false;
         for (i64 j = 0; j < count; j++)
             seen |= same_choice(&points[j], point);
-        struct submodel_size size = submodel_size(&point->sub, model);
-        point->parameters = size.parameters;
-        point->active = size.active;
-        point->bytes = size.bytes;
+        grid_point_set_size(point, model);
         count += !seen;
     }
     return count;

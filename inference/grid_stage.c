@@ -51,10 +51,7 @@ static int add_name(struct grid_result *out, const struct model *model, const ch
     if (status)
         return -1;
     snprintf(point->name, sizeof point->name, "@%s", name);
-    struct submodel_size size = submodel_size(&point->sub, model);
-    point->parameters = size.parameters;
-    point->active = size.active;
-    point->bytes = size.bytes;
+    grid_point_set_size(point, model);
     out->count++;
     return 0;
 }
