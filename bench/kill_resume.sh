@@ -20,7 +20,7 @@ mapfile -t stages < <(sed -n 's/^  \([a-z]*\): {kind.*/\1/p' "$recipe")
 # ---- Comparing: what is left out holds the clock and nothing else ----
 
 # Fields that are measured, not computed. done.json and all else stay whole.
-clock='s/"(time|seconds|(tokens|pictures|frames)_per_s|gflops_per_s|product_share|peak_share|wait_share|draw_s|judge_s|learn_s|drawn_per_s)": *[-0-9.e+]+,?//g'
+clock='s/"(time|seconds|(tokens|pictures|frames)_per_s|gflops_per_s|product_share|peak_share|wait_share|draw_s|judge_s|learn_s|drawn_per_s|per_s(_low|_high)?|ratio(_low|_high)?)": *[-0-9.e+]+,?//g'
 without_clock() { # RUN COPY
     cp -r "$1" "$2"
     find "$2" -name timings.jsonl -delete        # seconds, bytes and peaks of each call

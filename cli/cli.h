@@ -74,7 +74,8 @@ double option_number(const char *text, const char *name, double fallback, double
 int option_weights(const char *text, int *status); /* bits per weight; 0: as stored */
 
 #define SUBMODEL_OPTIONS(o)                                                                                            \
-    {"layers", "LIST", &(o).layers, NULL, "sub-model: layers to keep, e.g. 0,2,4-7; audio-head layers must stay"},     \
+    {"layers", "N|LIST", &(o).layers, NULL,                                                                            \
+     "sub-model: layers to keep, their number or a list, e.g. 0,2,4-7; audio-head layers must stay"},                  \
         {"experts", "N|LIST|@FILE", &(o).experts, NULL,                                                                \
          "sub-model: experts to keep: the N most used, a list, or @FILE with one JSON list per layer"},                \
     {                                                                                                                  \

@@ -91,5 +91,11 @@ int command_eval(int argc, char **argv)
     s.grader.verifier = status ? 0 : parse_verifier(verifier);
     if (status || s.grader.verifier < 0)
         return status > 0 ? 0 : command_failed();
-    return run_eval(&s, &o, bits, number, json) ? command_failed() : 0;
+    struct submodel_name model;
+    if (submodel_name_open(&model, a.positional[0], &o))
+        return command_failed();
+    s.from = model.directory;
+    status = run_eval(&s, &model.options, bits, number, json) ? command_failed() : 0;
+    submodel_name_release(&model);
+    return status;
 }

@@ -27,7 +27,11 @@ int command_export(int argc, char **argv)
     if (status)
         return status < 0 ? command_failed() : 0;
     enum dtype dtype = !dtype_text ? DTYPE_OTHER : strcmp(dtype_text, "f32") == 0 ? DTYPE_F32 : DTYPE_BF16;
-    status = strcmp(to, "hf") == 0 ? export_hf(a.positional[0], out, dtype, cli_device())
-                                   : export_gguf(a.positional[0], out, dtype, cli_device());
+    struct submodel_name model;
+    if (submodel_name_open(&model, a.positional[0], &(struct submodel_options){0}))
+        return command_failed();
+    status = strcmp(to, "hf") == 0 ? export_hf(model.directory, &model.options, out, dtype, cli_device())
+                                   : export_gguf(model.directory, &model.options, out, dtype, cli_device());
+    submodel_name_release(&model);
     return status ? command_failed() : 0;
 }

@@ -61,6 +61,14 @@ static void note_problem(struct input_file *k)
         k->problem = string_copy(error_text());
 }
 
+/* Names of sub-models in a model directory choose parts of it and change nothing of it. */
+static bool is_names(const char *path)
+{
+    static const char ending[] = "/weft/submodels.json";
+    size_t length = strlen(path);
+    return length >= sizeof ending && strcmp(path + length - (sizeof ending - 1), ending) == 0;
+}
+
 /* A folder that is not listed enters as a name. `again`: by an older rule folders are listed as often as
  * links lead to them, up to REPEATED_MOST files. */
 static void list_files(struct input_files *list, struct folder_visits *visits, bool again, const char *path, int depth)
@@ -76,7 +84,8 @@ static void list_files(struct input_files *list, struct folder_visits *visits, b
     if (listed && directory_list(&names, &count, path) == 0) {
         for (i64 i = 0; i < count; i++) {
             char *below = path_join(path, names[i]);
-            list_files(list, visits, again, below, depth + 1);
+            if (!is_names(below))
+                list_files(list, visits, again, below, depth + 1);
             memory_free(below);
         }
         string_list_free(names, count);

@@ -1,4 +1,4 @@
-/* weft logits and weft extract: commands on model directories. */
+/* weft logits MODEL --ids FILE -o FILE: logits and loss of given ids. */
 #include "cli/cli.h"
 #include "core/json.h"
 #include "kernels/device/dry_run.h"
@@ -155,38 +155,15 @@ int command_logits(int argc, char **argv)
     if (status)
         return status < 0 ? command_failed() : 0;
     struct safetensors set;
-    if (safetensors_open(&set, ids))
+    struct submodel_name name;
+    if (submodel_name_open(&name, a.positional[0], &o))
         return command_failed();
-    const struct model_source model = {.directory = a.positional[0], .dtype = dtype, .bits = bits};
-    status = run_logits(&model, &(struct logits_job){.set = &set, .in = ids, .out = out, .options = &o});
-    safetensors_close(&set);
+    const struct model_source model = {.directory = name.directory, .dtype = dtype, .bits = bits};
+    status = safetensors_open(&set, ids);
+    if (status == 0) {
+        status = run_logits(&model, &(struct logits_job){.set = &set, .in = ids, .out = out, .options = &name.options});
+        safetensors_close(&set);
+    }
+    submodel_name_release(&name);
     return status ? command_failed() : 0;
-}
-
-/* ---- Extraction ---- */
-
-struct extract_job {
-    const char *from;
-    const struct submodel_options *sub;
-};
-
-static int write_extracted(void *context, const char *folder)
-{
-    const struct extract_job *e = context;
-    return extract_directory(e->from, folder, e->sub, cli_device());
-}
-
-int command_extract(int argc, char **argv)
-{
-    struct arguments a;
-    struct submodel_options o = {0};
-    const char *out = NULL;
-    const struct option options[] = {{"o", "DIR", &out, NULL, "output model directory"}, SUBMODEL_OPTIONS(o), {NULL}};
-    int status = options_parse(&a, argc, argv, options, 1, 1);
-    if (status == 0 && !out)
-        status = error_usage("weft extract: -o DIR is needed");
-    if (status)
-        return status < 0 ? command_failed() : 0;
-    struct extract_job extraction = {a.positional[0], &o};
-    return output_folder(out, write_extracted, &extraction) ? command_failed() : 0;
 }

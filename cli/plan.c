@@ -136,6 +136,10 @@ static int config_of(struct model_config *c, const struct recipe *r, const struc
     if (strcmp(s->kind->name, "extract") == 0) {
         const struct extract_settings *settings = s->settings;
         int status = config_of_reference(c, r, s, settings->from);
+        if (status == 0 && extract_has_target(settings)) {
+            error_set("%s: what fits the target of stage %s is known once it has run", r->path, s->name);
+            return PLAN_UNKNOWN;
+        }
         return status ? status : recipe_cut_config(c, &settings->sub);
     }
     if (strcmp(s->kind->name, "rl") == 0)

@@ -68,6 +68,12 @@ static const struct submodel_options *cut_of(const struct recipe_stage *s)
                                                    : NULL;
 }
 
+/* True for a stage that finds the sizes of its model by a target. */
+static bool chooses_sizes(const struct recipe_stage *s)
+{
+    return strcmp(s->kind->name, "extract") == 0 && extract_has_target(s->settings);
+}
+
 static bool sizes_made(struct model_config *c, struct recipe *r, const struct recipe_stage *s);
 
 /* Sizes of the model that a stage begins with or cuts, as far as the recipe says them. Those of
@@ -83,7 +89,8 @@ static bool sizes_made(struct model_config *c, struct recipe *r, const struct re
 {
     const struct submodel_options *cut = cut_of(s);
     if (model_of(s))
-        return sizes_read(c, r, s) && (!cut || (!is_file(cut->experts) && recipe_cut_config(c, cut) == 0));
+        return sizes_read(c, r, s) && !chooses_sizes(s) &&
+               (!cut || (!is_file(cut->experts) && recipe_cut_config(c, cut) == 0));
     if (!trains_backbone(s))
         return false;
     *c = pretrain_config(s->settings);

@@ -57,7 +57,7 @@ const struct stage_kind stage_kinds[] = {
     KIND("eval", "measure rewards on prompts, or held-out loss on shards", eval_table, eval_settings, eval_stage, LIGHT,
          .smaller = "length, or the model", .check = eval_check_settings, .check_machine = eval_check_machine),
     KIND("extract", "extract a sub-model", extract_table, extract_settings, extract_stage, LIGHT,
-         .smaller = "the model"),
+         .smaller = "length, or the model", .check = extract_check_settings),
     KIND("grid", "measure a grid of sub-models", grid_table, grid_settings, grid_stage, LIGHT,
          .smaller = "length, decode_tokens, or the model", .check = grid_check_settings),
     KIND("routing", "measure expert usage", routing_table, routing_settings, routing_stage, LIGHT,

@@ -6,7 +6,8 @@
  * In: settings, a batch, a step. Out: a struct submodel, which model_forward executes.
  *
  * Where is what: pick.c draws the layers, the experts and the top-k of each sample in training;
- * options.c reads --layers, --experts, --topk; grid.c lists the sub-models that are measured;
+ * options.c reads --layers, --experts, --topk; choose.c keeps the best of given ranks, and finds
+ * what fits a target; named.c keeps names of sub-models; grid.c lists the sub-models that are measured;
  * extract.c cuts one out and compares its logits. The op route (kernels/cpu/routing/route.c)
  * chooses the experts of a position. */
 #ifndef WEFT_ELASTIC_H
@@ -103,15 +104,33 @@ struct submodel_options {
 /* Settings rows for a struct that has a `struct submodel_options member`. */
 #define SUBMODEL_ROWS(type, member)                                                                                    \
     SETTING(type, member.layers, "layers", STRING, "", 0, 0, NULL,                                                     \
-            "sub-model: layers to keep, e.g. 0,2,4-7; layers with audio heads must stay"),                             \
+            "sub-model: layers to keep, e.g. 0,2,4-7, or their number; layers with audio heads must stay"),            \
         SETTING(type, member.experts, "experts", STRING, "", 0, 0, NULL,                                               \
                 "sub-model: the N most used experts, a list such as 0,2,5-9, or @FILE.json with one list per layer"),  \
         SETTING(type, member.topk, "topk", STRING, "", 0, 0, NULL, "sub-model: experts per token")
 /* Parses the options and checks them against the model. experts: "16" keeps the most used experts
- * by the model's statistics (the first ones without statistics), "0,2,5-9" a list, "@FILE.json" one
- * list per layer. Invalid options are usage errors. Arrays come from `arena`. */
+ * by the model's counts over training, "0,2,5-9" a list, "@FILE.json" one list per layer, or those
+ * lists themselves, "[[0, 2], [1, 3]]". layers: "6" keeps 6, the others evenly spread; "0,2,4-7" a list.
+ * Invalid options are usage errors, and a number of experts where the model has no counts, except on
+ * the meta backend. Arrays come from `arena`. */
 int submodel_parse(struct submodel *sub, struct arena *arena, const struct submodel_options *options,
                    const struct model *model);
+/* The same; a number of experts keeps those with the highest of scores [L, E]. */
+int submodel_parse_by(struct submodel *sub, struct arena *arena, const struct submodel_options *options,
+                      const struct model *model, const double *scores);
+/* The number in `text` if it is one and not a list; 0: it is no number, or there is no text. */
+i64 submodel_number(const char *text);
+/* Keeps the `count` experts of each layer with the highest of scores [L, E]; ties to the smaller id. */
+void submodel_keep_experts(struct submodel *sub, struct arena *arena, const struct model_config *config,
+                           const double *scores, i64 count);
+/* Keeps `count` layers: the others are evenly spread among those that may be dropped. */
+void submodel_spread_layers(struct submodel *sub, const struct model_config *config, i64 count);
+i64 submodel_least_layers(const struct model_config *config); /* layers that are never dropped */
+/* Returns a usage error if fewer experts stay than a token chooses. */
+int submodel_check(const struct submodel *sub, const struct model_config *config);
+/* True if the model counts how often its experts are chosen, as those trained here do. */
+bool model_has_use(const struct model *model);
+
 /* The kept layers as a list, and the numbers "experts" and "topk". The caller frees the object. */
 struct json *submodel_to_json(const struct submodel *sub, const struct model_config *config);
 
@@ -119,6 +138,52 @@ bool elastic_layer_fixed(const struct model_config *config, i64 layer); /* true:
 
 /* The config of the sub-model as a model of its own. */
 struct model_config submodel_config(const struct submodel *sub, const struct model_config *config);
+
+/* ---- Named sub-models ----
+ * MODEL/weft/submodels.json: {"NAME": {"layers": [0, 2, ...], "experts": [[0, 3, ...], ...] or null,
+ * "topk": 2}, ...}, with one list of experts for each layer of the model, empty for dense layers. */
+struct submodel_name {
+    char *directory; /* of the model */
+    char *layers, *experts, *topk;
+    struct submodel_options options; /* that select it; those given if the text names none */
+};
+/* MODEL, or MODEL@NAME where no file of that whole name exists. Reads and checks the sub-model. It is
+ * a usage error if `given` selects one as well. After 0 the caller calls submodel_name_release. */
+int submodel_name_open(struct submodel_name *out, const char *text, const struct submodel_options *given);
+int submodel_name_load(struct submodel_name *out, const char *directory, const char *name);
+void submodel_name_release(struct submodel_name *name);
+/* Adds a name. One that exists is refused. */
+int submodel_name_save(const char *directory, const char *name, const struct submodel *sub,
+                       const struct model_config *config);
+struct json *submodel_names(const char *directory); /* the file's object; empty without it; json_free */
+
+/* ---- Sizes and targets ---- */
+/* parameters: that training moves; bytes: of all weights in the dtype of the loaded model, as an
+ * extracted model stores them. */
+struct submodel_size {
+    i64 active, parameters, bytes;
+};
+struct submodel_size submodel_size(const struct submodel *sub, const struct model *model);
+struct submodel_target {       /* upper bounds; 0: none */
+    double active, parameters; /* shares of the full model's */
+    i64 bytes;
+};
+bool submodel_fits(const struct submodel_size *size, const struct submodel_size *full,
+                   const struct submodel_target *target);
+struct submodel_shape {
+    i64 layers, experts, topk;
+};
+/* Shapes between `least` and `top` that fit and that no larger one makes needless: every number of
+ * layers, experts in eighths, and the largest k. Returns their number, at most `most`. */
+i64 submodel_shapes(struct submodel_shape *shapes, i64 most, const struct model *model,
+                    const struct submodel_shape *least, const struct submodel_shape *top,
+                    const struct submodel_target *target);
+/* The shape by a fixed order, for a choice without data: k goes down first, then layers, then
+ * experts, as the report's tables 9 to 11 name the axes: first to a quarter of k, 3/4 of the layers
+ * and half of the experts, then as far as `least`. False if it does not fit even then. */
+bool submodel_shape_in_order(struct submodel_shape *shape, const struct model *model,
+                             const struct submodel_shape *least, const struct submodel_shape *top,
+                             const struct submodel_target *target);
 
 /* ---- Extraction ----
  * `out` becomes a model of its own with the kept layers and experts. The function compares the
@@ -131,18 +196,24 @@ int elastic_compare(unsigned *heads, struct model *out, struct model *from, cons
                     const struct batch *batch);
 
 /* ---- Grid: a family of sub-models, measured by the caller's function ---- */
+struct grid_speed { /* positions per second, and over the full model's in the same round; quartiles of the rounds */
+    double per_s, low, high;
+    double ratio, ratio_low, ratio_high;
+};
 struct grid_point {
     char name[64];
     struct submodel sub;
-    double loss[TARGETS]; /* per target kind; NaN: no such target */
-    double loss_all;      /* weighted as in training */
-    i64 parameters, active;
-    double tokens_per_s;
+    double loss[TARGETS];          /* per target kind; NaN: no such target */
+    double loss_all;               /* weighted as in training */
+    i64 parameters, active, bytes; /* submodel_size */
+    double tokens_per_s;           /* decode.per_s */
+    struct grid_speed decode, prefill;
 };
-typedef int grid_measure(void *context, struct grid_point *point);
-/* Fills the grid: the full model; top-k k/2 and k/4; 3/4 and 1/2 of the experts; 1/8 and 2/8 of the
- * depth dropped; a mild and a strong combination of the 3. Equal points are listed once. Returns
- * the number of points; arrays come from `arena`. */
+void grid_point_set_size(struct grid_point *point, const struct model *model);
+/* Fills the grid: the full model; top-k k/2, k/4 and k/8; 3/4 and 1/2 of the experts; 1/8 and 2/8 of
+ * the depth dropped; a mild and a strong combination of the 3. Equal points are listed once, and
+ * those with fewer experts only if the model has counts of use. Returns the number of points; arrays
+ * come from `arena`. */
 i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const struct model *model);
 
 #endif

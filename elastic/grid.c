@@ -3,26 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Drops `drop` eligible layers, evenly spread. */
-static void thin_layers(struct submodel *sub, const struct model_config *c, i64 drop)
-{
-    i64 eligible = 0, seen = 0, dropped = 0;
-    for (i64 i = 0; i < c->layers; i++)
-        eligible += !elastic_layer_fixed(c, i);
-    drop = min_i64(drop, eligible);
-    sub->layer_count = 0;
-    for (i64 i = 0; i < c->layers; i++) {
-        if (!elastic_layer_fixed(c, i)) {
-            seen++;
-            if (dropped < drop && seen * drop / eligible > dropped) {
-                dropped++;
-                continue;
-            }
-        }
-        sub->layer[sub->layer_count++] = (i32)i;
-    }
-}
-
 struct grid_variant {
     const char *name;
     double experts;   /* share kept */
@@ -42,17 +22,9 @@ static int make_point(struct grid_point *point, struct arena *arena, const struc
     memset(point, 0, sizeof *point);
     if (submodel_parse(&point->sub, arena, &options, model))
         return -1;
-    thin_layers(&point->sub, c, ceil_div(v->layers * c->layers, 8));
+    submodel_spread_layers(&point->sub, c, c->layers - ceil_div(v->layers * c->layers, 8));
     snprintf(point->name, sizeof point->name, "%s", v->name);
     return 0;
-}
-
-/* Of gemms in layers and of the embedding. */
-static i64 parameters_of(const struct model_config *c)
-{
-    struct model_config all = *c;
-    all.topk = all.experts;
-    return model_parameters_active(&all) + c->vocabulary * c->width * (c->tied ? 1 : 2);
 }
 
 static bool same_choice(const struct grid_point *a, const struct grid_point *b)
@@ -61,12 +33,21 @@ static bool same_choice(const struct grid_point *a, const struct grid_point *b)
            a->sub.topk == b->sub.topk;
 }
 
+void grid_point_set_size(struct grid_point *point, const struct model *model)
+{
+    struct submodel_size size = submodel_size(&point->sub, model);
+    point->parameters = size.parameters;
+    point->active = size.active;
+    point->bytes = size.bytes;
+}
+
 i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const struct model *model)
 {
     static const struct grid_variant variants[] = {
         {"full", 1, 1, 0},
         {"k/2", 1, 2, 0},
         {"k/4", 1, 4, 0},
+        {"k/8", 1, 8, 0},
         {"experts 3/4", 0.75, 1, 0},
         {"experts 1/2", 0.5, 1, 0},
         {"layers -1/8", 1, 1, 1},
@@ -74,19 +55,16 @@ i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const
         {"layers -1/8, experts 3/4, k/2", 0.75, 2, 1},
         {"layers -2/8, experts 1/2, k/2", 0.5, 2, 2},
     };
-    i64 count = 0, rest = weights_parameters(&model->weights) - parameters_of(&model->config);
+    bool ranked = model_has_use(model);
+    i64 count = 0;
     for (i64 i = 0; i < COUNT_OF(variants) && count < most; i++) {
         struct grid_point *point = &points[count];
-        if (make_point(point, arena, model, &variants[i]))
+        if ((variants[i].experts < 1 && !ranked) || make_point(point, arena, model, &variants[i]))
             continue;
         bool seen = false;
         for (i64 j = 0; j < count; j++)
             seen |= same_choice(&points[j], point);
-        struct model_config config = submodel_config(&point->sub, &model->config);
-        /* Encoders and heads of media stay whole; each layer dropped takes its two norms along. */
-        point->parameters =
-            parameters_of(&config) + rest - 2 * model->config.width * (model->config.layers - config.layers);
-        point->active = model_parameters_active(&config);
+        grid_point_set_size(point, model);
         count += !seen;
     }
     return count;

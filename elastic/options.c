@@ -37,8 +37,26 @@ static int parse_ranges(bool *marks, i64 bound, const char *text, const char *op
     return 0;
 }
 
+i64 submodel_number(const char *text)
+{
+    char *end;
+    i64 number = text ? strtoll(text, &end, 10) : 0;
+    return text && end != text && !*end && number > 0 ? number : 0;
+}
+
 static int parse_layers(struct submodel *sub, const char *text, const struct model_config *c)
 {
+    i64 number = submodel_number(text), least = submodel_least_layers(c);
+    if (number > c->layers)
+        return error_usage("--layers %s: the model has %lld layers", text, (long long)c->layers);
+    if (number && number < least)
+        return error_usage("--layers %s: expected %lld or more: the first, the last and those with heads must stay, "
+                           "or a list such as 0-3",
+                           text, (long long)least);
+    if (number) {
+        submodel_spread_layers(sub, c, number);
+        return 0;
+    }
     bool marks[LAYERS_MOST] = {false};
     if (parse_ranges(marks, c->layers, text, "--layers"))
         return -1;
@@ -51,44 +69,6 @@ static int parse_layers(struct submodel *sub, const char *text, const struct mod
     if (sub->layer_count == 0)
         return error_usage("--layers %s: at least one layer must stay", text);
     return 0;
-}
-
-struct ranked_expert {
-    double use;
-    i32 id;
-};
-
-static int by_use(const void *a, const void *b)
-{
-    const struct ranked_expert *x = a, *y = b;
-    return x->use != y->use ? (x->use < y->use ? 1 : -1) : x->id - y->id;
-}
-
-static int by_id(const void *a, const void *b)
-{
-    return *(const i32 *)a - *(const i32 *)b;
-}
-
-/* The `count` most used experts of each layer, ties to the smaller id. */
-static void pick_most_used(struct submodel *sub, struct arena *arena, const struct model *model, i64 count)
-{
-    const struct model_config *c = &model->config;
-    struct ranked_expert *ranked = memory_alloc(c->experts * (i64)sizeof *ranked);
-    double *use = memory_alloc(model_use_count(c) * (i64)sizeof *use);
-    model_use_get(use, model);
-    for (i64 layer = c->first_moe_layer; layer < c->layers; layer++) {
-        i32 *ids = arena_alloc(arena, count * 4);
-        for (i64 e = 0; e < c->experts; e++)
-            ranked[e] = (struct ranked_expert){use[layer * c->experts + e], (i32)e};
-        qsort(ranked, (size_t)c->experts, sizeof *ranked, by_use);
-        for (i64 i = 0; i < count; i++)
-            ids[i] = ranked[i].id;
-        qsort(ids, (size_t)count, 4, by_id);
-        sub->expert[layer] = ids;
-    }
-    sub->expert_count = count;
-    memory_free(use);
-    memory_free(ranked);
 }
 
 static int same_in_every_layer(struct submodel *sub, struct arena *arena, const struct model_config *c,
@@ -130,10 +110,12 @@ static int list_of_layer(struct submodel *sub, struct arena *arena, const struct
     return 0;
 }
 
-/* Reads one list per layer of the full model. Lists of dropped layers are required but ignored. */
-static int lists_of_file(struct submodel *sub, struct arena *arena, const struct model_config *c, const char *path)
+/* Reads one list per layer of the full model, from a file or from the option itself. Lists of dropped
+ * layers are required but ignored. */
+static int lists_of_layers(struct submodel *sub, struct arena *arena, const struct model_config *c, const char *text)
 {
-    struct json *j = json_load(path);
+    const char *path = text[0] == '@' ? text + 1 : "--experts";
+    struct json *j = text[0] == '@' ? json_load(path) : json_parse(text, (i64)strlen(text), path);
     int status = 0;
     if (!j)
         return -1;
@@ -146,7 +128,8 @@ static int lists_of_file(struct submodel *sub, struct arena *arena, const struct
     return status;
 }
 
-static int parse_experts(struct submodel *sub, struct arena *arena, const char *text, const struct model *model)
+static int parse_experts(struct submodel *sub, struct arena *arena, const char *text, const struct model *model,
+                         const double *scores)
 {
     const struct model_config *c = &model->config;
     char *end;
@@ -155,15 +138,27 @@ static int parse_experts(struct submodel *sub, struct arena *arena, const char *
         return error_usage("--experts %s: this model has no experts", text);
     if (strcmp(text, "@") == 0)
         return error_usage("--experts @: expected the name of a file behind it");
-    if (text[0] == '@')
-        return lists_of_file(sub, arena, c, text + 1);
+    if (text[0] == '@' || text[0] == '[')
+        return lists_of_layers(sub, arena, c, text);
     if (*end || end == text)
         return same_in_every_layer(sub, arena, c, text);
     if (count < 1 || count > c->experts)
         return error_usage("--experts %s: expected 1 to %lld", text, (long long)c->experts);
-    if (count < c->experts)
-        pick_most_used(sub, arena, model, count);
+    if (count == c->experts)
+        return 0;
+    submodel_keep_experts(sub, arena, c, scores, count);
     return 0;
+}
+
+bool model_has_use(const struct model *model)
+{
+    i64 count = model_use_count(&model->config);
+    double *use = memory_alloc(count * (i64)sizeof *use), sum = 0;
+    model_use_get(use, model);
+    for (i64 i = 0; i < count; i++)
+        sum += use[i];
+    memory_free(use);
+    return sum > 0;
 }
 
 /* A top-k above the model's is allowed; submodel_parse compares it with the kept experts. */
@@ -177,20 +172,42 @@ static int parse_topk(struct submodel *sub, const char *text, const struct model
     return 0;
 }
 
-int submodel_parse(struct submodel *sub, struct arena *arena, const struct submodel_options *o,
-                   const struct model *model)
+int submodel_parse_by(struct submodel *sub, struct arena *arena, const struct submodel_options *o,
+                      const struct model *model, const double *scores)
 {
     const struct model_config *c = &model->config;
     submodel_full(sub, c);
     if ((o->layers && parse_layers(sub, o->layers, c)) ||
-        (o->experts && parse_experts(sub, arena, o->experts, model)) || (o->topk && parse_topk(sub, o->topk, c)))
+        (o->experts && parse_experts(sub, arena, o->experts, model, scores)) ||
+        (o->topk && parse_topk(sub, o->topk, c)))
         return -1;
+    sub->counts = sub->expert_count == c->experts;
     if (sub->expert_count == 0 && c->first_moe_layer < c->layers)
         return error_usage("--experts %s: at least one expert must stay", o->experts);
+    return submodel_check(sub, c);
+}
+
+int submodel_parse(struct submodel *sub, struct arena *arena, const struct submodel_options *o,
+                   const struct model *model)
+{
+    i64 kept = submodel_number(o->experts);
+    double *use = memory_alloc(model_use_count(&model->config) * (i64)sizeof *use);
+    model_use_get(use, model);
+    int status = submodel_parse_by(sub, arena, o, model, use);
+    memory_free(use);
+    if (status == 0 && kept && kept < model->config.experts && !model_has_use(model) &&
+        model->device->backend != BACKEND_META)
+        return error_usage("--experts %s: the model does not count how often its experts are used: expected a list, or "
+                           "`weft extract --data DIR`, which measures them",
+                           o->experts);
+    return status;
+}
+
+int submodel_check(const struct submodel *sub, const struct model_config *c)
+{
     if (sub->expert_count < sub->topk && c->first_moe_layer < c->layers)
         return error_usage("--experts keeps %lld experts, fewer than top-k %lld: add --topk %lld or keep more",
                            (long long)sub->expert_count, (long long)sub->topk, (long long)sub->expert_count);
-    sub->counts = sub->expert_count == c->experts;
     return 0;
 }
 

@@ -106,11 +106,32 @@ static enum dtype stored_dtype(const char *directory)
     return dtype;
 }
 
-static int load_and_write_hf(const char *directory, const char *folder, enum dtype dtype, struct device *device)
+/* The model, or the sub-model that the options select as one of its own. */
+static int load_cut(struct model *out, const char *directory, const struct submodel_options *options,
+                    struct device *device)
+{
+    struct model whole;
+    struct submodel sub;
+    struct arena arena;
+    if (!options || (!options->layers && !options->experts && !options->topk))
+        return model_load(out, device, directory, DTYPE_F32, false);
+    if (model_load(&whole, device, directory, DTYPE_F32, false))
+        return -1;
+    arena_open(&arena, 64 << 20);
+    int status = submodel_parse(&sub, &arena, options, &whole);
+    if (status == 0)
+        status = elastic_extract(out, &whole, &sub);
+    arena_close(&arena);
+    model_close(&whole);
+    return status;
+}
+
+static int load_and_write_hf(const char *directory, const struct submodel_options *options, const char *folder,
+                             enum dtype dtype, struct device *device)
 {
     struct model model;
     enum dtype stored = stored_dtype(directory);
-    if (model_load(&model, device, directory, DTYPE_F32, false))
+    if (load_cut(&model, directory, options, device))
         return -1;
     dtype = dtype == DTYPE_OTHER ? stored : dtype;
     int status = write_hf(&model, directory, folder, dtype, dtype == DTYPE_F32 || stored == DTYPE_BF16);
@@ -118,12 +139,13 @@ static int load_and_write_hf(const char *directory, const char *folder, enum dty
     return status;
 }
 
-int export_hf(const char *directory, const char *out, enum dtype dtype, struct device *device)
+int export_hf(const char *directory, const struct submodel_options *options, const char *out, enum dtype dtype,
+              struct device *device)
 {
     char *temporary = file_check_new(out) ? NULL : directory_make_beside(out);
     if (!temporary)
         return -1;
-    int status = load_and_write_hf(directory, temporary, dtype, device);
+    int status = load_and_write_hf(directory, options, temporary, dtype, device);
     if (status == 0)
         status = directory_rename_new(temporary, out);
     if (status) {
@@ -160,10 +182,11 @@ static int write_gguf(const struct model *model, const char *from, const char *o
     return status;
 }
 
-int export_gguf(const char *directory, const char *out, enum dtype dtype, struct device *device)
+int export_gguf(const char *directory, const struct submodel_options *options, const char *out, enum dtype dtype,
+                struct device *device)
 {
     struct model model;
-    if (file_check_new(out) || model_load(&model, device, directory, DTYPE_F32, false))
+    if (file_check_new(out) || load_cut(&model, directory, options, device))
         return -1;
     int status = write_gguf(&model, directory, out, dtype == DTYPE_OTHER ? stored_dtype(directory) : dtype);
     model_close(&model);
@@ -177,11 +200,11 @@ int export_stage(const void *settings, const struct stage *stage)
     char *hf = path_join(stage->out, "hf"), *gguf = path_join(stage->out, "model.gguf");
     int status = directory_remove(hf); /* left by an interrupted earlier call */
     if (status == 0 && s->to != 1)
-        status = export_hf(s->from, hf, dtype, stage->device);
+        status = export_hf(s->from, NULL, hf, dtype, stage->device);
     if (status == 0 && file_exists(gguf))
         status = directory_remove(gguf);
     if (status == 0 && s->to != 0)
-        status = export_gguf(s->from, gguf, dtype, stage->device);
+        status = export_gguf(s->from, NULL, gguf, dtype, stage->device);
     memory_free(hf);
     memory_free(gguf);
     return status;

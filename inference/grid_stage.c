@@ -2,14 +2,15 @@
 
 #include "core/json.h"
 #include "data/sources/sources.h"
+#include "inference/grid_speed.h"
 #include "kernels/device/dry_run.h"
-#include "model/generate.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { PROMPT = 16, DECODE_ROUNDS = 3 };
+enum { PREFILL_MOST = 512 }; /* positions of the prompt whose reading is timed */
 
 #define ROW(member, key, type, fallback, low, high, help)                                                              \
     SETTING(struct grid_settings, member, key, type, fallback, low, high, NULL, help)
@@ -19,7 +20,8 @@ const struct setting grid_table[] = {
     ROW(split, "part", STRING, "validation", 0, 0, "split of the shards"),
     ROW(rows, "rows", INTEGER, "64", 0, 1e9, "maximum rows to measure; 0: all"),
     ROW(length, "length", INTEGER, "512", 8, 1 << 20, "positions per row"),
-    ROW(decode_tokens, "decode_tokens", INTEGER, "64", 1, 1e6, "tokens to decode when measuring speed"),
+    ROW(decode_tokens, "decode_tokens", INTEGER, "64", 1, 1e6, "tokens that each sub-model decodes in a round"),
+    ROW(rounds, "rounds", INTEGER, "12", 1, 10000, "rounds over all sub-models in which their speed is measured"),
     {0}};
 
 int grid_check_settings(const void *settings)
@@ -27,45 +29,73 @@ int grid_check_settings(const void *settings)
     return split_check("part", ((const struct grid_settings *)settings)->split);
 }
 
-static double decode_seconds(struct model *model, const struct submodel *sub, i64 count)
+static struct grid_speed_settings speed_of(const struct grid_settings *s, i64 rounds)
 {
-    i32 prompt[PROMPT], *ids = memory_alloc(count * 4);
-    for (u32 i = 0; i < PROMPT; i++)
-        prompt[i] = (i32)rng_below((struct rng_key){5, RNG_TEST}, model->config.vocabulary, i, 0, 0, 0);
-    double begin = clock_s();
-    decode_greedy(ids, model, sub, prompt, PROMPT, count);
-    double seconds = clock_s() - begin;
-    memory_free(ids);
-    return seconds;
+    return (struct grid_speed_settings){rounds, min_i64(s->length, PREFILL_MOST), s->decode_tokens};
 }
 
-/* Tokens per second of single decode steps: the fastest run of one token (prefill and opening) is
- * subtracted from the fastest long run, unless noise made it the longer of the two. */
-static double decode_speed(struct model *model, const struct submodel *sub, i64 count)
+/* ---- Sub-models ---- */
+
+static int add_name(struct grid_result *out, const struct model *model, const char *directory, const char *name)
 {
-    double prefill = INFINITY, all = INFINITY;
-    for (int round = 0; round < DECODE_ROUNDS; round++) {
-        prefill = fmin(prefill, decode_seconds(model, sub, 1));
-        all = fmin(all, decode_seconds(model, sub, count + 1));
-    }
-    return all > prefill ? (double)count / (all - prefill) : (double)(count + 1) / all;
+    struct grid_point *point = &out->points[out->count];
+    struct submodel_name named;
+    if (out->count == GRID_MOST)
+        return error_set("%s: the grid has room for %d sub-models: remove some of weft/submodels.json", directory,
+                         GRID_MOST);
+    if (submodel_name_load(&named, directory, name))
+        return -1;
+    memset(point, 0, sizeof *point);
+    int status = submodel_parse(&point->sub, &out->memory, &named.options, model);
+    submodel_name_release(&named);
+    if (status)
+        return -1;
+    snprintf(point->name, sizeof point->name, "@%s", name);
+    grid_point_set_size(point, model);
+    out->count++;
+    return 0;
 }
 
-/* ---- Memory estimate: the full model, first over held-out rows, then in decoding ---- */
+/* The grid, and the sub-models with names. */
+static int list_points(struct grid_result *out, const struct model *model, const struct grid_settings *s)
+{
+    struct json_iterator each;
+    arena_open(&out->memory, 64 << 20);
+    out->count = elastic_grid(out->points, s->name ? 1 : GRID_MOST, &out->memory, model);
+    if (!s->name && model->config.first_moe_layer < model->config.layers && !model_has_use(model) &&
+        model->device->backend != BACKEND_META)
+        log_warn("%s does not count how often its experts are used: no sub-models with fewer experts are measured; "
+                 "`weft extract --data DIR --name NAME` chooses such ones",
+                 s->from);
+    if (s->name)
+        return add_name(out, model, s->from, s->name);
+    struct json *names = submodel_names(s->from);
+    int status = names ? 0 : -1;
+    for (bool more = json_first(&each, names); more && status == 0; more = json_next(&each, names))
+        status = add_name(out, model, s->from, each.key);
+    json_free(names);
+    return status;
+}
+
+/* ---- Memory estimate: the full model over held-out rows, then the decoders of all sub-models ---- */
 
 static int run(struct memory_estimate *out, struct device *meta, void *context)
 {
     const struct grid_settings *s = context;
     const struct heldout_pass pass = {s->data, s->split, s->length, s->rows};
+    const struct grid_speed_settings speed = speed_of(s, 0);
+    struct grid_result grid;
     struct model model;
-    struct submodel full;
     (void)out;
     if (model_load(&model, meta, s->from, DTYPE_OTHER, false))
         return -1;
-    submodel_full(&full, &model.config);
     int status = heldout_dry_run(&model, &(struct submodel_options){0}, &pass);
-    if (status == 0)
-        decode_seconds(&model, &full, s->decode_tokens + 1);
+    if (status == 0) {
+        status = list_points(&grid, &model, s);
+        if (status == 0)
+            status = grid_speed_measure(grid.points, grid.count, &model, &speed);
+        arena_close(&grid.memory);
+    }
     model_close(&model);
     return status;
 }
@@ -85,22 +115,21 @@ static int measure_point(struct grid_point *point, struct model *model, const st
     for (int kind = 0; kind < TARGETS; kind++)
         point->loss[kind] = heldout_mean(&h, kind);
     point->loss_all = heldout_sum(&h, weights);
-    point->tokens_per_s = decode_speed(model, &point->sub, s->decode_tokens);
     return 0;
 }
 
 static int measure_points(struct grid_result *out, struct model *model, const struct grid_settings *s)
 {
+    const struct grid_speed_settings speed = speed_of(s, s->rounds);
     struct progress bar;
     int status = 0;
-    out->count = elastic_grid(out->points, GRID_MOST, &out->memory, model);
     progress_init(&bar, "sub-models", out->count);
     for (i64 i = 0; i < out->count && status == 0; i++) {
         status = measure_point(&out->points[i], model, s, i == 0);
         progress_update(&bar, i + 1, "%s", out->points[i].name);
     }
     progress_close(&bar);
-    return status;
+    return status ? status : grid_speed_measure(out->points, out->count, model, &speed);
 }
 
 int grid_measure_all(struct grid_result *out, const struct grid_settings *s, struct device *device)
@@ -113,8 +142,9 @@ int grid_measure_all(struct grid_result *out, const struct grid_settings *s, str
     if (dry_run_check(&check, device) || model_load(&model, device, s->from, DTYPE_OTHER, false))
         return -1;
     out->config = model.config;
-    arena_open(&out->memory, 64 << 20);
-    int status = measure_points(out, &model, s);
+    int status = list_points(out, &model, s);
+    if (status == 0)
+        status = measure_points(out, &model, s);
     model_close(&model);
     if (status)
         grid_result_release(out);
@@ -127,6 +157,18 @@ void grid_result_release(struct grid_result *result)
     result->count = 0;
 }
 
+static struct json *speed_json(const struct grid_speed *speed)
+{
+    struct json *j = json_object();
+    json_set(j, "per_s", json_of_number(speed->per_s));
+    json_set(j, "per_s_low", json_of_number(speed->low));
+    json_set(j, "per_s_high", json_of_number(speed->high));
+    json_set(j, "ratio", json_of_number(speed->ratio));
+    json_set(j, "ratio_low", json_of_number(speed->ratio_low));
+    json_set(j, "ratio_high", json_of_number(speed->ratio_high));
+    return j;
+}
+
 struct json *grid_point_json(const struct grid_point *p, const struct model_config *config)
 {
     struct json *j = json_object(), *loss = json_object();
@@ -137,9 +179,12 @@ struct json *grid_point_json(const struct grid_point *p, const struct model_conf
     json_set(j, "submodel", submodel_to_json(&p->sub, config));
     json_set(j, "parameters", json_of_integer(p->parameters));
     json_set(j, "active", json_of_integer(p->active));
+    json_set(j, "bytes", json_of_integer(p->bytes));
     json_set(j, "loss", loss);
     json_set(j, "loss_all", json_of_number(p->loss_all));
     json_set(j, "tokens_per_s", json_of_number(p->tokens_per_s));
+    json_set(j, "decode", speed_json(&p->decode));
+    json_set(j, "prefill", speed_json(&p->prefill));
     return j;
 }
 
@@ -151,22 +196,40 @@ static void put_loss(struct buffer *out, double loss)
         buffer_printf(out, " %8s", "-");
 }
 
+static int by_decoding(const void *a, const void *b)
+{
+    const struct grid_point *x = *(const struct grid_point *const *)a, *y = *(const struct grid_point *const *)b;
+    return x->decode.ratio != y->decode.ratio ? (x->decode.ratio > y->decode.ratio ? 1 : -1) : (x > y) - (x < y);
+}
+
+static void put_speed(struct buffer *out, const struct grid_speed *speed)
+{
+    buffer_printf(out, " %9.1f %6.3f %5.3f-%5.3f", speed->per_s, speed->ratio, speed->ratio_low, speed->ratio_high);
+}
+
 void grid_print(struct buffer *out, const struct grid_result *r)
 {
-    buffer_printf(out, "%-30s %6s %7s %4s %9s %9s %8s", "sub-model", "layers", "experts", "topk", "params M",
-                  "active M", "all");
+    const struct grid_point *order[GRID_MOST];
+    buffer_printf(out, "%-30s %6s %7s %4s %9s %9s %9s %8s", "sub-model", "layers", "experts", "topk", "params M",
+                  "active M", "MB", "all");
     for (int kind = 0; kind < TARGETS; kind++)
         buffer_printf(out, " %8s", target_rows[kind].name);
-    buffer_printf(out, " %9s\n", "tokens/s");
+    buffer_printf(out, " %9s %6s %11s %9s %6s %11s\n", "decode/s", "ratio", "quartiles", "prefill/s", "ratio",
+                  "quartiles");
+    for (i64 i = 0; i < r->count; i++)
+        order[i] = &r->points[i];
+    qsort(order, (size_t)r->count, sizeof order[0], by_decoding);
     for (i64 i = 0; i < r->count; i++) {
-        const struct grid_point *p = &r->points[i];
-        buffer_printf(out, "%-30s %6lld %7lld %4lld %9.2f %9.2f", p->name, (long long)p->sub.layer_count,
+        const struct grid_point *p = order[i];
+        buffer_printf(out, "%-30s %6lld %7lld %4lld %9.2f %9.2f %9.1f", p->name, (long long)p->sub.layer_count,
                       (long long)p->sub.expert_count, (long long)p->sub.topk, (double)p->parameters * 1e-6,
-                      (double)p->active * 1e-6);
+                      (double)p->active * 1e-6, (double)p->bytes * 1e-6);
         put_loss(out, p->loss_all);
         for (int kind = 0; kind < TARGETS; kind++)
             put_loss(out, p->loss[kind]);
-        buffer_printf(out, " %9.1f\n", p->tokens_per_s);
+        put_speed(out, &p->decode);
+        put_speed(out, &p->prefill);
+        buffer_append(out, "\n", 1);
     }
 }
 

@@ -10,7 +10,9 @@
  *   descriptions.c       texts for media; caption_accuracy.c, caption_baseline.c: their scores
  *   routing.c            the stage routing, on train/routing_counts.h: routing_files.c,
  *                        routing_pictures.c; canvas.c: SVG and pixels
- *   grid_stage.c         quality and speed of sub-models; extract_stage.c: one of them as a model
+ *   choice.c             layers and experts by statistics and losses on samples
+ *   grid_stage.c         quality and speed (grid_speed.h) of sub-models; extract_stage.c: one of
+ *                        them as a model
  *   proof.c              logits before and after, on random samples and on the model's shards
  *   export.c             HF and GGUF (model/gguf.c writes the keys), checked by reading them back
  *   samples_estimate.c   memory of the stage generate before it begins; generator_dry_run.c: its parts
@@ -63,11 +65,13 @@ int routing_stage(const void *settings, const struct stage *stage);
 /* ---- Grid ---- */
 /* The stage `grid`: quality and speed of a family of sub-models of one
  * model. For each it measures held-out loss by target kind, number of
- * parameters, and text decoding speed with one request at a time. */
-enum { GRID_MOST = 16 };
+ * parameters, and the speed of reading a prompt and of decoding with one request at a time
+ * (grid_speed.h). Sub-models with names (elastic.h) follow the fixed ones, as "@NAME". */
+enum { GRID_MOST = 32 };
 struct grid_settings {
     char *from, *data, *split;
-    i64 rows, length, decode_tokens;
+    i64 rows, length, decode_tokens, rounds;
+    const char *name; /* no setting: the full model and the sub-model of this name alone; NULL: the grid and all names */
 };
 struct grid_result {
     struct grid_point points[GRID_MOST]; /* their arrays are in `memory` */
@@ -81,29 +85,44 @@ extern const struct setting grid_table[];
 int grid_measure_all(struct grid_result *out, const struct grid_settings *settings, struct device *device);
 void grid_result_release(struct grid_result *result);
 struct json *grid_point_json(const struct grid_point *point, const struct model_config *config);
-void grid_print(struct buffer *out, const struct grid_result *result); /* an aligned table */
-int grid_check_settings(const void *settings);                         /* of what a recipe says alone */
-int grid_stage(const void *settings, const struct stage *stage);       /* $OUT/grid.json */
+/* An aligned table, ordered by the speed of decoding; speeds have the quartile range of their ratio. */
+void grid_print(struct buffer *out, const struct grid_result *result);
+int grid_check_settings(const void *settings);                   /* of what a recipe says alone */
+int grid_stage(const void *settings, const struct stage *stage); /* $OUT/grid.json */
 
 /* ---- Cut-outs ---- */
-/* Writes a sub-model as a model directory of its own, tokenizers included, into the existing folder
- * `out`. Nothing is written until the logits of the sub-model and of the cut model are found equal,
- * of every head (proof.h).
- * The stage `extract` and `weft extract` share it. */
-int extract_directory(const char *from, const char *out, const struct submodel_options *options, struct device *device);
-
+/* The stage `extract`: a sub-model as a model of its own. Lists of layers and experts stay as given.
+ * Numbers and targets are chosen: by counts over training and fixed orders (elastic.h), or with
+ * `data` by what held-out samples show (choice.h). Of the shapes that fit a target the one of least
+ * loss on the data is taken. */
 struct extract_settings {
     char *from;
     struct submodel_options sub;
+    char *data, *split;
+    i64 rows, length;
+    struct string_list only; /* directions */
+    int criterion;           /* enum criterion */
+    struct submodel_target target;
 };
+int extract_check_settings(const void *settings);
+bool extract_has_target(const struct extract_settings *settings); /* the shape is known only once it is chosen */
+/* Writes a sub-model as a model directory of its own, tokenizers included, into the existing folder
+ * `out`. Nothing is written until the logits of the sub-model and of the cut model are found equal,
+ * of every head (proof.h).
+ * The stage `extract` and `weft extract` share it. Returns 0, -1 and a message, or STAGE_INTERRUPTED. */
+int extract_directory(const struct extract_settings *settings, const char *out, struct device *device);
+/* Gives the sub-model a name in the model's directory instead (submodel_name_save). */
+int extract_name(const struct extract_settings *settings, const char *name, struct device *device);
 extern const struct setting extract_table[];
 int extract_stage(const void *settings, const struct stage *stage);
 
 /* ---- Exports ---- */
 /* Exports the text backbone for other software, then reads the files back and compares them. `out`
- * must not exist. dtype DTYPE_OTHER keeps the stored dtype. */
-int export_hf(const char *model, const char *out, enum dtype dtype, struct device *device);
-int export_gguf(const char *model, const char *out, enum dtype dtype, struct device *device);
+ * must not exist. dtype DTYPE_OTHER keeps the stored dtype. options: a sub-model of it; NULL: all. */
+int export_hf(const char *model, const struct submodel_options *options, const char *out, enum dtype dtype,
+              struct device *device);
+int export_gguf(const char *model, const struct submodel_options *options, const char *out, enum dtype dtype,
+                struct device *device);
 
 struct export_settings {
     char *from;

@@ -164,6 +164,10 @@ struct forward_options {
     const i32 *routes;             /* [L, n, K] experts to replay; NULL: the router chooses */
     bool keep_routes;              /* fill forward.routes */
     i32 *routes_out;               /* device memory for forward.routes; NULL: allocated on the tape */
+    /* Called in each MoE layer with its routing and the outputs of the experts before they are
+     * combined, [rows_bound, C] in the order of `slot`, both in device memory. NULL: not called. */
+    void (*see_experts)(void *context, i64 layer, const struct routing *routing, const struct tensor *outputs);
+    void *see_context;
     /* [L, E] receives the assignments of counted positions; NULL: model->usage when training */
     float *usage;
     /* [3] device memory. If set, expert ranks exchange rows in buffers of limited size and record

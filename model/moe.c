@@ -147,7 +147,7 @@ struct tensor *moe_forward(struct pass *p, struct tensor *x, struct tensor *n, c
     struct chosen_experts chosen = choose_experts(p, l, layer);
     struct experts experts = experts_of(l);
     bool far = p->model->parallel->expert->size > 1, cut = parallel_is_sharded(p);
-    if (!far && !cut && op_takes_skinny_experts(p->tape, n, p->sub->topk, &experts))
+    if (!far && !cut && !p->options->see_experts && op_takes_skinny_experts(p->tape, n, p->sub->topk, &experts))
         return op_skinny_experts(p->tape, x, n, route(p, n, &chosen, layer), &experts);
     struct tensor *in = parallel_enter(p, n); /* the router is replicated and reads n itself */
     struct tensor *shared = l->shared_gate_up ? model_dense(p, in, l->shared_gate_up, l->shared_down) : NULL;
@@ -158,7 +158,10 @@ struct tensor *moe_forward(struct pass *p, struct tensor *x, struct tensor *n, c
     struct tensor *out =
         shared ? tape_tensor_over(p->tape, shared) : tape_tensor(p->tape, x->dtype, x->rows, x->columns);
     i64 scratch = tape_scratch_begin(p->tape); /* outputs are scratch until they are combined */
-    op_combine(p->tape, out, outputs_of(p, inside, l, &s), s.order, cut ? NULL : x, shared);
+    struct tensor *outputs = outputs_of(p, inside, l, &s);
+    if (p->options->see_experts)
+        p->options->see_experts(p->options->see_context, layer, s.order, outputs);
+    op_combine(p->tape, out, outputs, s.order, cut ? NULL : x, shared);
     tape_scratch_end(p->tape, scratch);
     return cut ? op_add_onto(p->tape, parallel_sum(p, out), x) : out;
 }

@@ -80,7 +80,14 @@ static void put_choice(struct page *p, const struct json *sub)
     cell_figure(p, number_at(sub, "topk"), UNIT_NUMBER, 0);
 }
 
-static void put_point(struct page *p, const struct json *point, i64 number, bool full, double rest)
+/* "1.85 (1.81\u20131.90)": the median of the rounds and their quartiles. */
+static void put_ratio(struct page *p, const struct json *speed)
+{
+    buffer_printf(&p->html, "<td>%.2f (%.2f\u2013%.2f)</td>", number_at(speed, "ratio"), number_at(speed, "ratio_low"),
+                  number_at(speed, "ratio_high"));
+}
+
+static void put_point(struct page *p, const struct json *point, i64 number, bool full, double rest, bool ratios)
 {
     static const char *const losses[] = {"loss/text", "loss/vision", "loss/audio"};
     buffer_printf(&p->html, "<tr><td>%lld</td><td class='w'>%s", (long long)number, full ? "<b>" : "");
@@ -93,6 +100,11 @@ static void put_point(struct page *p, const struct json *point, i64 number, bool
         cell_figure(p, value_of(point, losses[k]), UNIT_NUMBER, 3);
     cell_figure(p, number_at(point, "loss_all"), UNIT_NUMBER, 3);
     cell_figure(p, number_at(point, "tokens_per_s"), UNIT_COUNT, 0);
+    if (ratios) {
+        put_ratio(p, json_get(point, "decode"));
+        cell_figure(p, number_at(json_get(point, "prefill"), "per_s"), UNIT_COUNT, 0);
+        put_ratio(p, json_get(point, "prefill"));
+    }
     buffer_printf(&p->html, "</tr>");
 }
 
@@ -110,14 +122,15 @@ static double parameters_left_out(const struct run *run, const struct run_stage 
 
 static void put_points(struct page *p, const struct run_stage *grid, const struct json *points)
 {
-    static const char *const heads[] = {"no.",        "<sub-model", "layers",       "experts",
-                                        "top\u2011k", "parameters", "active",       "all text",
-                                        "vision",     "audio",      "weighted sum", "decoded tokens/s"};
+    static const char *const heads[] = {"no.",          "<sub-model",       "layers",   "experts",       "top\u2011k",
+                                        "parameters",   "active",           "all text", "vision",        "audio",
+                                        "weighted sum", "decoded tokens/s", "of full",  "read tokens/s", "of full"};
+    bool ratios = json_get(json_at(points, 0), "decode") != NULL; /* older programs measured none */
     i64 full = full_of(points);
     double rest = parameters_left_out(p->runs, grid, json_at(points, full));
-    table_open(p, heads, COUNT_OF(heads));
+    table_open(p, heads, COUNT_OF(heads) - (ratios ? 0 : 3));
     for (i64 i = 0; i < json_count(points); i++)
-        put_point(p, json_at(points, i), i + 1, i == full, rest);
+        put_point(p, json_at(points, i), i + 1, i == full, rest, ratios);
     table_close(p);
 }
 

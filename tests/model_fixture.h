@@ -49,6 +49,11 @@ static inline void fixture_model(const char *shards, struct device *device)
     struct model_config c = toy_config(4, TOY_ALL & ~(unsigned)TOY_SHARED);
     c.vocabulary = round_up(fixture_meta.vocabulary, 16);
     toy_open(&model, device, &c, true);
+    double *use = memory_alloc(model_use_count(&c) * 8); /* as after training */
+    for (i64 i = 0; i < model_use_count(&c); i++)
+        use[i] = (double)(1 + i * 5 % 7);
+    model_use_put(&model, use);
+    memory_free(use);
     struct fixture_parts saved = {&model, shards};
     require(directory_make(folder) == 0 && fixture_save_model(&saved, folder) == 0, "%s", error_text());
     struct checkpoint_parts parts = {&model.weights, fixture_save_model, &saved};

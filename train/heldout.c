@@ -82,7 +82,7 @@ static double bit_entropy(double ones, double total)
     return entropy_of(both, 2, total);
 }
 
-static void unigram_entropies(struct heldout *out, const struct heldout_counts *c)
+static void unigram_entropies(double unigram[LOSS_STREAMS][TARGETS], const struct heldout_counts *c)
 {
     for (int s = 0; s < LOSS_STREAMS; s++)
         for (int kind = 0; kind < TARGETS; kind++) {
@@ -93,8 +93,7 @@ static void unigram_entropies(struct heldout *out, const struct heldout_counts *
             for (i64 k = 0; k < n && total > 0; k++)
                 sum += target_rows[counted].bits.times ? bit_entropy(values[k], total)
                                                        : entropy_of(values + k * classes, classes, total);
-            out->unigram[s][kind] = total > 0 ? sum / (double)n : NAN;
-            out->uniform[kind] = log(target_rows[kind].bits.times ? 2 : (double)classes);
+            unigram[s][kind] = total > 0 ? sum / (double)n : NAN;
         }
 }
 
@@ -176,6 +175,7 @@ struct heldout_run {
     struct heldout_rows rows;
     struct tape tape;
     struct arena arena;
+    struct heldout_batches *kept; /* heldout_batches_read: what is read */
 };
 
 int heldout_rows_batch(struct batch *batch, const struct heldout_rows *rows, const struct heldout_pass *pass, i64 step,
@@ -185,7 +185,8 @@ int heldout_rows_batch(struct batch *batch, const struct heldout_rows *rows, con
         return -1;
     for (int kind = 0; kind < TARGETS; kind++)
         if (target_rows[kind].counted == TARGET_TEXT)
-            assign_streams(&batch->targets[kind], batch, loader_vocabulary(rows->loader), pass->chats == CHATS_ALONE);
+            assign_streams(&batch->targets[kind], batch, loader_vocabulary(rows->loader),
+                           pass->chats == CHATS_ALONE || pass->directions == 1u << DIRECTION_CHAT);
     return 0;
 }
 
@@ -242,6 +243,36 @@ static int walk_rows(struct heldout_run *w)
             return STAGE_INTERRUPTED;
     }
     return status;
+}
+
+/* ---- Rows kept for many forwards ---- */
+
+static int keep_batches(struct heldout_run *w)
+{
+    struct loader_step plan;
+    struct heldout_batches *kept = w->kept;
+    struct heldout_counts counts;
+    int status = 0;
+    counts_init(&counts, &w->model->config);
+    for (i64 step = 0; status == 0 && (status = heldout_rows_step(&plan, &w->rows, w->pass, step)) > 0; step++) {
+        i64 bytes = (i64)sizeof *kept->batches;
+        kept->batches = memory_resize(kept->batches, kept->count * bytes, (kept->count + 1) * bytes);
+        status = heldout_rows_batch(&kept->batches[kept->count], &w->rows, w->pass, step, &kept->memory);
+        if (status == 0)
+            count_targets(&counts, &kept->batches[kept->count++]);
+        if (status == 0 && interrupted())
+            status = STAGE_INTERRUPTED;
+    }
+    unigram_entropies(kept->unigram, &counts);
+    counts_release(&counts);
+    return status;
+}
+
+void heldout_batches_release(struct heldout_batches *kept)
+{
+    memory_free(kept->batches);
+    arena_close(&kept->memory);
+    *kept = (struct heldout_batches){0};
 }
 
 /* ---- Memory estimate ---- */
@@ -327,9 +358,8 @@ int heldout_rows_open(struct heldout_rows *rows, const struct heldout_pass *pass
                                  * of their file names. */
                                 .drawn = pass->most_rows > 0};
     for (int d = 0; d < DIRECTIONS; d++)
-        s.mixture[d] = pass->direction
-                           ? pass->direction >> d & 1
-                           : pass->chats == CHATS_ALIKE || (d == DIRECTION_CHAT) == (pass->chats == CHATS_ALONE);
+        s.mixture[d] = (pass->chats == CHATS_ALIKE || (d == DIRECTION_CHAT) == (pass->chats == CHATS_ALONE)) &&
+                       (pass->directions == 0 || pass->directions >> d & 1);
     rows->loader = loader_open(pass->directory, pass->split, &s, 0);
     if (!rows->loader)
         return -1;
@@ -366,6 +396,17 @@ static int open_and_walk(struct heldout_run *w, int (*walk)(struct heldout_run *
 int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub)
 {
     return open_and_walk(&(struct heldout_run){.pass = pass, .model = model, .sub = sub}, walk_rows);
+}
+
+int heldout_batches_read(struct heldout_batches *kept, const struct heldout_pass *pass, struct model *model)
+{
+    struct heldout_run w = {.pass = pass, .model = model, .kept = kept};
+    *kept = (struct heldout_batches){0};
+    arena_open(&kept->memory, (i64)64 << 30);
+    int status = open_and_walk(&w, keep_batches);
+    if (status)
+        heldout_batches_release(kept);
+    return status;
 }
 
 int heldout_dry_run(struct model *meta, const struct submodel_options *options, const struct heldout_pass *pass)
@@ -477,7 +518,10 @@ static int measure(struct heldout *out, struct model *model, const struct submod
         step_sums_reduce(model->parallel->pipeline, m.sums);
         step_sums_get(&out->sums, &end, model->device, m.sums);
     }
-    unigram_entropies(out, &m.counts);
+    unigram_entropies(out->unigram, &m.counts);
+    for (int kind = 0; kind < TARGETS; kind++)
+        out->uniform[kind] =
+            log(target_rows[kind].bits.times ? 2 : (double)classes_of(&m.counts, target_rows[kind].counted));
     out->seconds = clock_s() - begin;
     counts_release(&m.counts);
     step_sums_close(device, m.sums);

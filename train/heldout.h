@@ -50,13 +50,23 @@ struct heldout_pass {
     struct left_out *left_out;
     i64 *samples;
     enum heldout_chats chats;
-    unsigned direction; /* bits 1 << direction: the kinds of samples; 0: as `chats` says */
+    unsigned directions; /* samples of these alone, as bits 1 << direction; 0: of all */
 };
 int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub);
 /* A pass for `run` of a dry run (kernels/device/dry_run.h), with a model on the meta backend and
  * without `visit`: the batches with the most targets of each kind and the most positions of
  * pictures and clips. A batch that mixes them differently may take a little more. */
 int heldout_dry_run(struct model *meta, const struct submodel_options *options, const struct heldout_pass *pass);
+/* The batches of a pass, read once for many forwards. Their targets have the streams by which losses
+ * are summed. The caller releases them. */
+struct heldout_batches {
+    struct batch *batches;
+    i64 count;
+    double unigram[LOSS_STREAMS][TARGETS]; /* as in struct heldout */
+    struct arena memory;
+};
+int heldout_batches_read(struct heldout_batches *kept, const struct heldout_pass *pass, struct model *model);
+void heldout_batches_release(struct heldout_batches *kept);
 /* Device memory of a pass in bytes, without the model. `model` is on the meta backend. */
 i64 heldout_tape_bytes(struct model *model, i64 length);
 /* Mean loss in nats per target; NaN if there are no such targets. */

@@ -60,7 +60,7 @@ int heldout_set_open(struct heldout_set *set, const struct heldout_pass *pass, c
         if (!there[d])
             continue;
         part.chats = d == DIRECTION_CHAT ? CHATS_ALONE : CHATS_LEFT_OUT;
-        part.direction = 1u << d;
+        part.directions = 1u << d;
         part.most_rows = max_i64(1, ceil_div(left, kinds--));
         i64 added = add_rows(set, &part, config);
         if (added < 0) {

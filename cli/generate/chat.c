@@ -415,5 +415,11 @@ int command_chat(int argc, char **argv)
         status = generation_parse(&r, "chat");
     if (status)
         return status < 0 ? command_failed() : 0;
-    return run(a.positional[0], &r, system);
+    struct submodel_name model;
+    if (submodel_name_open(&model, a.positional[0], &r.sub))
+        return command_failed();
+    r.sub = model.options;
+    status = run(model.directory, &r, system);
+    submodel_name_release(&model);
+    return status;
 }

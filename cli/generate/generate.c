@@ -289,8 +289,13 @@ int command_generate(int argc, char **argv)
         r.guidance_number = option_number(r.guidance, "guidance", 1, 0, 100, &status);
     if (status == 0 && r.messages)
         status = read_messages(&r);
+    struct submodel_name model = {0};
     if (status == 0)
-        status = run(a.positional[0], &r);
+        status = submodel_name_open(&model, a.positional[0], &r.drawing.sub);
+    r.drawing.sub = model.options;
+    if (status == 0)
+        status = run(model.directory, &r);
+    submodel_name_release(&model);
     buffer_release(&r.conversations);
     return status < 0 ? command_failed() : 0;
 }

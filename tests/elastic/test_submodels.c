@@ -110,6 +110,129 @@ static void ranges_name_their_ends(void **state)
     refused(NULL, "5", "6");
 }
 
+/* A number of layers keeps the first, the last and those with heads; one list for each layer may be
+ * given as it is. */
+static void numbers_and_lists_are_told_apart(void **state)
+{
+    struct submodel sub = parsed("6", NULL, NULL), other;
+    (void)state;
+    assert_int_equal(sub.layer_count, 6);
+    assert_int_equal(sub.layer[0], 0);
+    assert_int_equal(sub.layer[5], LAYERS - 1);
+    sub = parsed("6-6", NULL, NULL);
+    assert_int_equal(sub.layer_count, 1);
+    assert_int_equal(sub.layer[0], 6);
+    refused("11", NULL, NULL);
+    assert_says("the model has 10 layers");
+    refused("1", NULL, NULL);
+    assert_says("expected 2 or more");
+    sub = parsed(NULL, "[[],[0,7],[1,2],[0,7],[1,2],[0,7],[1,2],[0,7],[1,2],[3,4]]", "2");
+    assert_int_equal(sub.expert_count, 2);
+    assert_int_equal(sub.expert[9][1], 4);
+    refused(NULL, "[[],[0,7]]", "2");
+    double scores[LAYERS * EXPERTS];
+    for (i64 i = 0; i < LAYERS * EXPERTS; i++)
+        scores[i] = -use_of(i / EXPERTS, i % EXPERTS);
+    const struct submodel_options o = {NULL, "5", NULL};
+    succeed(submodel_parse_by(&other, &arena, &o, &model, scores));
+    sub = parsed(NULL, "5", NULL);
+    assert_true(is_kept(&sub, 3, 3) && !is_kept(&other, 3, 3)); /* used (21 + 3) % 5 = 4 times */
+    assert_true(is_kept(&other, 3, 6) && !is_kept(&sub, 3, 6)); /* and 0 times */
+}
+
+/* Without counts a number says nothing of which experts to keep. */
+static void a_number_of_experts_needs_counts(void **state)
+{
+    double use[LAYERS * EXPERTS], none[LAYERS * EXPERTS] = {0};
+    struct grid_point points[16];
+    (void)state;
+    model_use_get(use, &model);
+    model_use_put(&model, none);
+    refused(NULL, "5", NULL);
+    assert_says("`weft extract --data DIR`");
+    parsed(NULL, "8", NULL);
+    parsed(NULL, "0-4", NULL);
+    i64 count = elastic_grid(points, 16, &arena, &model);
+    for (i64 i = 0; i < count; i++)
+        assert_int_equal(points[i].sub.expert_count, EXPERTS);
+    model_use_put(&model, use);
+}
+
+/* ---- Targets ---- */
+
+static void expect_shape(const struct submodel_target *target, i64 layers, i64 experts, i64 topk)
+{
+    const struct submodel_shape top = {LAYERS, EXPERTS, TOPK}, least = {2, 1, 1};
+    struct submodel_shape s;
+    assert_true(submodel_shape_in_order(&s, &model, &least, &top, target));
+    assert_int_equal(s.layers, layers);
+    assert_int_equal(s.experts, experts);
+    assert_int_equal(s.topk, topk);
+}
+
+/* k first, for active parameters alone, to a quarter; then layers, to 3/4; then experts. */
+static void without_data_axes_give_way_in_order(void **state)
+{
+    struct submodel full;
+    (void)state;
+    submodel_full(&full, &model.config);
+    double active = (double)model_parameters_active(&model.config);
+    struct model_config c = model.config;
+    c.topk = 2;
+    double half = (double)model_parameters_active(&c) / active;
+    expect_shape(&(struct submodel_target){.active = half}, LAYERS, EXPERTS, 2);
+    expect_shape(&(struct submodel_target){.active = half * 0.999}, LAYERS, EXPERTS, 1);
+    const struct submodel_size all = submodel_size(&full, &model);
+    expect_shape(&(struct submodel_target){.bytes = all.bytes}, LAYERS, EXPERTS, TOPK);
+    expect_shape(&(struct submodel_target){.bytes = all.bytes - 1}, LAYERS - 1, EXPERTS, TOPK);
+    struct submodel fewer = full;
+    submodel_spread_layers(&fewer, &model.config, 8); /* 3/4 of 10, rounded up */
+    i64 bytes = submodel_size(&fewer, &model).bytes;
+    expect_shape(&(struct submodel_target){.bytes = bytes}, 8, EXPERTS, TOPK);
+    expect_shape(&(struct submodel_target){.bytes = bytes - 1}, 8, EXPERTS - 1, TOPK);
+    struct submodel_shape s;
+    const struct submodel_shape top = {LAYERS, EXPERTS, TOPK}, least = {2, 1, 1};
+    assert_false(submodel_shape_in_order(&s, &model, &least, &top, &(struct submodel_target){.bytes = 1}));
+}
+
+/* Every shape fits, none contains another, and every shape that fits is within one of them. */
+static void shapes_are_the_largest_that_fit(void **state)
+{
+    struct submodel_shape shapes[256];
+    const struct submodel_shape top = {LAYERS, EXPERTS, TOPK}, least = {2, 1, 1};
+    const struct submodel_target targets[] = {{.active = 0.6}, {.parameters = 0.5}, {.active = 0.7, .parameters = 0.6}};
+    struct submodel full;
+    (void)state;
+    submodel_full(&full, &model.config);
+    const struct submodel_size all = submodel_size(&full, &model);
+    for (i64 t = 0; t < COUNT_OF(targets); t++) {
+        i64 count = submodel_shapes(shapes, 256, &model, &least, &top, &targets[t]), seen = 0;
+        assert_true(count > 1 && count < 256);
+        for (i64 layers = 2; layers <= LAYERS; layers++)
+            for (i64 experts = 1; experts <= EXPERTS; experts++)
+                for (i64 topk = 1; topk <= TOPK && topk <= experts; topk++) {
+                    struct submodel sub = full;
+                    submodel_spread_layers(&sub, &model.config, layers);
+                    sub.expert_count = experts;
+                    sub.topk = topk;
+                    const struct submodel_size size = submodel_size(&sub, &model);
+                    bool within = false, is = false;
+                    for (i64 i = 0; i < count; i++) {
+                        const struct submodel_shape *s = &shapes[i];
+                        within |= s->layers >= layers && s->experts >= experts && s->topk >= topk;
+                        is |= s->layers == layers && s->experts == experts && s->topk == topk;
+                    }
+                    assert_int_equal(within, submodel_fits(&size, &all, &targets[t]));
+                    seen += is;
+                }
+        assert_int_equal(seen, count);
+        for (i64 i = 0; i < count; i++)
+            for (i64 j = 0; j < count; j++)
+                assert_false(i != j && shapes[i].layers >= shapes[j].layers && shapes[i].experts >= shapes[j].experts &&
+                             shapes[i].topk >= shapes[j].topk);
+    }
+}
+
 /* ---- The grid ---- */
 
 static const struct grid_point *point_of(const struct grid_point *points, i64 count, const char *name)
@@ -369,6 +492,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_most_used_experts_stay),
         cmocka_unit_test(ranges_name_their_ends),
+        cmocka_unit_test(numbers_and_lists_are_told_apart),
+        cmocka_unit_test(a_number_of_experts_needs_counts),
+        cmocka_unit_test(without_data_axes_give_way_in_order),
+        cmocka_unit_test(shapes_are_the_largest_that_fit),
         cmocka_unit_test(the_grid_halves_and_drops_as_it_says),
         cmocka_unit_test(dropped_layers_are_spread),
         cmocka_unit_test(what_is_cut_out_keeps_its_counts),

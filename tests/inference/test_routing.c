@@ -8,6 +8,7 @@
 #include "data/media/media.h"
 #include "inference/proof.h"
 #include "inference/routing.h"
+#include "inference/grid_speed.h"
 #include "inference/inference.h"
 #include "tests/shard_fixture.h"
 #include "tests/toy.h"
@@ -97,6 +98,10 @@ static void make_model(void)
     c.vocabulary = round_up(fixture_meta.vocabulary, 16);
     toy_open(&model, &device, &c, false);
     toy_set_weight(&model.weights, model.layer[PUSHED_LAYER].bias, push);
+    double use[LAYERS * EXPERTS];
+    for (i64 i = 0; i < LAYERS * EXPERTS; i++)
+        use[i] = (double)(i * 5 % 7);
+    model_use_put(&model, use);
     require(directory_make(model_folder) == 0 && model_save(&model, model_folder) == 0, "%s", error_text());
     require(copy_tokenizers(model_folder, shards) == 0, "%s", error_text());
     model_close(&model);
@@ -289,11 +294,47 @@ static void a_pass_takes_what_its_largest_batches_take(void **state)
 
 /* ---- The other two stages on the same model ---- */
 
+/* A sub-model that takes 0.8 of the full model's time, on a machine that is slower in some rounds
+ * than others by far more than that, and two rounds in which something else ran during one of the
+ * two. */
+static void what_slows_a_whole_round_does_not_change_the_ratio(void **state)
+{
+    enum { ROUNDS = 11 };
+    double seconds[ROUNDS][2];
+    struct grid_speed full, part;
+    (void)state;
+    for (i64 r = 0; r < ROUNDS; r++) {
+        double slow = 0.001 * (1 + (double)(r * 7 % ROUNDS));
+        seconds[r][0] = slow;
+        seconds[r][1] = slow * 0.8;
+    }
+    seconds[3][0] *= 40;
+    seconds[8][1] *= 40;
+    grid_speed_summarize(&full, seconds[0], ROUNDS, 2, 0, 1);
+    grid_speed_summarize(&part, seconds[0], ROUNDS, 2, 1, 1);
+    assert_float_equal(full.ratio, 1, 1e-12);
+    assert_float_equal(part.ratio, 1.25, 1e-12);
+    assert_float_equal(part.ratio_low, 1.25, 1e-12);
+    assert_float_equal(part.ratio_high, 1.25, 1e-12);
+    assert_true(full.low < full.per_s && full.per_s < full.high); /* rounds differ */
+    assert_true(part.low < part.per_s && part.per_s < part.high);
+    double plain[5][1] = {{0.1}, {0.2}, {0.25}, {0.5}, {1}};
+    grid_speed_summarize(&full, plain[0], 5, 1, 0, 2);
+    assert_float_equal(full.per_s, 8, 1e-12);
+    assert_float_equal(full.low, 4, 1e-12);
+    assert_float_equal(full.high, 10, 1e-12);
+}
+
 static void a_grid_measures_models_no_larger_than_the_full_one(void **state)
 {
     (void)state;
-    struct grid_settings s = {
-        .from = model_folder, .data = shards, .split = (char *)"train", .rows = 4, .length = 128, .decode_tokens = 16};
+    struct grid_settings s = {.from = model_folder,
+                              .data = shards,
+                              .split = (char *)"train",
+                              .rows = 4,
+                              .length = 128,
+                              .decode_tokens = 16,
+                              .rounds = 3};
     struct grid_result r;
     struct buffer table = {0};
     if (grid_measure_all(&r, &s, &device))
@@ -303,10 +344,26 @@ static void a_grid_measures_models_no_larger_than_the_full_one(void **state)
     for (i64 i = 0; i < r.count; i++) {
         assert_true(isfinite(r.points[i].loss[TARGET_TEXT]) && isfinite(r.points[i].loss_all));
         assert_true(r.points[i].active <= r.points[0].active && r.points[i].parameters <= r.points[0].parameters);
-        assert_true(r.points[i].tokens_per_s > 0);
+        const struct grid_speed *speeds[] = {&r.points[i].decode, &r.points[i].prefill};
+        assert_true(r.points[i].tokens_per_s == r.points[i].decode.per_s);
+        for (i64 k = 0; k < 2; k++) {
+            assert_true(0 < speeds[k]->low && speeds[k]->low <= speeds[k]->per_s);
+            assert_true(speeds[k]->per_s <= speeds[k]->high && isfinite(speeds[k]->high));
+            assert_true(i > 0 || speeds[k]->ratio == 1);
+        }
     }
     grid_print(&table, &r);
     print_message("%s", table.data);
+    double before = 0;
+    for (char *line = strchr(table.data, '\n') + 1, *end; (end = strchr(line, '\n')); line = end + 1)
+        for (i64 i = 0; i < r.count; i++) { /* rows are in the order of their ratio */
+            i64 n = (i64)strlen(r.points[i].name);
+            if (strncmp(line, r.points[i].name, (size_t)n) != 0 || line[n] != ' ' || line[n + 1] != ' ')
+                continue;
+            assert_true(r.points[i].decode.ratio >= before);
+            before = r.points[i].decode.ratio;
+        }
+    assert_true(before > 0);
     buffer_release(&table);
     grid_result_release(&r);
 }
@@ -392,6 +449,7 @@ int main(void)
         cmocka_unit_test(files_hold_what_they_should),
         cmocka_unit_test(shards_of_other_tokenizers_are_refused),
         cmocka_unit_test(a_pass_takes_what_its_largest_batches_take),
+        cmocka_unit_test(what_slows_a_whole_round_does_not_change_the_ratio),
         cmocka_unit_test(a_grid_measures_models_no_larger_than_the_full_one),
         cmocka_unit_test(an_extracted_model_has_its_tokenizers),
         cmocka_unit_test(a_cut_is_compared_on_the_shards_of_its_model),

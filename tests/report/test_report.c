@@ -605,6 +605,14 @@ static void test_the_full_model_is_marked(void **state)
     shows(&page, "Loss on text");
     lacks(&page, "Loss on codes of sound");
     lacks(&page, "{&#34;"); /* no JSON */
+    lacks(&page, "of full");
+    buffer_release(&page);
+    put(run, "grid", "grid.json",
+        "[{\"name\":\"small\",\"submodel\":{\"layers\":[0],\"experts\":2,\"topk\":1},\"active\":50,\"loss_all\":2.5,"
+        "\"tokens_per_s\":10,\"decode\":{\"per_s\":10,\"ratio\":1.5,\"ratio_low\":1.25,\"ratio_high\":1.75},"
+        "\"prefill\":{\"per_s\":77,\"ratio\":3.5,\"ratio_low\":3.25,\"ratio_high\":3.75}}]");
+    page = page_of((const char *const *)&run, 1);
+    shows(&page, "<td>10</td><td>1.50 (1.25\u20131.75)</td><td>77</td><td>3.50 (3.25\u20133.75)</td>");
     buffer_release(&page);
     memory_free(run);
 }

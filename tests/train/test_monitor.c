@@ -44,11 +44,11 @@ static void open_toy(struct toy_run *run, double lr, double bias_speed)
 static void counts_are_those_that_balance_the_bias(void **state)
 {
     static struct toy_run run;
-    struct elastic_settings elastic = {.depth_full = 0.5,
-                                       .depth_drop = 0.5,
-                                       .experts_full = 0.6,
+    struct elastic_settings elastic = {.depth_full = SCHEDULE_CONSTANT(0.5),
+                                       .depth_drop = SCHEDULE_CONSTANT(0.5),
+                                       .experts_full = SCHEDULE_CONSTANT(0.6),
                                        .expert_groups = 1,
-                                       .topk_full = 0.5,
+                                       .topk_full = SCHEDULE_CONSTANT(0.5),
                                        .topk_min = 1,
                                        .slice_rows = 1};
     struct routing_monitor m;

@@ -1,0 +1,171 @@
+/* Named sub-models: every command takes MODEL@NAME as it takes the same choice by options, and the
+ * file of names is checked when it is read. */
+#include <string.h>
+#include "core/json.h"
+#include "elastic/elastic.h"
+#include "tests/cli_fixture.h"
+
+static const char lists[] = "[[],[1,3,4,7],[0,1,2,3],[2,4,6,7]]";
+
+static char *named(const char *name)
+{
+    return string_format("%s@%s", model_folder, name);
+}
+
+static void put_names(const char *text)
+{
+    char *path = path_join(model_folder, "weft/submodels.json");
+    if (text)
+        assert_int_equal(file_replace(path, text, (i64)strlen(text)), 0);
+    else if (file_exists(path))
+        assert_int_equal(directory_remove(path), 0);
+    memory_free(path);
+}
+
+/* What the command says with these words behind MODEL. */
+static char *output_of(const char *model, const char *const *words)
+{
+    const char *all[24] = {words[0], model};
+    for (i64 i = 1; (all[i + 1] = words[i]); i++)
+        ;
+    if (run("", all))
+        fail_msg("%s: %s", words[0], complained.data);
+    return string_copy(said.data ? said.data : "");
+}
+
+static void a_name_is_the_choice_that_made_it(void **state)
+{
+    char *model = named("small"), *out = in_folder("out.safetensors"), *ids = in_folder("none");
+    (void)state;
+    put_names(NULL);
+    if (WEFT("extract", model_folder, "--name", "small", "--layers", "0,2,3", "--experts", lists, "--topk", "1"))
+        fail_msg("%s", complained.data);
+    const char *const commands[][10] = {
+        {"generate", "--prompt", "a word", "--greedy", "--max-tokens", "9"},
+        {"eval", "--data", shards, "--part", "train", "--length", "128", "--rows", "4"},
+    };
+    for (i64 i = 0; i < COUNT_OF(commands); i++) {
+        const char *chosen[24] = {commands[i][0], "--layers", "0,2,3", "--experts", lists, "--topk", "1"};
+        for (i64 k = 1; commands[i][k]; k++)
+            chosen[6 + k] = commands[i][k];
+        char *by_name = output_of(model, commands[i]), *by_options = output_of(model_folder, chosen);
+        char *whole = output_of(model_folder, commands[i]);
+        assert_string_equal(by_name, by_options);
+        assert_string_not_equal(by_name, whole);
+        memory_free(by_name);
+        memory_free(by_options);
+        memory_free(whole);
+    }
+    memory_free(model);
+    memory_free(out);
+    memory_free(ids);
+}
+
+static void extracts_exports_and_grids_take_names(void **state)
+{
+    char *model = named("small"), *out = in_folder("cut"), *hf = in_folder("hf"), *gguf = in_folder("cut.gguf");
+    char *pictures = in_folder("looked");
+    struct model_config c;
+    (void)state;
+    if (WEFT("extract", model, "-o", out))
+        fail_msg("%s", complained.data);
+    assert_int_equal(model_config_load(&c, out), 0);
+    assert_int_equal(c.layers, 3);
+    assert_int_equal(c.experts, 4);
+    assert_int_equal(c.topk, 1);
+    if (WEFT("export", model, "-o", hf) || WEFT("export", model, "-o", gguf, "--to", "gguf"))
+        fail_msg("%s", complained.data);
+    assert_int_equal(model_config_load(&c, hf), 0);
+    assert_int_equal(c.layers, 3);
+    assert_int_equal(c.experts, 4);
+    if (WEFT("routing", model, "--data", shards, "--part", "train", "-o", pictures))
+        fail_msg("%s", complained.data);
+    if (WEFT("grid", model_folder, "--data", shards, "--part", "train", "--length", "64", "--rows", "2", "--tokens",
+             "2", "--rounds", "2", "--json"))
+        fail_msg("%s", complained.data);
+    assert_non_null(strstr(said.data, "\"@small\""));
+    assert_non_null(strstr(said.data, "\"k/2\""));
+    if (WEFT("grid", model, "--data", shards, "--part", "train", "--length", "64", "--rows", "2", "--tokens", "2",
+             "--rounds", "2", "--json"))
+        fail_msg("%s", complained.data);
+    char *first = strstr(said.data, "\"name\":\"full\""), *second = strstr(said.data, "\"name\":\"@small\"");
+    assert_true(first && second && first < second);
+    assert_null(strstr(said.data, "\"k/2\""));
+    assert_int_equal(directory_remove(out) || directory_remove(hf) || directory_remove(pictures), 0);
+    memory_free(model);
+    memory_free(out);
+    memory_free(hf);
+    memory_free(gguf);
+    memory_free(pictures);
+}
+
+static void wrong_names_are_refused(void **state)
+{
+    char *model = named("small"), *other = named("large");
+    (void)state;
+    assert_int_equal(WEFT("extract", model_folder, "--name", "small", "--topk", "1"), 2);
+    expect_complaint("has one of this name");
+    assert_int_equal(WEFT("extract", model_folder, "--name", "a/b", "--topk", "1"), 2);
+    expect_complaint("letters, digits");
+    assert_int_equal(WEFT("extract", model_folder, "--name", "", "--topk", "1"), 2);
+    assert_int_equal(WEFT("extract", model_folder, "--name", "a", "-o", "b", "--topk", "1"), 2);
+    expect_complaint("-o DIR or --name NAME");
+    assert_int_equal(WEFT("eval", other, "--data", shards), 2);
+    expect_complaint("has no sub-model of this name: expected one of small");
+    assert_int_equal(WEFT("eval", model, "--data", shards, "--topk", "1"), 2);
+    expect_complaint("names a sub-model: expected no --layers");
+    memory_free(model);
+    memory_free(other);
+}
+
+static void the_file_of_names_is_checked(void **state)
+{
+    static const char *const bad[][2] = {
+        {"[]", "expected an object"},
+        {"{\"small\": 3}", "expected {"},
+        {"{\"small\": {\"layers\": [0, 9], \"experts\": null, \"topk\": 1}}", "9 is beyond"},
+        {"{\"small\": {\"layers\": [0, 2, 3], \"experts\": null, \"topk\": 9}}", "--topk 9"},
+        {"{\"small\": {\"layers\": [0, 2, 3], \"experts\": null}}", "expected {"},
+        {"{\"small\": {\"layers\": [-1, 3], \"experts\": null, \"topk\": 1}}", "expected {"},
+        {"{\"small\": {\"layers\": [], \"experts\": null, \"topk\": 1}}", "must stay"},
+        {"{\"small\": {\"layers\": [0, 2, 3], \"experts\": [[]], \"topk\": 1}}", "1 lists, expected one for each"},
+        {"{\"small\": {\"layers\": [0, 2, 3], \"experts\": [[], [1], [2], [8]], \"topk\": 1}}", "below 8"},
+        {"{\"small\": {\"layers\": [0, 2, 3], \"experts\": \"4\", \"topk\": 1}}", "expected {"},
+        {"{\"small\": ", "not valid JSON"}};
+    char *model = named("small");
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(bad); i++) {
+        put_names(bad[i][0]);
+        assert_true(WEFT("eval", model, "--data", shards, "--part", "train") > 0);
+        expect_complaint("weft/submodels.json");
+        expect_complaint(bad[i][1]);
+        assert_int_equal(strchr(complained.data, '\n') - complained.data, (i64)strlen(complained.data) - 1);
+    }
+    put_names(NULL);
+    memory_free(model);
+}
+
+/* A stage that reads the model is still done when the model gets a name. */
+static void a_name_changes_no_input(void **state)
+{
+    char *recipe = in_folder("names.yaml"), *text;
+    (void)state;
+    text = string_format("run: %s/names\nstages:\n  cut: {kind: extract, from: %s, topk: 1}\n", shards, model_folder);
+    assert_int_equal(file_replace(recipe, text, (i64)strlen(text)), 0);
+    if (WEFT("run", recipe) || WEFT("extract", model_folder, "--name", "later", "--topk", "1"))
+        fail_msg("%s", complained.data);
+    assert_int_equal(WEFT("run", recipe), 0);
+    expect_complaint("done before");
+    memory_free(text);
+    memory_free(recipe);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_name_is_the_choice_that_made_it), cmocka_unit_test(extracts_exports_and_grids_take_names),
+        cmocka_unit_test(wrong_names_are_refused),           cmocka_unit_test(the_file_of_names_is_checked),
+        cmocka_unit_test(a_name_changes_no_input),
+    };
+    return cmocka_run_group_tests(tests, make, clear);
+}
