@@ -6,6 +6,7 @@
  * In: settings, a batch, a step. Out: a struct submodel, which model_forward executes.
  *
  * Where is what: pick.c draws the layers, the experts and the top-k of each sample in training;
+ * distill.c draws which of them the full model teaches;
  * options.c reads --layers, --experts, --topk; grid.c lists the sub-models that are measured;
  * extract.c cuts one out and compares its logits. The op route (kernels/cpu/routing/route.c)
  * chooses the experts of a position. */
@@ -27,6 +28,9 @@ struct elastic_settings {
     double topk_full;               /* probability of the full top-k; otherwise uniform in [topk_min, k) */
     i64 topk_min;
     i64 slice_rows;
+    /* Online distillation: share of the slices with a smaller sub-model in which the full model
+     * teaches it, and the weight of the teacher's distribution in their loss. */
+    double distill, distill_weight;
 };
 #define ELASTIC_ROWS(type)                                                                                             \
     SETTING(type, elastic.depth_full, "elastic.depth_full", NUMBER, "0.75", 0, 1, NULL,                                \
@@ -43,7 +47,13 @@ struct elastic_settings {
                 "probability that a sample uses the full top-k"),                                                      \
         SETTING(type, elastic.topk_min, "elastic.topk_min", INTEGER, "1", 1, 1024, NULL, "minimum random top-k"),      \
         SETTING(type, elastic.slice_rows, "elastic.slice_rows", INTEGER, "4", 1, 1e6, NULL,                            \
-                "consecutive rows of the global batch per slice")
+                "consecutive rows of the global batch per slice"),                                                     \
+        SETTING(type, elastic.distill, "elastic.distill", NUMBER, "0", 0, 1, NULL,                                     \
+                "share of the slices with a smaller sub-model in which the full model teaches it, at the cost of its " \
+                "forward"),                                                                                            \
+        SETTING(type, elastic.distill_weight, "elastic.distill_weight", NUMBER, "0.5", 0, 1, NULL,                     \
+                "there: weight of the cross entropy against the full model's predictions; the rest is that of the "    \
+                "targets")
 
 /* Returns a usage error if the groups do not divide the model's experts, or if topk_min or
  * experts_min leave nothing to draw. Logs a line for each axis of which the model has only one
@@ -55,6 +65,12 @@ int elastic_check_settings(const struct elastic_settings *settings, const struct
  * the backward pass). */
 void elastic_pick(struct submodel *sub, struct arena *arena, const struct elastic_settings *settings,
                   const struct model_config *config, u64 seed, i64 step, const struct batch *batch);
+
+/* True if the full model teaches the sub-model that was drawn for the batch: it has fewer layers or
+ * experts, or some sample of the batch a smaller top-k, and the slice's draw, keyed by (step, slice),
+ * is below `distill`. All samples of the batch are then taught. */
+bool elastic_is_taught(const struct elastic_settings *settings, const struct submodel *sub,
+                       const struct model_config *config, u64 seed, i64 step, const struct batch *batch);
 
 /* ---- The 3 options that select a sub-model: --layers, --experts, --topk ---- */
 struct submodel_options {

@@ -15,6 +15,7 @@ struct pass {            /* State of one forward. */
     const struct batch *batch;
     const struct submodel *sub;
     const struct forward_options *options;
+    struct teacher *teaches;     /* the pass is a teacher's: heads keep rows here and score nothing; NULL: it is not */
     i64 first_layer, end_layer;  /* layers of the chunk */
     u8 layer_state[LAYERS_MOST]; /* enum layer_state */
     struct exchange_limits room; /* room for rows from other expert ranks */

@@ -285,21 +285,22 @@ static void run_norm_attention(struct tape_trial *t)
 static void run_cross_entropy(struct tape_trial *t)
 {
     static const i32 target[] = {1, 4, 0};
-    struct loss loss = op_cross_entropy(&t->tape, &t->x[0], PUT(t, target), t->coefficient, false);
+    struct loss loss = op_cross_entropy(&t->tape, &t->x[0], PUT(t, target), t->coefficient, false, NULL);
     add_loss(t, loss.value, loss.n);
 }
 
 static void run_linear_cross_entropy(struct tape_trial *t)
 {
     static const i32 target[] = {1, 4, -100};
-    struct loss loss = op_linear_cross_entropy(&t->tape, &t->x[0], &t->x[1], PUT(t, target), t->coefficient, false);
+    struct loss loss =
+        op_linear_cross_entropy(&t->tape, &t->x[0], &t->x[1], PUT(t, target), t->coefficient, false, NULL);
     add_loss(t, loss.value, loss.n);
 }
 
 static void run_bit_cross_entropy(struct tape_trial *t)
 {
     static const u8 bits[] = {1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 0};
-    struct loss loss = op_bit_cross_entropy(&t->tape, &t->x[0], PUT(t, bits), t->coefficient, false);
+    struct loss loss = op_bit_cross_entropy(&t->tape, &t->x[0], PUT(t, bits), t->coefficient, false, NULL);
     add_loss(t, loss.value, loss.n);
 }
 
