@@ -68,7 +68,7 @@ void elastic_pick(struct submodel *sub, struct arena *arena, const struct elasti
 
 /* True if the full model teaches the sub-model that was drawn for the batch: it has fewer layers or
  * experts, or some sample of the batch a smaller top-k, and the slice's draw, keyed by (step, slice),
- * is below `distill`. All samples of the batch are then taught. */
+ * is below `distill`. Targets of the samples for which it is smaller are then taught. */
 bool elastic_is_taught(const struct elastic_settings *settings, const struct submodel *sub,
                        const struct model_config *config, u64 seed, i64 step, const struct batch *batch);
 

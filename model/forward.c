@@ -180,3 +180,11 @@ void submodel_full(struct submodel *sub, const struct model_config *config)
     for (i64 i = 0; i < config->layers; i++)
         sub->layer[i] = (i32)i;
 }
+
+bool submodel_is_smaller(const struct submodel *sub, const struct model_config *config, i64 sample)
+{
+    bool routed = config->first_moe_layer < config->layers; /* without experts, top-k means nothing */
+    i64 topk = sub->sample_topk ? sub->sample_topk[sample] : sub->topk;
+    return sub->layer_count < config->layers ||
+           (routed && (sub->expert_count < config->experts || topk < config->topk));
+}

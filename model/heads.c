@@ -51,7 +51,7 @@ static const struct soft_targets *soft_targets_of(struct soft_targets *soft, con
     const struct teacher *teacher = p->options->teacher;
     if (!teacher || !teacher->rows[kind][level])
         return NULL;
-    *soft = (struct soft_targets){teacher->rows[kind][level], teacher->weight};
+    *soft = (struct soft_targets){teacher->rows[kind][level], p->soft_weight[kind]};
     return soft;
 }
 

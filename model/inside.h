@@ -30,8 +30,9 @@ struct pass {            /* State of one forward. */
     i32 *kept_routes;               /* [L, n, K] output for the chosen experts, or NULL */
     struct input_list inputs[INPUTS];
     struct target_list targets[TARGETS];
-    void *staged[INPUTS]; /* further staged data of a modality, by its input; a struct of its file */
-    const i32 *next;      /* [n] text ids at the following positions; set if the batch has MTP targets */
+    const float *soft_weight[TARGETS]; /* [n] weight of the teacher in the loss of each target, 0: not taught */
+    void *staged[INPUTS];              /* further staged data of a modality, by its input; a struct of its file */
+    const i32 *next;                   /* [n] text ids at the following positions; set if the batch has MTP targets */
 };
 /* Places of the tape (tensor.h): the layers' input, each layer, the output of each layer's heads,
  * and the multi-token-prediction block at the end. */

@@ -135,6 +135,8 @@ struct submodel {
     bool counts;                    /* samples with full k update the router's bias */
 };
 void submodel_full(struct submodel *sub, const struct model_config *config);
+/* True if the full model gives a sample more layers, experts to choose from, or experts per token. */
+bool submodel_is_smaller(const struct submodel *sub, const struct model_config *config, i64 sample);
 
 /* ---- Forward ---- */
 struct guidance {       /* Classifier-free guidance of logits while generating; device memory. NULL: none. */
@@ -170,7 +172,8 @@ struct forward_options {
 struct teacher { /* What the full model predicts at the targets of a batch; device memory. */
     /* text: normalized hidden rows [n, C]; other kinds: logits [n, classes or bits]; NULL: not taught */
     struct tensor *rows[TARGETS][LEVELS_MOST];
-    float weight; /* of the teacher's distribution in the loss, 0 to 1 */
+    float weight; /* of the teacher's distribution in the loss of a taught target, 0 to 1 */
+    bool all;     /* every target is taught; false: those of samples for which the sub-model is smaller */
 };
 struct forward {                            /* Results of a forward, all in device memory, valid until tape_clear. */
     struct loss loss[TARGETS][LEVELS_MOST]; /* audio: one per level; other kinds: [0] */
@@ -181,6 +184,7 @@ struct forward {                            /* Results of a forward, all in devi
     struct tensor *hidden;                       /* [N, C] output of the last layer */
     i32 *routes;                                 /* [L, n, K] chosen experts, -1: none; only with keep_routes */
     const float *weight[TARGETS];                /* [n] target weights of the batch */
+    const float *taught[TARGETS];                /* [n] the same, 0 for targets that no teacher teaches */
     const u8 *stream[TARGETS];                   /* [n] stream of each target */
 };
 /* Weighted mean of the losses of one target kind over the batch (level 0).

@@ -159,9 +159,18 @@ static double objective_bit_cross_entropy(struct op_run *run, i64 begin, i64 end
     return sum;
 }
 
-/* ---- soft_cross_entropy; backward: bit 0: f32 dlogits, bit 1: the teacher alone ---- */
+/* ---- soft_cross_entropy; backward: bit 0: f32 dlogits ---- */
 enum { SCE_LOGITS, SCE_LSE, SCE_TEACHER, SCE_TEACHER_LSE, SCE_DIVERGENCE };
-enum { SCEB_LOGITS, SCEB_TARGET, SCEB_LSE, SCEB_TEACHER, SCEB_TEACHER_LSE, SCEB_COEFFICIENT, SCEB_DLOGITS };
+enum {
+    SCEB_LOGITS,
+    SCEB_TARGET,
+    SCEB_LSE,
+    SCEB_TEACHER,
+    SCEB_TEACHER_LSE,
+    SCEB_COEFFICIENT,
+    SCEB_WEIGHT,
+    SCEB_DLOGITS
+};
 
 static void fill_lse(struct op_run *run, int lse, int logits)
 {
@@ -170,9 +179,11 @@ static void fill_lse(struct op_run *run, int lse, int logits)
         op_values(run, lse)[i] = log_sum_exp(op_values(run, logits) + i * run->columns, run->columns);
 }
 
-static float weight_of(const struct op_run *run)
+/* Rows without a teacher, with both, and with the teacher alone. */
+static void fill_weights(struct op_run *run, int weight)
 {
-    return run->variant & 2 ? 1.0f : 0.375f;
+    for (i64 i = 0; i < run->rows; i++)
+        op_values(run, weight)[i] = i % 4 == 1 ? 0 : i % 4 == 3 ? 1 : 0.375;
 }
 
 static void setup_soft_cross_entropy(struct op_run *run)
@@ -221,10 +232,12 @@ static void setup_soft_cross_entropy_backward(struct op_run *run)
     op_matrix(run, "teacher", INPUT, run->rows, run->columns);
     op_array(run, "teacher_lse", INPUT, DTYPE_F32, run->rows);
     op_array(run, "coefficient", INPUT, DTYPE_F32, run->rows);
+    op_array(run, "weight", INPUT, DTYPE_F32, run->rows);
     op_gradient(run, "dlogits", OUTPUT, run->variant & 1 ? DTYPE_F32 : run->dtype, SCEB_LOGITS);
     fill_targets(run);
     fill_lse(run, SCEB_LSE, SCEB_LOGITS);
     fill_lse(run, SCEB_TEACHER_LSE, SCEB_TEACHER);
+    fill_weights(run, SCEB_WEIGHT);
 }
 
 static void call_soft_cross_entropy_backward(struct device *device, struct op_run *run)
@@ -232,16 +245,17 @@ static void call_soft_cross_entropy_backward(struct device *device, struct op_ru
     device->ops->soft_cross_entropy_backward(device, op_as_matrix(run, SCEB_DLOGITS), op_as_matrix(run, SCEB_LOGITS),
                                              op_data(run, SCEB_LSE), op_as_matrix(run, SCEB_TEACHER),
                                              op_data(run, SCEB_TEACHER_LSE), op_data(run, SCEB_TARGET),
-                                             op_data(run, SCEB_COEFFICIENT), weight_of(run));
+                                             op_data(run, SCEB_COEFFICIENT), op_data(run, SCEB_WEIGHT));
 }
 
 static double objective_soft_cross_entropy(struct op_run *run, i64 begin, i64 end)
 {
     i64 n = run->columns;
-    double sum = 0, weight = (double)weight_of(run);
+    double sum = 0;
     for (i64 i = begin; i < end; i++) {
         const double *x = op_values(run, SCEB_LOGITS) + i * n, *t = op_values(run, SCEB_TEACHER) + i * n;
-        double lse = log_sum_exp(x, n), teacher_lse = log_sum_exp(t, n), soft = 0;
+        double lse = log_sum_exp(x, n), teacher_lse = log_sum_exp(t, n), soft = 0,
+               weight = op_values(run, SCEB_WEIGHT)[i];
         i64 target = (i64)op_values(run, SCEB_TARGET)[i];
         for (i64 j = 0; j < n; j++)
             soft += exp(t[j] - teacher_lse) * (lse - x[j]);
@@ -251,9 +265,9 @@ static double objective_soft_cross_entropy(struct op_run *run, i64 begin, i64 en
     return sum;
 }
 
-/* ---- soft_bit_cross_entropy; backward: bit 0: f32 dlogits, bit 1: the teacher alone ---- */
+/* ---- soft_bit_cross_entropy; backward: bit 0: f32 dlogits ---- */
 enum { SBCE_LOGITS, SBCE_TEACHER, SBCE_DIVERGENCE };
-enum { SBCEB_LOGITS, SBCEB_TEACHER, SBCEB_BITS, SBCEB_COEFFICIENT, SBCEB_DLOGITS };
+enum { SBCEB_LOGITS, SBCEB_TEACHER, SBCEB_BITS, SBCEB_COEFFICIENT, SBCEB_WEIGHT, SBCEB_DLOGITS };
 
 static void setup_soft_bit_cross_entropy(struct op_run *run)
 {
@@ -295,8 +309,10 @@ static void setup_soft_bit_cross_entropy_backward(struct op_run *run)
     op_matrix(run, "teacher", INPUT, run->rows, run->columns);
     op_array(run, "bits", INPUT, DTYPE_U8, run->rows * run->columns);
     op_array(run, "coefficient", INPUT, DTYPE_F32, run->rows);
+    op_array(run, "weight", INPUT, DTYPE_F32, run->rows);
     op_gradient(run, "dlogits", OUTPUT, run->variant & 1 ? DTYPE_F32 : run->dtype, SBCEB_LOGITS);
     fill_bits(run, SBCEB_BITS);
+    fill_weights(run, SBCEB_WEIGHT);
     for (i64 i = 0; i < run->rows; i++) /* as in bit_cross_entropy_backward */
         op_values(run, SBCEB_COEFFICIENT)[i] *= (double)run->columns;
 }
@@ -305,15 +321,16 @@ static void call_soft_bit_cross_entropy_backward(struct device *device, struct o
 {
     device->ops->soft_bit_cross_entropy_backward(
         device, op_as_matrix(run, SBCEB_DLOGITS), op_as_matrix(run, SBCEB_LOGITS), op_as_matrix(run, SBCEB_TEACHER),
-        op_data(run, SBCEB_BITS), op_data(run, SBCEB_COEFFICIENT), weight_of(run));
+        op_data(run, SBCEB_BITS), op_data(run, SBCEB_COEFFICIENT), op_data(run, SBCEB_WEIGHT));
 }
 
 static double objective_soft_bit_cross_entropy(struct op_run *run, i64 begin, i64 end)
 {
     i64 n = run->columns;
-    double sum = 0, weight = (double)weight_of(run);
+    double sum = 0;
     for (i64 j = begin * n; j < end * n; j++) {
-        double x = op_values(run, SBCEB_LOGITS)[j], t = op_values(run, SBCEB_TEACHER)[j];
+        double x = op_values(run, SBCEB_LOGITS)[j], t = op_values(run, SBCEB_TEACHER)[j],
+               weight = op_values(run, SBCEB_WEIGHT)[j / n];
         double hard = softplus(op_values(run, SBCEB_BITS)[j] > 0 ? -x : x);
         double soft = sigmoid_of(t) * softplus(-x) + sigmoid_of(-t) * softplus(x);
         sum += op_values(run, SBCEB_COEFFICIENT)[j / n] / (double)n * ((1 - weight) * hard + weight * soft);
@@ -418,11 +435,11 @@ const struct op_case loss_cases[] = {
      .objective = objective_bit_cross_entropy, .usual = {4096, 32}},
     {"soft_cross_entropy", 1, setup_soft_cross_entropy, call_soft_cross_entropy, reference_soft_cross_entropy,
      .usual = {1024, 16384}},
-    {"soft_cross_entropy_backward", 4, setup_soft_cross_entropy_backward, call_soft_cross_entropy_backward,
+    {"soft_cross_entropy_backward", 2, setup_soft_cross_entropy_backward, call_soft_cross_entropy_backward,
      .objective = objective_soft_cross_entropy, .usual = {1024, 16384}},
     {"soft_bit_cross_entropy", 1, setup_soft_bit_cross_entropy, call_soft_bit_cross_entropy,
      reference_soft_bit_cross_entropy, .usual = {4096, 32}},
-    {"soft_bit_cross_entropy_backward", 4, setup_soft_bit_cross_entropy_backward, call_soft_bit_cross_entropy_backward,
+    {"soft_bit_cross_entropy_backward", 2, setup_soft_bit_cross_entropy_backward, call_soft_bit_cross_entropy_backward,
      .objective = objective_soft_bit_cross_entropy, .usual = {4096, 32}},
     {"distance", 2, setup_distance, call_distance, reference_distance, .usual = {4096, 512}},
     {"distance_backward", 8, setup_distance_backward, call_distance_backward, reference_distance_backward,

@@ -150,12 +150,12 @@ struct loss {
     i64 n;
     float *divergence; /* from the teacher's distribution; NULL without a teacher */
 };
-/* Distillation: a teacher's rows at the targets. They turn the gradient into that of (1 - weight) times
- * the loss plus weight times the soft cross entropy against the teacher's distribution. `value` stays
+/* Distillation: a teacher's rows at the targets. They turn the gradient of a target into that of (1 - w)
+ * times the loss plus w times the soft cross entropy against the teacher's distribution. `value` stays
  * the loss. The teacher gets no gradient. */
 struct soft_targets {
     const struct tensor *teacher; /* its logits, as the student's; for op_linear_cross_entropy its h */
-    float weight;
+    const float *weight;          /* [N] w of each target, device memory */
 };
 /* soft NULL: no teacher, here and below. */
 struct loss op_cross_entropy(struct tape *tape, struct tensor *logits, const i32 *target, const float *coefficient,

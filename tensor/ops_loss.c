@@ -42,10 +42,9 @@ static struct loss new_loss(struct tape *tape, i64 n, bool want_entropy)
 
 /* Rows of logits and what their loss needs, as both forms of the cross entropy read it. */
 struct scored_rows {
-    struct matrix logits, teacher; /* teacher.data NULL: none */
-    const float *lse, *teacher_lse, *coefficient;
+    struct matrix logits, teacher;                         /* teacher.data NULL: none */
+    const float *lse, *teacher_lse, *coefficient, *weight; /* weight: of the teacher */
     const i32 *target;
-    float weight; /* of the teacher */
 };
 
 static void write_dlogits(struct device *device, struct matrix dlogits, const struct scored_rows *s)
@@ -140,7 +139,7 @@ static void run_chunk(struct tape *tape, const struct linear_loss *l, i64 first,
         float *teacher_lse = tape_alloc(tape, count * 4);
         s.teacher = tensor_matrix(tape_tensor(tape, DTYPE_F32, count, l->w->rows));
         s.teacher_lse = teacher_lse;
-        s.weight = l->soft->weight;
+        s.weight = l->soft->weight + first;
         ops->matmul(tape->device, s.teacher, matrix_rows(tensor_matrix(l->soft->teacher), first, count), false, w, true,
                     false);
         diverge(tape, l->loss.divergence + first, teacher_lse, logits, lse, s.teacher, s.target);

@@ -91,6 +91,7 @@ static const struct teacher *teach(struct step_result *result, struct trainer *t
     struct model_config config = t->model->config;
     if (!t->teacher_tape || (t->elastic && !elastic_is_taught(t->elastic, sub, &config, t->seed, step, batch)))
         return NULL;
+    t->teacher.all = !t->elastic;
     model_teach(&t->teacher, t->teacher_tape, t->model, batch);
     submodel_full(&full, &config);
     config.mtp = false; /* not taught */
@@ -314,7 +315,7 @@ void step_sums_add(struct device *device, struct step_sums *sums, const struct f
                 device->ops->sum_by_stream(device, &sums->loss[kind][0][0], loss->value, out->weight[kind],
                                            out->stream[kind], loss->n, levels);
             if (loss->divergence)
-                device->ops->sum_by_stream(device, sums->divergence[kind], loss->divergence, out->weight[kind], NULL,
+                device->ops->sum_by_stream(device, sums->divergence[kind], loss->divergence, out->taught[kind], NULL,
                                            loss->n, levels);
             if (loss->value && loss->entropy)
                 device->ops->sum_by_stream(device, sums->entropy, loss->entropy, out->weight[kind], NULL, loss->n,

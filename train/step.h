@@ -74,7 +74,7 @@ struct step_sums {
     double entropy[2];                     /* the same for the entropies, over all targets */
     double flops, positions;
     struct step_end end;
-    /* sums of weight * divergence from the teacher, and of the weights, of taught micro-batches */
+    /* sums of weight * divergence from the teacher, and of the weights, of taught targets */
     double divergence[TARGETS][2];
 };
 struct trainer {
@@ -98,7 +98,7 @@ struct trainer {
     double running[TARGETS]; /* running mean loss of each kind; 0: none yet */
     u64 seed;
     bool recompute, want_entropy;
-    /* trainer_open_teacher; NULL: nothing is taught. Without `elastic` every micro-batch is. */
+    /* trainer_open_teacher; NULL: nothing is taught. Without `elastic` every target is. */
     struct tape *teacher_tape;
     struct teacher teacher; /* of the last micro-batch that was taught */
 };

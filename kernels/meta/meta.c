@@ -516,7 +516,7 @@ static void soft_cross_entropy(struct device *device, float *divergence, struct 
 
 static void soft_cross_entropy_backward(struct device *device, struct matrix dlogits, struct matrix logits,
                                         const float *lse, struct matrix teacher, const float *teacher_lse,
-                                        const i32 *target, const float *coefficient, float weight)
+                                        const i32 *target, const float *coefficient, const float *weight)
 {
     count(device, 0, bytes(dlogits) + bytes(logits) + bytes(teacher));
 }
@@ -529,7 +529,7 @@ static void soft_bit_cross_entropy(struct device *device, float *divergence, str
 
 static void soft_bit_cross_entropy_backward(struct device *device, struct matrix dlogits, struct matrix logits,
                                             struct matrix teacher, const u8 *bits, const float *coefficient,
-                                            float weight)
+                                            const float *weight)
 {
     count(device, 0, bytes(dlogits) + bytes(logits) + bytes(teacher) + elements(logits));
 }

@@ -5,7 +5,8 @@
 struct soft_bit_job {
     struct matrix logits, teacher, dlogits;
     const float *coefficient;
-    float *divergence, weight;
+    const float *weight;
+    float *divergence;
     const u8 *bits;
     i64 rows_tile;
 };
@@ -69,11 +70,12 @@ static void run_backward(void *context, i64 tile, int worker)
     for (i64 i = begin; i < end; i++)
         BY_DTYPES(job->dlogits.dtype, job->logits.dtype, mixed_gradient, matrix_at(job->dlogits, i, 0),
                   matrix_at(job->logits, i, 0), matrix_at(job->teacher, i, 0), job->bits + i * n,
-                  job->coefficient[i] / (float)n, job->weight, n);
+                  job->coefficient[i] / (float)n, job->weight[i], n);
 }
 
 void CPU(soft_bit_cross_entropy_backward)(struct device *device, struct matrix dlogits, struct matrix logits,
-                                          struct matrix teacher, const u8 *bits, const float *coefficient, float weight)
+                                          struct matrix teacher, const u8 *bits, const float *coefficient,
+                                          const float *weight)
 {
     (void)device;
     check_teacher(logits, teacher);

@@ -6,7 +6,8 @@ enum { IGNORED = -100 };
 struct soft_cross_entropy_job {
     struct matrix logits, teacher, dlogits;
     const float *lse, *teacher_lse, *coefficient;
-    float *divergence, weight;
+    const float *weight;
+    float *divergence;
     const i32 *target;
     i64 rows_tile;
 };
@@ -78,14 +79,14 @@ static void run_backward(void *context, i64 tile, int worker)
         }
         float p = vector_exp(element_load(x, target, dtype) - lse),
               q = vector_exp(element_load(t, target, dtype) - teacher_lse);
-        BY_DTYPES(out_dtype, dtype, mixed_gradient, dx, x, t, lse, teacher_lse, coefficient, job->weight, n);
-        element_store(dx, target, coefficient * (p - 1 + job->weight * (1 - q)), out_dtype);
+        BY_DTYPES(out_dtype, dtype, mixed_gradient, dx, x, t, lse, teacher_lse, coefficient, job->weight[i], n);
+        element_store(dx, target, coefficient * (p - 1 + job->weight[i] * (1 - q)), out_dtype);
     }
 }
 
 void CPU(soft_cross_entropy_backward)(struct device *device, struct matrix dlogits, struct matrix logits,
                                       const float *lse, struct matrix teacher, const float *teacher_lse,
-                                      const i32 *target, const float *coefficient, float weight)
+                                      const i32 *target, const float *coefficient, const float *weight)
 {
     (void)device;
     check_teacher(logits, teacher);

@@ -47,11 +47,11 @@ extern "C" void cuda_soft_cross_entropy(struct device *device, float *divergence
                         divergence, logits, lse, teacher, teacher_lse);
 }
 
-/* dx = coefficient (p - weight q - (1 - weight) onehot) */
+/* dx = coefficient (p - w q - (1 - w) onehot) with the row's weight w */
 template <typename Out, typename In, int N>
 static __global__ void mixed_gradients(struct matrix dlogits, struct matrix logits, const float *lse,
                                        struct matrix teacher, const float *teacher_lse, const i32 *target,
-                                       const float *coefficient, float weight)
+                                       const float *coefficient, const float *weight)
 {
     grid_wait();
     RUNS(N, at, column, logits.rows, logits.columns)
@@ -59,12 +59,13 @@ static __global__ void mixed_gradients(struct matrix dlogits, struct matrix logi
         elements<In, N> x = load<N>(row_of<In>(logits, at.row) + column);
         elements<In, N> t = load<N>(row_of<In>(teacher, at.row) + column);
         elements<Out, N> dx = {};
-        float least = lse[at.row], teacher_least = teacher_lse[at.row], factor = coefficient[at.row];
+        float least = lse[at.row], teacher_least = teacher_lse[at.row], factor = coefficient[at.row],
+              w = weight[at.row];
         i64 right = target[at.row];
         for (int k = 0; k < N && right != IGNORED; k++) {
             float one = (float)(column + k == right), p = expf(to_f32(x.at[k]) - least);
             float q = expf(to_f32(t.at[k]) - teacher_least);
-            dx.at[k] = from_f32<Out>(factor * (p - one + weight * (one - q)));
+            dx.at[k] = from_f32<Out>(factor * (p - one + w * (one - q)));
         }
         store(row_of<Out>(dlogits, at.row) + column, dx);
     }
@@ -72,7 +73,7 @@ static __global__ void mixed_gradients(struct matrix dlogits, struct matrix logi
 
 extern "C" void cuda_soft_cross_entropy_backward(struct device *device, struct matrix dlogits, struct matrix logits,
                                                  const float *lse, struct matrix teacher, const float *teacher_lse,
-                                                 const i32 *target, const float *coefficient, float weight)
+                                                 const i32 *target, const float *coefficient, const float *weight)
 {
     bool quads = in_quads(dlogits, logits, teacher);
     i64 runs = logits.rows * logits.columns / (quads ? QUAD : 1);
@@ -117,7 +118,7 @@ extern "C" void cuda_soft_bit_cross_entropy(struct device *device, float *diverg
 
 template <typename Out, typename In, int N>
 static __global__ void mixed_bit_gradients(struct matrix dlogits, struct matrix logits, struct matrix teacher,
-                                           const u8 *bits, const float *coefficient, float weight)
+                                           const u8 *bits, const float *coefficient, const float *weight)
 {
     grid_wait();
     RUNS(N, at, column, logits.rows, logits.columns)
@@ -126,11 +127,11 @@ static __global__ void mixed_bit_gradients(struct matrix dlogits, struct matrix 
         elements<In, N> t = load<N>(row_of<In>(teacher, at.row) + column);
         elements<u8, N> bit = load<N>(bits + at.row * logits.columns + column);
         elements<Out, N> dx;
-        float scale = coefficient[at.row] / (float)logits.columns;
+        float scale = coefficient[at.row] / (float)logits.columns, w = weight[at.row];
         for (int k = 0; k < N; k++) {
             float value = to_f32(x.at[k]), sign = bit.at[k] ? -1.0f : 1.0f;
             float hard = sign * sigmoid(sign * value), soft = sigmoid(value) - sigmoid(to_f32(t.at[k]));
-            dx.at[k] = from_f32<Out>(scale * ((1 - weight) * hard + weight * soft));
+            dx.at[k] = from_f32<Out>(scale * ((1 - w) * hard + w * soft));
         }
         store(row_of<Out>(dlogits, at.row) + column, dx);
     }
@@ -138,7 +139,7 @@ static __global__ void mixed_bit_gradients(struct matrix dlogits, struct matrix 
 
 extern "C" void cuda_soft_bit_cross_entropy_backward(struct device *device, struct matrix dlogits, struct matrix logits,
                                                      struct matrix teacher, const u8 *bits, const float *coefficient,
-                                                     float weight)
+                                                     const float *weight)
 {
     bool quads = in_quads(dlogits, logits, teacher) && array_in_quads(bits, 1, logits.columns);
     i64 runs = logits.rows * logits.columns / (quads ? QUAD : 1);
