@@ -23,17 +23,16 @@ static int run_steps(struct trainer *trainer)
     return 0;
 }
 
-/* A last step with a teacher, of which only the memory counts. Steps whose sub-model is taught are
+/* The same steps with a teacher, of which only the memory counts. Steps whose sub-model is taught are
  * smaller than those of the full model, and taught only in part of the slices. */
-static int teach_step(struct trainer *trainer, const struct pretrain_settings *s)
+static int teach_steps(struct trainer *trainer, const struct pretrain_settings *s)
 {
-    struct step_result result;
     struct cost *cost = &trainer->model->device->cost, of_steps = *cost;
     if (!pretrain_distills(s))
         return 0;
     int status = trainer_open_teacher(trainer, s->elastic.distill_weight, (i64)1 << 40);
     if (status == 0)
-        status = train_step(&result, trainer, STEPS);
+        status = run_steps(trainer);
     *cost = of_steps;
     return status;
 }
@@ -75,7 +74,7 @@ static int train_on_meta(struct step_needs *needs, const struct step_work *w, i6
         trainer->optimizer = &s->optimizer;
         trainer->balance.weight[TARGET_MTP] = w->config->mtp;
         trainer->recompute = s->recompute;
-        status = run_steps(trainer) || teach_step(trainer, s) ? -1 : 0;
+        status = run_steps(trainer) || teach_steps(trainer, s) ? -1 : 0;
         add_needs(needs, w, trainer);
         synthetic_batches_release(&batches);
         trainer_close(trainer);
