@@ -200,6 +200,7 @@ enum rng_purpose {
     RNG_TEST = 18,        /* inputs of tests, benchmarks, dry runs, and the self-checks of extract and export */
     RNG_SPLIT = 19,       /* hash of the item; for sample sets: kind */
     RNG_RESAMPLE = 21,    /* resample, item: bootstrap confidence interval of a mean */
+    RNG_DISTILL = 22,     /* step, slice */
 };
 struct rng_key {
     u64 seed;

@@ -6,6 +6,7 @@
  * In: settings, a batch, a step. Out: a struct submodel, which model_forward executes.
  *
  * Where is what: pick.c draws the layers, the experts and the top-k of each sample in training;
+ * distill.c draws which of them the full model teaches;
  * options.c reads --layers, --experts, --topk; choose.c keeps the best of given ranks, and finds
  * what fits a target; named.c keeps names of sub-models; grid.c lists the sub-models that are measured;
  * extract.c cuts one out and compares its logits. The op route (kernels/cpu/routing/route.c)
@@ -39,6 +40,9 @@ struct elastic_settings {
     int balance; /* enum elastic_balance */
     i64 slice_rows;
     double start; /* share of the steps before which every slice and sample is full */
+    /* Online distillation: share of the slices with a smaller sub-model in which the full model
+     * teaches it, and the weight of the teacher's distribution in their loss. */
+    double distill, distill_weight;
 };
 /* What moves the router's bias: samples at full width and k, or all; then the counts of a subset are
  * compared with equal shares among its experts, so that an absent expert is not one that nobody
@@ -77,7 +81,13 @@ enum elastic_balance { BALANCE_FULL, BALANCE_ALL, BALANCE_WIDTH };
         SETTING(type, elastic.slice_rows, "elastic.slice_rows", INTEGER, "4", 1, 1e6, NULL,                            \
                 "consecutive rows of the global batch per slice"),                                                     \
         SETTING(type, elastic.start, "elastic.start", NUMBER, "0", 0, 1, NULL,                                         \
-                "share of the steps before which nothing is drawn, below 1")
+                "share of the steps before which nothing is drawn, below 1"),                                          \
+        SETTING(type, elastic.distill, "elastic.distill", NUMBER, "0", 0, 1, NULL,                                     \
+                "share of the slices with a smaller sub-model in which the full model teaches it, at the cost of its " \
+                "forward"),                                                                                            \
+        SETTING(type, elastic.distill_weight, "elastic.distill_weight", NUMBER, "0.5", 0, 1, NULL,                     \
+                "there: weight of the cross entropy against the full model's predictions; the rest is that of the "    \
+                "targets")
 
 /* Returns a usage error if groups do not divide the model's layers or experts, or if the bounds of an
  * axis exclude each other or leave nothing to draw. Logs a line for each axis of which the model has only one
@@ -96,6 +106,12 @@ void elastic_pick(struct submodel *sub, struct arena *arena, const struct elasti
  * among the sub-model's experts alike. */
 void elastic_expect(double *expected, const struct submodel *sub, const struct model_config *config,
                     const struct batch *batch);
+
+/* True if the full model teaches the sub-model that was drawn for the batch: it has fewer layers or
+ * experts, or some sample of the batch a smaller top-k, and the slice's draw, keyed by (step, slice),
+ * is below `distill`. Targets of the samples for which it is smaller are then taught. */
+bool elastic_is_taught(const struct elastic_settings *settings, const struct submodel *sub,
+                       const struct model_config *config, u64 seed, i64 step, const struct batch *batch);
 
 /* ---- The 3 options that select a sub-model: --layers, --experts, --topk ---- */
 struct submodel_options {

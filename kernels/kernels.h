@@ -555,6 +555,25 @@ struct policy_loss_options {
     OP(bit_cross_entropy_backward, (struct device *device, struct matrix dlogits, struct matrix logits,                \
                                     const u8 *bits, const float *coefficient),                                         \
                                    (device, dlogits, logits, bits, coefficient))                                       \
+    /* Distillation. divergence[i] = sum over the classes of q (log q - log p): the soft cross entropy                 \
+     * of row i against the teacher's distribution q less the entropy of q. p and q are the softmax of                 \
+     * logits and teacher, with their lse; all logits are finite. */                                                   \
+    OP(soft_cross_entropy, (struct device *device, float *divergence, struct matrix logits, const float *lse,          \
+                            struct matrix teacher, const float *teacher_lse),                                          \
+                           (device, divergence, logits, lse, teacher, teacher_lse))                                    \
+    /* dlogits = coefficient[i] . (p - (1 - w) . onehot - w . q) with w = weight[i]: (1 - w) times the cross            \
+     * entropy plus w times the soft one; 0 for target -100. F32 or BF16. */                                      \
+    OP(soft_cross_entropy_backward, (struct device *device, struct matrix dlogits, struct matrix logits,               \
+                                     const float *lse, struct matrix teacher, const float *teacher_lse,                \
+                                     const i32 *target, const float *coefficient, const float *weight),                \
+                                    (device, dlogits, logits, lse, teacher, teacher_lse, target, coefficient, weight)) \
+    /* The same for the d bits of a row: means over the bits. */                                                       \
+    OP(soft_bit_cross_entropy, (struct device *device, float *divergence, struct matrix logits,                        \
+                                struct matrix teacher), (device, divergence, logits, teacher))                         \
+    OP(soft_bit_cross_entropy_backward, (struct device *device, struct matrix dlogits, struct matrix logits,           \
+                                         struct matrix teacher, const u8 *bits, const float *coefficient,              \
+                                         const float *weight),                                                         \
+                                        (device, dlogits, logits, teacher, bits, coefficient, weight))                 \
     /* loss[i] = mean over columns of |x - y| or (x - y)^2. dx = coefficient[i] . derivative /                         \
      * columns. */                                                                                                     \
     OP(distance, (struct device *device, float *loss, struct matrix x, struct matrix y, enum distance kind),           \

@@ -133,6 +133,35 @@ void model_segments_open(struct tape *tape, const struct model *model)
         tape_segments_open(tape, place_of_mtp(&model->config) + 1);
 }
 
+/* Moves the tensor of a scratch scope to x and ends the scope. */
+static void keep_only(struct pass *p, struct tensor *x, struct tensor *inside, i64 scratch)
+{
+    p->tape->device->ops->copy(p->tape->device, tensor_matrix(x), tensor_matrix(inside), 1, false);
+    tape_scratch_end(p->tape, scratch);
+}
+
+void model_teach(struct teacher *teacher, struct tape *tape, struct model *model, const struct batch *batch)
+{
+    struct submodel full;
+    struct forward out;
+    submodel_full(&full, &model->config);
+    full.counts = false;
+    memset(teacher->rows, 0, sizeof teacher->rows);
+    tape_clear(tape, false);
+    struct pass *p = pass_open(&out, tape, model, batch, &full, NULL);
+    require(parallel_first(p) && parallel_last(p), "a teacher runs all layers");
+    p->teaches = teacher;
+    struct tensor *x = tape_tensor(tape, tape->activations, batch->n, model->config.width);
+    i64 scratch = tape_scratch_begin(tape);
+    keep_only(p, x, modality_inputs(p), scratch);
+    for (i64 layer = 0; layer < model->config.layers; layer++) {
+        struct layer_pass lp = {p, &model->layer[layer], layer};
+        scratch = tape_scratch_begin(tape);
+        keep_only(p, x, layer_heads(p, run_layer(tape, &lp, x), layer), scratch);
+    }
+    final_heads(p, x);
+}
+
 double forward_mean_loss(const struct forward *out, struct tape *tape, enum target_kind kind)
 {
     struct device *device = tape->device;
@@ -150,4 +179,12 @@ void submodel_full(struct submodel *sub, const struct model_config *config)
         .layer_count = config->layers, .expert_count = config->experts, .topk = config->topk, .counts = true};
     for (i64 i = 0; i < config->layers; i++)
         sub->layer[i] = (i32)i;
+}
+
+bool submodel_is_smaller(const struct submodel *sub, const struct model_config *config, i64 sample)
+{
+    bool routed = config->first_moe_layer < config->layers; /* without experts, top-k means nothing */
+    i64 topk = sub->sample_topk ? sub->sample_topk[sample] : sub->topk;
+    return sub->layer_count < config->layers ||
+           (routed && (sub->expert_count < config->experts || topk < config->topk));
 }

@@ -12,7 +12,7 @@ struct modality_in_model {
     void (*put)(struct pass *p);               /* stages what is derived from the lists */
     struct tensor *(*enter)(struct pass *p, const struct input_list *in); /* [n, C]; the lists are device memory */
     struct loss (*loss)(struct tape *tape, struct tensor *logits, const void *target, const float *coefficient,
-                        bool want_entropy);
+                        bool want_entropy, const struct soft_targets *soft);
     void (*head)(struct pass *p, const struct modality_in_model *m, struct tensor *x); /* after the last layer */
     /* Heads after the layers for which at_layer holds; returns the hidden state for the next layer. */
     struct tensor *(*layer_head)(struct pass *p, const struct modality_in_model *m, struct tensor *x, i64 layer);
@@ -22,15 +22,15 @@ struct modality_in_model {
 };
 
 static struct loss loss_of_ids(struct tape *tape, struct tensor *logits, const void *ids, const float *coefficient,
-                               bool want_entropy)
+                               bool want_entropy, const struct soft_targets *soft)
 {
-    return op_cross_entropy(tape, logits, ids, coefficient, want_entropy);
+    return op_cross_entropy(tape, logits, ids, coefficient, want_entropy, soft);
 }
 
 static struct loss loss_of_bits(struct tape *tape, struct tensor *logits, const void *bits, const float *coefficient,
-                                bool want_entropy)
+                                bool want_entropy, const struct soft_targets *soft)
 {
-    return op_bit_cross_entropy(tape, logits, bits, coefficient, want_entropy);
+    return op_bit_cross_entropy(tape, logits, bits, coefficient, want_entropy, soft);
 }
 
 static float *new_coefficient(struct pass *p, enum target_kind kind, i64 level)
@@ -44,12 +44,29 @@ static float *new_coefficient(struct pass *p, enum target_kind kind, i64 level)
     return p->out->coefficient[kind][level] = coefficient;
 }
 
+/* What the teacher says of these targets, or NULL. */
+static const struct soft_targets *soft_targets_of(struct soft_targets *soft, const struct pass *p,
+                                                  enum target_kind kind, i64 level)
+{
+    const struct teacher *teacher = p->options->teacher;
+    if (!teacher || !teacher->rows[kind][level])
+        return NULL;
+    *soft = (struct soft_targets){teacher->rows[kind][level], p->soft_weight[kind]};
+    return soft;
+}
+
 static void score(struct pass *p, const struct modality_in_model *m, i64 level, struct tensor *logits,
                   const void *target)
 {
+    struct soft_targets soft;
+    if (p->teaches) {
+        p->teaches->rows[m->target][level] = tape_keep_tensor(p->tape, logits);
+        return;
+    }
     float *coefficient = new_coefficient(p, m->target, level);
     p->out->logits[m->target][level] = logits;
-    p->out->loss[m->target][level] = m->loss(p->tape, logits, target, coefficient, p->options->want_entropy);
+    p->out->loss[m->target][level] = m->loss(p->tape, logits, target, coefficient, p->options->want_entropy,
+                                             soft_targets_of(&soft, p, m->target, level));
 }
 
 /* Scores ids against the hidden states h. With factors known in advance, one fused op computes the
@@ -58,12 +75,19 @@ static void score_ids(struct pass *p, const struct modality_in_model *m, struct 
 {
     struct tensor *head = &p->model->head->value;
     const i32 *ids = p->targets[m->target].ids;
+    struct soft_targets soft;
+    if (p->teaches) {
+        p->teaches->rows[m->target][0] = tape_keep_tensor(p->tape, h);
+        return;
+    }
     if (!p->options->factors) {
+        require(!p->options->teacher, "a teacher's hidden rows, without factors");
         score(p, m, 0, op_linear(p->tape, h, head, DTYPE_F32), ids);
         return;
     }
     p->out->loss[m->target][0] =
-        op_linear_cross_entropy(p->tape, h, head, ids, new_coefficient(p, m->target, 0), p->options->want_entropy);
+        op_linear_cross_entropy(p->tape, h, head, ids, new_coefficient(p, m->target, 0), p->options->want_entropy,
+                                soft_targets_of(&soft, p, m->target, 0));
 }
 
 static struct tensor *rows_of(struct pass *p, struct tensor *x, const struct target_list *t)
@@ -143,7 +167,7 @@ static void mtp_head(struct pass *p, const struct modality_in_model *modality, s
 {
     struct model *m = p->model;
     const struct model_config *c = &m->config;
-    if (!c->mtp)
+    if (!c->mtp || p->teaches)
         return;
     tape_segment_begin(p->tape, place_of_mtp(c));
     struct tensor *next = op_gather(p->tape, &m->embed->value, p->next, x->rows);

@@ -15,6 +15,7 @@ struct pass {            /* State of one forward. */
     const struct batch *batch;
     const struct submodel *sub;
     const struct forward_options *options;
+    struct teacher *teaches;     /* the pass is a teacher's: heads keep rows here and score nothing; NULL: it is not */
     i64 first_layer, end_layer;  /* layers of the chunk */
     u8 layer_state[LAYERS_MOST]; /* enum layer_state */
     struct exchange_limits room; /* room for rows from other expert ranks */
@@ -29,8 +30,9 @@ struct pass {            /* State of one forward. */
     i32 *kept_routes;               /* [L, n, K] output for the chosen experts, or NULL */
     struct input_list inputs[INPUTS];
     struct target_list targets[TARGETS];
-    void *staged[INPUTS]; /* further staged data of a modality, by its input; a struct of its file */
-    const i32 *next;      /* [n] text ids at the following positions; set if the batch has MTP targets */
+    const float *soft_weight[TARGETS]; /* [n] weight of the teacher in the loss of each target, 0: not taught */
+    void *staged[INPUTS];              /* further staged data of a modality, by its input; a struct of its file */
+    const i32 *next;                   /* [n] text ids at the following positions; set if the batch has MTP targets */
 };
 /* Places of the tape (tensor.h): the layers' input, each layer, the output of each layer's heads,
  * and the multi-token-prediction block at the end. */

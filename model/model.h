@@ -145,6 +145,8 @@ struct submodel {
 };
 void submodel_full(struct submodel *sub, const struct model_config *config);
 i64 submodel_topk(const struct submodel *sub, const struct batch *batch, i64 position); /* 0: padding */
+/* True if the full model gives a sample more layers, experts to choose from, or experts per token. */
+bool submodel_is_smaller(const struct submodel *sub, const struct model_config *config, i64 sample);
 
 /* ---- Forward ---- */
 struct guidance {       /* Classifier-free guidance of logits while generating; device memory. NULL: none. */
@@ -161,6 +163,7 @@ struct forward_options {
     bool recompute;                /* keep only each layer's input and recompute the layer in the backward */
     i64 chunk;                     /* pipeline chunk: the first embeds, the last runs the heads */
     struct attention_cache *cache; /* [L]; generation only */
+    const struct teacher *teacher; /* distillation: loss coefficients need `factors`; NULL: none */
     const i32 *routes;             /* [L, n, K] experts to replay; NULL: the router chooses */
     bool keep_routes;              /* fill forward.routes */
     i32 *routes_out;               /* device memory for forward.routes; NULL: allocated on the tape */
@@ -180,6 +183,12 @@ struct forward_options {
     struct guidance audio_guidance; /* guidance of the audio targets */
     i32 *audio_codes;               /* [n, levels] device memory: the drawn codes */
 };
+struct teacher { /* What the full model predicts at the targets of a batch; device memory. */
+    /* text: normalized hidden rows [n, C]; other kinds: logits [n, classes or bits]; NULL: not taught */
+    struct tensor *rows[TARGETS][LEVELS_MOST];
+    float weight; /* of the teacher's distribution in the loss of a taught target, 0 to 1 */
+    bool all;     /* every target is taught; false: those of samples for which the sub-model is smaller */
+};
 struct forward {                            /* Results of a forward, all in device memory, valid until tape_clear. */
     struct loss loss[TARGETS][LEVELS_MOST]; /* audio: one per level; other kinds: [0] */
     /* [n], filled from options.factors; otherwise the caller fills it before tape_backward. NULL
@@ -189,6 +198,7 @@ struct forward {                            /* Results of a forward, all in devi
     struct tensor *hidden;                       /* [N, C] output of the last layer */
     i32 *routes;                                 /* [L, n, K] chosen experts, -1: none; only with keep_routes */
     const float *weight[TARGETS];                /* [n] target weights of the batch */
+    const float *taught[TARGETS];                /* [n] the same, 0 for targets that no teacher teaches */
     const u8 *stream[TARGETS];                   /* [n] stream of each target */
 };
 /* Weighted mean of the losses of one target kind over the batch (level 0).
@@ -198,6 +208,10 @@ double forward_mean_loss(const struct forward *out, struct tape *tape, enum targ
  * that does not fit the configuration. */
 void model_forward(struct forward *out, struct tape *tape, struct model *model, const struct batch *batch,
                    const struct submodel *sub, const struct forward_options *options /* may be NULL */);
+/* Runs the full model as a teacher of model_forward on the same batch: fills teacher->rows of text,
+ * vision and audio targets (multi-token prediction is not taught). Clears the tape, which is not the
+ * student's, and records nothing on it. Only the rows outlive a layer. The router counts no choice. */
+void model_teach(struct teacher *teacher, struct tape *tape, struct model *model, const struct batch *batch);
 /* Makes each layer's forward and backward, and the multi-token-prediction block, a segment of
  * the tape, unless tensor or expert ranks communicate inside the layers. Call it before the
  * tape's first forward. */

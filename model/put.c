@@ -90,6 +90,24 @@ static void put_input(struct pass *p, enum input_kind kind)
         to->pixels = (u8 *)(uintptr_t)put(p, from->pixels, n * list_width(row->pixels, sizes));
 }
 
+/* Stages the weight of the teacher in the loss of each target, and the weights of the taught targets. */
+static void put_taught(struct pass *p, enum target_kind kind)
+{
+    const struct teacher *teacher = p->options->teacher;
+    const struct target_list *from = &p->batch->targets[kind];
+    void *soft_weight, *taught;
+    if (!teacher || !teacher->rows[kind][0])
+        return;
+    p->soft_weight[kind] = tape_stage(p->tape, &soft_weight, from->n * 4);
+    p->out->taught[kind] = tape_stage(p->tape, &taught, from->n * 4);
+    for (i64 i = 0; i < from->n; i++) {
+        bool is_taught =
+            teacher->all || submodel_is_smaller(p->sub, &p->model->config, p->batch->sample[from->position[i]]);
+        ((float *)soft_weight)[i] = is_taught ? teacher->weight : 0;
+        ((float *)taught)[i] = is_taught ? from->weight[i] : 0;
+    }
+}
+
 static void put_target(struct pass *p, enum target_kind kind)
 {
     const struct token_sizes *sizes = &p->model->config.sizes;
@@ -108,6 +126,7 @@ static void put_target(struct pass *p, enum target_kind kind)
         to->bits = (u8 *)(uintptr_t)put(p, from->bits, from->n * list_width(row->bits, sizes));
     p->out->weight[kind] = to->weight;
     p->out->stream[kind] = to->stream;
+    put_taught(p, kind);
 }
 
 /* Copies the inputs. Data derived by modalities is staged in the order of their rows in heads.c. */

@@ -159,6 +159,185 @@ static double objective_bit_cross_entropy(struct op_run *run, i64 begin, i64 end
     return sum;
 }
 
+/* ---- soft_cross_entropy; backward: bit 0: f32 dlogits ---- */
+enum { SCE_LOGITS, SCE_LSE, SCE_TEACHER, SCE_TEACHER_LSE, SCE_DIVERGENCE };
+enum {
+    SCEB_LOGITS,
+    SCEB_TARGET,
+    SCEB_LSE,
+    SCEB_TEACHER,
+    SCEB_TEACHER_LSE,
+    SCEB_COEFFICIENT,
+    SCEB_WEIGHT,
+    SCEB_DLOGITS
+};
+
+static void fill_lse(struct op_run *run, int lse, int logits)
+{
+    op_round_all(run, logits);
+    for (i64 i = 0; i < run->rows; i++)
+        op_values(run, lse)[i] = log_sum_exp(op_values(run, logits) + i * run->columns, run->columns);
+}
+
+/* Rows without a teacher, with both, and with the teacher alone. */
+static void fill_weights(struct op_run *run, int weight)
+{
+    for (i64 i = 0; i < run->rows; i++)
+        op_values(run, weight)[i] = i % 4 == 1 ? 0 : i % 4 == 3 ? 1 : 0.375;
+}
+
+static void setup_soft_cross_entropy(struct op_run *run)
+{
+    op_matrix(run, "logits", INPUT, run->rows, run->columns);
+    op_array(run, "lse", INPUT, DTYPE_F32, run->rows);
+    op_matrix(run, "teacher", INPUT, run->rows, run->columns);
+    op_array(run, "teacher_lse", INPUT, DTYPE_F32, run->rows);
+    op_array(run, "divergence", OUTPUT, DTYPE_F32, run->rows);
+    for (i64 i = 0; i < run->rows * run->columns; i++) { /* flat and steep rows; some of them equal */
+        double scale = (double)(i / run->columns % 4) * 3;
+        op_values(run, SCE_LOGITS)[i] *= scale;
+        op_values(run, SCE_TEACHER)[i] =
+            i / run->columns % 5 == 2 ? op_values(run, SCE_LOGITS)[i] : op_values(run, SCE_TEACHER)[i] * (6 - scale);
+    }
+    fill_lse(run, SCE_LSE, SCE_LOGITS);
+    fill_lse(run, SCE_TEACHER_LSE, SCE_TEACHER);
+}
+
+static void call_soft_cross_entropy(struct device *device, struct op_run *run)
+{
+    device->ops->soft_cross_entropy(device, op_data(run, SCE_DIVERGENCE), op_as_matrix(run, SCE_LOGITS),
+                                    op_data(run, SCE_LSE), op_as_matrix(run, SCE_TEACHER),
+                                    op_data(run, SCE_TEACHER_LSE));
+}
+
+static void reference_soft_cross_entropy(struct op_run *run)
+{
+    i64 n = run->columns;
+    for (i64 i = 0; i < run->rows; i++) {
+        const double *x = op_values(run, SCE_LOGITS) + i * n, *t = op_values(run, SCE_TEACHER) + i * n;
+        double lse = log_sum_exp(x, n), teacher_lse = log_sum_exp(t, n), soft = 0, entropy = 0;
+        for (i64 j = 0; j < n; j++) {
+            soft -= exp(t[j] - teacher_lse) * (x[j] - lse);
+            entropy -= exp(t[j] - teacher_lse) * (t[j] - teacher_lse);
+        }
+        op_values(run, SCE_DIVERGENCE)[i] = soft - entropy;
+    }
+}
+
+static void setup_soft_cross_entropy_backward(struct op_run *run)
+{
+    op_matrix(run, "logits", INPUT, run->rows, run->columns);
+    op_array(run, "target", INPUT, DTYPE_I32, run->rows);
+    op_array(run, "lse", INPUT, DTYPE_F32, run->rows);
+    op_matrix(run, "teacher", INPUT, run->rows, run->columns);
+    op_array(run, "teacher_lse", INPUT, DTYPE_F32, run->rows);
+    op_array(run, "coefficient", INPUT, DTYPE_F32, run->rows);
+    op_array(run, "weight", INPUT, DTYPE_F32, run->rows);
+    op_gradient(run, "dlogits", OUTPUT, run->variant & 1 ? DTYPE_F32 : run->dtype, SCEB_LOGITS);
+    fill_targets(run);
+    fill_lse(run, SCEB_LSE, SCEB_LOGITS);
+    fill_lse(run, SCEB_TEACHER_LSE, SCEB_TEACHER);
+    fill_weights(run, SCEB_WEIGHT);
+}
+
+static void call_soft_cross_entropy_backward(struct device *device, struct op_run *run)
+{
+    device->ops->soft_cross_entropy_backward(device, op_as_matrix(run, SCEB_DLOGITS), op_as_matrix(run, SCEB_LOGITS),
+                                             op_data(run, SCEB_LSE), op_as_matrix(run, SCEB_TEACHER),
+                                             op_data(run, SCEB_TEACHER_LSE), op_data(run, SCEB_TARGET),
+                                             op_data(run, SCEB_COEFFICIENT), op_data(run, SCEB_WEIGHT));
+}
+
+static double objective_soft_cross_entropy(struct op_run *run, i64 begin, i64 end)
+{
+    i64 n = run->columns;
+    double sum = 0;
+    for (i64 i = begin; i < end; i++) {
+        const double *x = op_values(run, SCEB_LOGITS) + i * n, *t = op_values(run, SCEB_TEACHER) + i * n;
+        double lse = log_sum_exp(x, n), teacher_lse = log_sum_exp(t, n), soft = 0,
+               weight = op_values(run, SCEB_WEIGHT)[i];
+        i64 target = (i64)op_values(run, SCEB_TARGET)[i];
+        for (i64 j = 0; j < n; j++)
+            soft += exp(t[j] - teacher_lse) * (lse - x[j]);
+        if (target >= 0)
+            sum += op_values(run, SCEB_COEFFICIENT)[i] * ((1 - weight) * (lse - x[target]) + weight * soft);
+    }
+    return sum;
+}
+
+/* ---- soft_bit_cross_entropy; backward: bit 0: f32 dlogits ---- */
+enum { SBCE_LOGITS, SBCE_TEACHER, SBCE_DIVERGENCE };
+enum { SBCEB_LOGITS, SBCEB_TEACHER, SBCEB_BITS, SBCEB_COEFFICIENT, SBCEB_WEIGHT, SBCEB_DLOGITS };
+
+static void setup_soft_bit_cross_entropy(struct op_run *run)
+{
+    op_matrix(run, "logits", INPUT, run->rows, run->columns);
+    op_matrix(run, "teacher", INPUT, run->rows, run->columns);
+    op_array(run, "divergence", OUTPUT, DTYPE_F32, run->rows);
+    for (i64 i = 0; i < run->rows * run->columns; i++) {
+        op_values(run, SBCE_LOGITS)[i] *= i % 13 == 5 ? 40 : 3;
+        op_values(run, SBCE_TEACHER)[i] =
+            i % 7 == 3 ? op_values(run, SBCE_LOGITS)[i] : op_values(run, SBCE_TEACHER)[i] * (i % 11 == 5 ? 40 : 3);
+    }
+}
+
+static void call_soft_bit_cross_entropy(struct device *device, struct op_run *run)
+{
+    device->ops->soft_bit_cross_entropy(device, op_data(run, SBCE_DIVERGENCE), op_as_matrix(run, SBCE_LOGITS),
+                                        op_as_matrix(run, SBCE_TEACHER));
+}
+
+static double sigmoid_of(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+static void reference_soft_bit_cross_entropy(struct op_run *run)
+{
+    i64 n = run->columns;
+    for (i64 i = 0; i < run->rows * n; i++) {
+        double x = op_values(run, SBCE_LOGITS)[i], t = op_values(run, SBCE_TEACHER)[i];
+        double soft = sigmoid_of(t) * softplus(-x) + sigmoid_of(-t) * softplus(x);
+        double entropy = sigmoid_of(t) * softplus(-t) + sigmoid_of(-t) * softplus(t);
+        op_values(run, SBCE_DIVERGENCE)[i / n] += (soft - entropy) / (double)n;
+    }
+}
+
+static void setup_soft_bit_cross_entropy_backward(struct op_run *run)
+{
+    op_matrix(run, "logits", INPUT, run->rows, run->columns);
+    op_matrix(run, "teacher", INPUT, run->rows, run->columns);
+    op_array(run, "bits", INPUT, DTYPE_U8, run->rows * run->columns);
+    op_array(run, "coefficient", INPUT, DTYPE_F32, run->rows);
+    op_array(run, "weight", INPUT, DTYPE_F32, run->rows);
+    op_gradient(run, "dlogits", OUTPUT, run->variant & 1 ? DTYPE_F32 : run->dtype, SBCEB_LOGITS);
+    fill_bits(run, SBCEB_BITS);
+    fill_weights(run, SBCEB_WEIGHT);
+    for (i64 i = 0; i < run->rows; i++) /* as in bit_cross_entropy_backward */
+        op_values(run, SBCEB_COEFFICIENT)[i] *= (double)run->columns;
+}
+
+static void call_soft_bit_cross_entropy_backward(struct device *device, struct op_run *run)
+{
+    device->ops->soft_bit_cross_entropy_backward(
+        device, op_as_matrix(run, SBCEB_DLOGITS), op_as_matrix(run, SBCEB_LOGITS), op_as_matrix(run, SBCEB_TEACHER),
+        op_data(run, SBCEB_BITS), op_data(run, SBCEB_COEFFICIENT), op_data(run, SBCEB_WEIGHT));
+}
+
+static double objective_soft_bit_cross_entropy(struct op_run *run, i64 begin, i64 end)
+{
+    i64 n = run->columns;
+    double sum = 0;
+    for (i64 j = begin * n; j < end * n; j++) {
+        double x = op_values(run, SBCEB_LOGITS)[j], t = op_values(run, SBCEB_TEACHER)[j],
+               weight = op_values(run, SBCEB_WEIGHT)[j / n];
+        double hard = softplus(op_values(run, SBCEB_BITS)[j] > 0 ? -x : x);
+        double soft = sigmoid_of(t) * softplus(-x) + sigmoid_of(-t) * softplus(x);
+        sum += op_values(run, SBCEB_COEFFICIENT)[j / n] / (double)n * ((1 - weight) * hard + weight * soft);
+    }
+    return sum;
+}
+
 /* ---- distance and its derivative ----
  * Bit 0: squared, bit 1: add, bit 2: f32 dx. The derivative is 0 where x = y. */
 enum { DIST_X, DIST_Y, DIST_COEFFICIENT, DIST_OUT };
@@ -254,6 +433,14 @@ const struct op_case loss_cases[] = {
      .usual = {4096, 32}},
     {"bit_cross_entropy_backward", 2, setup_bit_cross_entropy_backward, call_bit_cross_entropy_backward,
      .objective = objective_bit_cross_entropy, .usual = {4096, 32}},
+    {"soft_cross_entropy", 1, setup_soft_cross_entropy, call_soft_cross_entropy, reference_soft_cross_entropy,
+     .usual = {1024, 16384}},
+    {"soft_cross_entropy_backward", 2, setup_soft_cross_entropy_backward, call_soft_cross_entropy_backward,
+     .objective = objective_soft_cross_entropy, .usual = {1024, 16384}},
+    {"soft_bit_cross_entropy", 1, setup_soft_bit_cross_entropy, call_soft_bit_cross_entropy,
+     reference_soft_bit_cross_entropy, .usual = {4096, 32}},
+    {"soft_bit_cross_entropy_backward", 2, setup_soft_bit_cross_entropy_backward, call_soft_bit_cross_entropy_backward,
+     .objective = objective_soft_bit_cross_entropy, .usual = {4096, 32}},
     {"distance", 2, setup_distance, call_distance, reference_distance, .usual = {4096, 512}},
     {"distance_backward", 8, setup_distance_backward, call_distance_backward, reference_distance_backward,
      .usual = {4096, 512}},

@@ -148,16 +148,25 @@ struct tensor *op_skinny_experts(struct tape *tape, struct tensor *x, struct ten
 struct loss {
     float *value, *entropy;
     i64 n;
+    float *divergence; /* from the teacher's distribution; NULL without a teacher */
 };
+/* Distillation: a teacher's rows at the targets. They turn the gradient of a target into that of (1 - w)
+ * times the loss plus w times the soft cross entropy against the teacher's distribution. `value` stays
+ * the loss. The teacher gets no gradient. */
+struct soft_targets {
+    const struct tensor *teacher; /* its logits, as the student's; for op_linear_cross_entropy its h */
+    const float *weight;          /* [N] w of each target, device memory */
+};
+/* soft NULL: no teacher, here and below. */
 struct loss op_cross_entropy(struct tape *tape, struct tensor *logits, const i32 *target, const float *coefficient,
-                             bool want_entropy);
+                             bool want_entropy, const struct soft_targets *soft);
 /* Cross entropy of the logits h w^T, computed one chunk of rows at a time to bound memory.
  * coefficient [N] must be filled before the call, because gradients are computed in the same pass.
  * NULL: forward only. */
 struct loss op_linear_cross_entropy(struct tape *tape, struct tensor *h, struct tensor *w, const i32 *target,
-                                    const float *coefficient, bool want_entropy);
+                                    const float *coefficient, bool want_entropy, const struct soft_targets *soft);
 struct loss op_bit_cross_entropy(struct tape *tape, struct tensor *logits, const u8 *bits, const float *coefficient,
-                                 bool want_entropy);
+                                 bool want_entropy, const struct soft_targets *soft);
 /* Mean over the columns of |x-y| or (x-y)^2, per row. y is not differentiated. */
 struct loss op_distance(struct tape *tape, struct tensor *x, struct tensor *y, enum distance kind,
                         const float *coefficient);

@@ -9,7 +9,8 @@
  *
  * Their memory is that of CHUNK_ROWS rows. The gradients are computed in the forward, with
  * coefficients that are known by then, and the backward only adds dh. As in Liger Kernel's
- * FusedLinearCrossEntropy (Hsu et al. 2024, arXiv 2410.10989). */
+ * FusedLinearCrossEntropy (Hsu et al. 2024, arXiv 2410.10989). A teacher's hidden rows take the same
+ * way: its logits exist for one chunk at a time. */
 #include "tensor/ops.h"
 
 struct loss_record {
@@ -17,7 +18,8 @@ struct loss_record {
     struct tensor *logits, *target_values;
     const void *target;
     const float *coefficient;
-    float *lse;
+    float *lse, *teacher_lse;
+    struct soft_targets soft; /* teacher NULL: none */
     enum distance kind;
 };
 
@@ -35,27 +37,68 @@ static struct loss_record *record_loss(struct tape *tape, struct tensor *logits,
 
 static struct loss new_loss(struct tape *tape, i64 n, bool want_entropy)
 {
-    return (struct loss){tape_alloc(tape, n * 4), want_entropy ? tape_alloc(tape, n * 4) : NULL, n};
+    return (struct loss){tape_alloc(tape, n * 4), want_entropy ? tape_alloc(tape, n * 4) : NULL, n, NULL};
+}
+
+/* Rows of logits and what their loss needs, as both forms of the cross entropy read it. */
+struct scored_rows {
+    struct matrix logits, teacher;                         /* teacher.data NULL: none */
+    const float *lse, *teacher_lse, *coefficient, *weight; /* weight: of the teacher */
+    const i32 *target;
+};
+
+static void write_dlogits(struct device *device, struct matrix dlogits, const struct scored_rows *s)
+{
+    if (s->teacher.data)
+        device->ops->soft_cross_entropy_backward(device, dlogits, s->logits, s->lse, s->teacher, s->teacher_lse,
+                                                 s->target, s->coefficient, s->weight);
+    else
+        device->ops->cross_entropy_backward(device, dlogits, s->logits, s->lse, s->target, s->coefficient);
+}
+
+/* Writes the divergence of logits, and to teacher_lse what normalizes the teacher's. */
+static void diverge(struct tape *tape, float *divergence, float *teacher_lse, struct matrix logits, const float *lse,
+                    struct matrix teacher, const i32 *target)
+{
+    const struct kernels *ops = tape->device->ops;
+    i64 scratch = tape_scratch_begin(tape);
+    float *loss = tape_alloc(tape, logits.rows * 4);
+    ops->cross_entropy(tape->device, loss, teacher_lse, NULL, teacher, target);
+    tape_scratch_end(tape, scratch);
+    ops->soft_cross_entropy(tape->device, divergence, logits, lse, teacher, teacher_lse);
 }
 
 static void cross_entropy_backward(struct tape_record *base, struct device *device, struct tape *tape)
 {
     struct loss_record *self = (struct loss_record *)base;
     struct gradient d = tape_gradient(tape, self->logits);
+    struct scored_rows s = {.logits = tensor_matrix(self->logits), .lse = self->lse, .target = self->target};
     require(!d.add, "logits have one loss");
-    device->ops->cross_entropy_backward(device, d.matrix, tensor_matrix(self->logits), self->lse, self->target,
-                                        self->coefficient);
+    s.coefficient = self->coefficient;
+    s.weight = self->soft.weight;
+    s.teacher_lse = self->teacher_lse;
+    if (self->soft.teacher)
+        s.teacher = tensor_matrix(self->soft.teacher);
+    write_dlogits(device, d.matrix, &s);
 }
 
 struct loss op_cross_entropy(struct tape *tape, struct tensor *logits, const i32 *target, const float *coefficient,
-                             bool want_entropy)
+                             bool want_entropy, const struct soft_targets *soft)
 {
     struct loss loss = new_loss(tape, logits->rows, want_entropy);
-    float *lse = tape_alloc(tape, logits->rows * 4);
+    float *lse = tape_alloc(tape, logits->rows * 4), *teacher_lse = NULL;
     tape->device->ops->cross_entropy(tape->device, loss.value, lse, loss.entropy, tensor_matrix(logits), target);
+    if (soft) {
+        loss.divergence = tape_alloc(tape, logits->rows * 4);
+        teacher_lse = tape_alloc(tape, logits->rows * 4);
+        diverge(tape, loss.divergence, teacher_lse, tensor_matrix(logits), lse, tensor_matrix(soft->teacher), target);
+    }
     struct loss_record *r = record_loss(tape, logits, target, coefficient, cross_entropy_backward);
-    if (r)
+    if (r) {
         r->lse = lse;
+        r->teacher_lse = teacher_lse;
+        r->soft = soft ? *soft : (struct soft_targets){0};
+    }
     return loss;
 }
 
@@ -71,6 +114,7 @@ struct linear_loss {
     struct gradient dw;
     const i32 *target;
     const float *coefficient;
+    const struct soft_targets *soft;
     struct loss loss;
 };
 
@@ -90,10 +134,21 @@ static void run_chunk(struct tape *tape, const struct linear_loss *l, i64 first,
     float *lse = tape_alloc(tape, count * 4), *entropy = l->loss.entropy ? l->loss.entropy + first : NULL;
     ops->matmul(tape->device, logits, h, false, w, true, false);
     ops->cross_entropy(tape->device, l->loss.value + first, lse, entropy, logits, l->target + first);
+    struct scored_rows s = {.logits = logits, .lse = lse, .target = l->target + first};
+    if (l->soft) {
+        float *teacher_lse = tape_alloc(tape, count * 4);
+        s.teacher = tensor_matrix(tape_tensor(tape, DTYPE_F32, count, l->w->rows));
+        s.teacher_lse = teacher_lse;
+        s.weight = l->soft->weight + first;
+        ops->matmul(tape->device, s.teacher, matrix_rows(tensor_matrix(l->soft->teacher), first, count), false, w, true,
+                    false);
+        diverge(tape, l->loss.divergence + first, teacher_lse, logits, lse, s.teacher, s.target);
+    }
     if (!l->coefficient)
         return;
+    s.coefficient = l->coefficient + first;
     struct matrix dlogits = tensor_matrix(tape_tensor(tape, l->h->dtype, count, l->w->rows));
-    ops->cross_entropy_backward(tape->device, dlogits, logits, lse, l->target + first, l->coefficient + first);
+    write_dlogits(tape->device, dlogits, &s);
     if (l->dw.matrix.data)
         ops->matmul(tape->device, l->dw.matrix, dlogits, true, h, false, l->dw.add || first > 0);
     if (l->dh)
@@ -101,9 +156,11 @@ static void run_chunk(struct tape *tape, const struct linear_loss *l, i64 first,
 }
 
 struct loss op_linear_cross_entropy(struct tape *tape, struct tensor *h, struct tensor *w, const i32 *target,
-                                    const float *coefficient, bool want_entropy)
+                                    const float *coefficient, bool want_entropy, const struct soft_targets *soft)
 {
     struct linear_loss l = {.h = h, .w = w, .target = target, .loss = new_loss(tape, h->rows, want_entropy)};
+    l.soft = soft;
+    l.loss.divergence = soft ? tape_alloc(tape, h->rows * 4) : NULL;
     if (coefficient && tape->recording) {
         struct linear_loss_record *r = tape_record(tape, sizeof *r, linear_cross_entropy_backward, &h, 1, NULL, 0);
         l.coefficient = coefficient;
@@ -124,16 +181,28 @@ static void bit_cross_entropy_backward(struct tape_record *base, struct device *
     struct loss_record *self = (struct loss_record *)base;
     struct gradient d = tape_gradient(tape, self->logits);
     require(!d.add, "logits have one loss");
-    device->ops->bit_cross_entropy_backward(device, d.matrix, tensor_matrix(self->logits), self->target,
-                                            self->coefficient);
+    if (self->soft.teacher)
+        device->ops->soft_bit_cross_entropy_backward(device, d.matrix, tensor_matrix(self->logits),
+                                                     tensor_matrix(self->soft.teacher), self->target, self->coefficient,
+                                                     self->soft.weight);
+    else
+        device->ops->bit_cross_entropy_backward(device, d.matrix, tensor_matrix(self->logits), self->target,
+                                                self->coefficient);
 }
 
 struct loss op_bit_cross_entropy(struct tape *tape, struct tensor *logits, const u8 *bits, const float *coefficient,
-                                 bool want_entropy)
+                                 bool want_entropy, const struct soft_targets *soft)
 {
     struct loss loss = new_loss(tape, logits->rows, want_entropy);
     tape->device->ops->bit_cross_entropy(tape->device, loss.value, loss.entropy, tensor_matrix(logits), bits);
-    record_loss(tape, logits, bits, coefficient, bit_cross_entropy_backward);
+    if (soft) {
+        loss.divergence = tape_alloc(tape, logits->rows * 4);
+        tape->device->ops->soft_bit_cross_entropy(tape->device, loss.divergence, tensor_matrix(logits),
+                                                  tensor_matrix(soft->teacher));
+    }
+    struct loss_record *r = record_loss(tape, logits, bits, coefficient, bit_cross_entropy_backward);
+    if (r && soft)
+        r->soft = *soft;
     return loss;
 }
 

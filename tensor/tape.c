@@ -353,6 +353,14 @@ bool tape_keep(struct tape *tape, void **data, i64 bytes)
     return true;
 }
 
+struct tensor *tape_keep_tensor(struct tape *tape, const struct tensor *x)
+{
+    void *data = arena_alloc(&tape->kept, x->rows * x->columns * dtype_bytes(x->dtype));
+    struct tensor *kept = tensor_at(tape, data, x->dtype, x->rows, x->columns);
+    tape->device->ops->copy(tape->device, tensor_matrix(kept), tensor_matrix(x), 1, false);
+    return kept;
+}
+
 static void run_records(struct tape *tape)
 {
     while (tape->last) {

@@ -167,6 +167,9 @@ void tape_pass_gradient(struct tape *tape, struct tensor *sum, struct tensor *a,
  * returns true, and the caller computes them. In a replay it returns false and the saved memory. */
 bool tape_keep(struct tape *tape, void **data, i64 bytes);
 
+/* A copy of x that survives scratch scopes; valid until tape_clear. */
+struct tensor *tape_keep_tensor(struct tape *tape, const struct tensor *x);
+
 /* Marks a point of the forward. Once the backward has reached it, tape->passed is `place`. */
 enum { NOTHING_PASSED = INT32_MAX };
 void tape_mark(struct tape *tape, i64 place);

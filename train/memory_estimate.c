@@ -23,6 +23,20 @@ static int run_steps(struct trainer *trainer)
     return 0;
 }
 
+/* The same steps with a teacher, of which only the memory counts. Steps whose sub-model is taught are
+ * smaller than those of the full model, and taught only in part of the slices. */
+static int teach_steps(struct trainer *trainer, const struct pretrain_settings *s)
+{
+    struct cost *cost = &trainer->model->device->cost, of_steps = *cost;
+    if (!pretrain_distills(s))
+        return 0;
+    int status = trainer_open_teacher(trainer, s->elastic.distill_weight, (i64)1 << 40);
+    if (status == 0)
+        status = run_steps(trainer);
+    *cost = of_steps;
+    return status;
+}
+
 /* Held-out losses run before and after training, on a tape of their own; the activations
  * are the larger of both. */
 static void add_needs(struct step_needs *needs, const struct step_work *w, const struct trainer *trainer)
@@ -63,7 +77,7 @@ static int train_on_meta(struct step_needs *needs, const struct step_work *w, i6
         trainer->optimizer = &s->optimizer;
         trainer->balance.weight[TARGET_MTP] = w->config->mtp;
         trainer->recompute = s->recompute;
-        status = run_steps(trainer);
+        status = run_steps(trainer) || teach_steps(trainer, s) ? -1 : 0;
         add_needs(needs, w, trainer);
         synthetic_batches_release(&batches);
         trainer_close(trainer);

@@ -1,7 +1,7 @@
 /* Memory and compute of a training stage, and memory of a decoder, estimated before they run and
  * without their data. The step runs with the full model on the meta backend, on synthetic batches;
- * a pass over held-out rows does so too. The estimate leaves out measurements between steps
- * (monitor.h), which need both at once. */
+ * a pass over held-out rows does so too, and with distillation a teacher, whose flops are left out.
+ * The estimate leaves out measurements between steps (monitor.h), which need both at once. */
 #ifndef WEFT_TRAIN_MEMORY_ESTIMATE_H
 #define WEFT_TRAIN_MEMORY_ESTIMATE_H
 #include "model/generate.h"

@@ -49,6 +49,11 @@ static i64 longest_row(const struct pretrain_settings *s)
     return (i64)longest;
 }
 
+bool pretrain_distills(const struct pretrain_settings *s)
+{
+    return s->elastic_on && s->elastic.distill > 0;
+}
+
 struct model_config pretrain_config(const struct pretrain_settings *s)
 {
     struct model_config c = s->model;
@@ -223,19 +228,23 @@ static int check_step(struct pretrain_run *r, i64 step, bool without_targets)
     return planned.epoch > 1 ? refuse_targets(r) : 0;
 }
 
-static void open_trainer(struct pretrain_run *r)
+static int open_trainer(struct pretrain_run *r)
 {
     struct trainer *t = &r->trainer;
+    const struct elastic_settings *elastic = &r->s->elastic;
     trainer_open(t, &r->model, (i64)64 << 30);
+    if (pretrain_distills(r->s) && trainer_open_teacher(t, elastic->distill_weight, (i64)64 << 30))
+        return -1;
     t->source = (struct batch_source){r, plan, fill, NULL};
     t->optimizer = &r->s->optimizer;
-    t->elastic = r->s->elastic_on ? &r->s->elastic : NULL;
+    t->elastic = r->s->elastic_on ? elastic : NULL;
     t->lr = lr_of_settings(&r->s->optimizer, r->s->steps);
     t->bias_speed = r->s->bias_speed;
     t->balance = (struct balance_settings){.posterior = r->s->posterior, .decay = 0.98};
     memcpy(t->balance.weight, r->s->loss_weight, sizeof t->balance.weight);
     t->seed = r->seed;
     t->recompute = r->s->recompute;
+    return 0;
 }
 
 /* ---- Held-out losses ---- */
@@ -422,6 +431,11 @@ static void log_losses(struct training_step *said, const struct step_result *x)
                 metrics_put(said->metrics, name, x->loss[stream][kind] / x->weight[stream][kind]);
             }
     for (int kind = 0; kind < TARGETS; kind++)
+        if (x->taught_weight[kind] > 0) {
+            snprintf(name, sizeof name, "distill/%s", target_rows[kind].name);
+            metrics_put(said->metrics, name, x->divergence[kind] / x->taught_weight[kind]);
+        }
+    for (int kind = 0; kind < TARGETS; kind++)
         if (!target_rows[kind].helps && isfinite(step_mean_loss(x, kind)))
             buffer_printf(&said->note, "%s%s %.3f", said->note.length ? " " : "", target_rows[kind].name,
                           step_mean_loss(x, kind));
@@ -549,8 +563,7 @@ static int train(struct pretrain_run *r)
                                 .release = release};
     if (open_monitor(r))
         return -1;
-    open_trainer(r);
-    int status = training_run(&training);
+    int status = open_trainer(r) ? -1 : training_run(&training);
     monitor_close(&r->monitor);
     if (r->idle > 1 && is_first(r))
         log_warn("%s: %lld steps had no targets", r->stage->name, (long long)r->idle);

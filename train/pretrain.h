@@ -21,6 +21,7 @@ struct pretrain_settings {
     double loss_weight[TARGETS];
 };
 extern const struct setting pretrain_table[], sft_table[];
+bool pretrain_distills(const struct pretrain_settings *settings); /* the full model teaches some sub-models */
 /* pretrain_config: the configuration of a new model, from the settings and constants.
  * pretrain_sizes adds the sizes of the tokenizers of a shard folder; returns -1 and a message
  * if it cannot read them. */

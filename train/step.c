@@ -34,8 +34,28 @@ void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_byt
     }
 }
 
+int trainer_open_teacher(struct trainer *trainer, double weight, i64 reserved_bytes)
+{
+    const struct layout *layout = &trainer->model->parallel->layout;
+    if (layout->pipeline * layout->chunks > 1)
+        return error_usage("elastic.distill: the full model teaches on ranks that hold all layers, and --layout has a "
+                           "pipeline: expected elastic.distill: 0, or a layout without pipeline and chunks");
+    if (layout->expert > 1)
+        return error_usage("elastic.distill: the full model teaches on ranks that hold all experts, and --layout has "
+                           "%lld expert ranks: expected elastic.distill: 0, or a layout without expert ranks",
+                           (long long)layout->expert);
+    trainer->teacher.weight = (float)weight;
+    trainer->teacher_tape = memory_alloc(sizeof *trainer->teacher_tape);
+    tape_open(trainer->teacher_tape, trainer->model->device, trainer->model->weights.dtype, reserved_bytes);
+    trainer->teacher_tape->as_trained = true;
+    return 0;
+}
+
 void trainer_close(struct trainer *trainer)
 {
+    if (trainer->teacher_tape)
+        tape_close(trainer->teacher_tape);
+    memory_free(trainer->teacher_tape);
     for (i64 i = 0; i < trainer->in_flight_count; i++) {
         tape_close(&trainer->in_flight[i].tape);
         arena_close(&trainer->in_flight[i].arena);
@@ -84,6 +104,22 @@ static void clear_expected(struct trainer *t)
     memset(t->expected, 0, (size_t)bytes);
 }
 
+/* Runs the full model on the batch if it is to teach `sub`. Returns the teacher or NULL. */
+static const struct teacher *teach(struct step_result *result, struct trainer *t, i64 step, const struct batch *batch,
+                                   const struct submodel *sub)
+{
+    struct submodel full;
+    struct model_config config = t->model->config;
+    if (!t->teacher_tape || (t->elastic && !elastic_is_taught(t->elastic, sub, &config, t->seed, step, batch)))
+        return NULL;
+    t->teacher.all = !t->elastic;
+    model_teach(&t->teacher, t->teacher_tape, t->model, batch);
+    submodel_full(&full, &config);
+    config.mtp = false; /* not taught */
+    result->flops += step_flops(&config, batch, &full);
+    return &t->teacher;
+}
+
 /* Runs one micro-batch through one chunk of the layers (all layers without a pipeline): fills the
  * batch, picks a sub-model, runs the forward and the objective. */
 static int run_forward(struct step_result *result, struct trainer *t, i64 step, const struct pipeline_task *task,
@@ -106,6 +142,7 @@ static int run_forward(struct step_result *result, struct trainer *t, i64 step, 
     options.routes = t->source.routes ? t->source.routes(t->source.context, step, task->micro) : NULL;
     pick(&sub, t, &f->arena, step, task->chunk, &f->batch);
     options.keep_routes = t->routing && sub.counts;
+    options.teacher = teach(result, t, step, &f->batch, &sub);
     tape_clear(&f->tape, true);
     model_forward(&out, &f->tape, t->model, &f->batch, &sub, &options);
     if (options.keep_routes)
@@ -148,6 +185,8 @@ static void sum_over_ranks(struct trainer *t, const struct step_result *result)
         comm_all_reduce(comms[i], t->model->usage, model_usage_count(&t->model->config), DTYPE_F32);
         if (t->expected)
             comm_all_reduce(comms[i], t->expected_there, experts, DTYPE_F64);
+        if (t->teacher_tape)
+            comm_all_reduce(comms[i], t->sums->divergence, COUNT_OF(t->sums->divergence) * 2, DTYPE_F64);
     }
 }
 
@@ -308,6 +347,9 @@ void step_sums_add(struct device *device, struct step_sums *sums, const struct f
             if (loss->value)
                 device->ops->sum_by_stream(device, &sums->loss[kind][0][0], loss->value, out->weight[kind],
                                            out->stream[kind], loss->n, levels);
+            if (loss->divergence)
+                device->ops->sum_by_stream(device, sums->divergence[kind], loss->divergence, out->taught[kind], NULL,
+                                           loss->n, levels);
             if (loss->value && loss->entropy)
                 device->ops->sum_by_stream(device, sums->entropy, loss->entropy, out->weight[kind], NULL, loss->n,
                                            levels);
@@ -330,6 +372,10 @@ void step_sums_get(struct step_result *result, struct step_end *end, struct devi
             result->loss[stream][kind] = s.loss[kind][stream][0];
             result->weight[stream][kind] = s.loss[kind][stream][1];
         }
+    for (int kind = 0; kind < TARGETS; kind++) {
+        result->divergence[kind] = s.divergence[kind][0];
+        result->taught_weight[kind] = s.divergence[kind][1];
+    }
     result->entropy = s.entropy[0];
     result->entropy_weight = s.entropy[1];
     result->flops = s.flops;

@@ -2,7 +2,8 @@
  *
  * In: batches from a batch_source, and optionally an objective that fills the loss
  * coefficients. Out: updated weights and a struct step_result. A trainer borrows its model and
- * owns its tapes and buckets.
+ * owns its tapes and buckets. With a teacher it distills online (ERNIE 3.0 Titan, arXiv 2112.12731):
+ * before some sub-models run, the full model predicts the targets of the same micro-batch.
  */
 #ifndef WEFT_TRAIN_STEP_H
 #define WEFT_TRAIN_STEP_H
@@ -74,6 +75,8 @@ struct step_sums {
     double entropy[2];                     /* the same for the entropies, over all targets */
     double flops, positions;
     struct step_end end;
+    /* sums of weight * divergence from the teacher, and of the weights, of taught targets */
+    double divergence[TARGETS][2];
 };
 struct trainer {
     struct model *model;
@@ -100,12 +103,16 @@ struct trainer {
     u64 seed;
     bool recompute, want_entropy;
     struct routing_monitor *routing; /* measures the next step; NULL: it is not measured */
+    /* trainer_open_teacher; NULL: nothing is taught. Without `elastic` every target is. */
+    struct tape *teacher_tape;
+    struct teacher teacher; /* of the last micro-batch that was taught */
 };
 struct step_result {                    /* Sums over all ranks, except seconds, wait_s and sum_s. */
     double loss[LOSS_STREAMS][TARGETS]; /* sums of weight * loss */
     double weight[LOSS_STREAMS][TARGETS];
     double entropy, entropy_weight;
-    double flops;           /* model flops of gemms and attention, forward and backward */
+    double divergence[TARGETS], taught_weight[TARGETS];
+    double flops;           /* model flops of gemms and attention, forward and backward, teachers included */
     i64 positions;          /* without padding */
     double seconds, wait_s; /* seconds: the whole step; wait_s: the part spent waiting for data */
     /* time in gradient all-reduces after the backward; with a GPU the host
@@ -116,6 +123,10 @@ struct step_result {                    /* Sums over all ranks, except seconds, 
 };
 /* reserved_bytes: address space reserved for each micro-batch in flight. */
 void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_bytes);
+/* Lets the full model teach drawn sub-models (elastic_is_taught). Call it after trainer_open. weight: of
+ * the teacher's distribution in the loss. A usage error if pipeline or expert ranks would have to run
+ * the teacher together. */
+int trainer_open_teacher(struct trainer *trainer, double weight, i64 reserved_bytes);
 void trainer_close(struct trainer *trainer);
 /* Runs one optimizer step: all micro-batches, gradient all-reduces and the update. Returns
  * 0, or -1 and a message. */

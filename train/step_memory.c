@@ -49,6 +49,10 @@ void step_memory_of(struct step_memory *out, const struct trainer *t)
 {
     *out = (struct step_memory){.backend = device_held_bytes(t->model->device), .buckets = buckets_memory(t->buckets)};
     step_memory_add_weights(out, &t->model->weights);
+    if (t->teacher_tape) {
+        step_memory_add_tape(out, t->teacher_tape);
+        out->host += t->teacher_tape->host.peak_bytes + t->teacher_tape->staged.peak_bytes;
+    }
     for (i64 i = 0; i < t->in_flight_count; i++) {
         const struct micro_batch *f = &t->in_flight[i];
         step_memory_add_tape(out, &f->tape);

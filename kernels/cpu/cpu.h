@@ -16,8 +16,8 @@
  *   attention/  training, backward, decoding: start at attention.h
  *   routing/    route.c (softmax and top-k of a position, bias), route_sort.c (rows by expert),
  *               combine.c (rows to experts and back), route_capacity.c (rows for other ranks)
- *   loss/       cross_entropy.c, bit_cross_entropy.c, distance.c; sample.c draws from logits by
- *               temperature, top_k and top_p; policy_loss.c is RL's loss
+ *   loss/       cross_entropy.c, bit_cross_entropy.c, distance.c; soft_*.c: distillation; sample.c
+ *               draws from logits by temperature, top_k and top_p; policy_loss.c is RL's loss
  *   media/      conv.c and amx_conv.c (patches.h), stft.c, resize.c, quantize_bits.c (vision code),
  *               quantize_vectors.c and codebook.c (audio code)
  * The level for this machine is chosen in kernels/device/isa.c. */

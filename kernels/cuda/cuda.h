@@ -13,7 +13,8 @@
  *   attention/  attention.h; attention.cu and attention_backward.cu choose the Hopper kernels
  *   routing/    route.cu (softmax and top-k, one warp a position), route_sort.cu (rows by expert),
  *               combine.cu, gather.cu, scatter.cu, route_capacity.cu (rows for other ranks)
- *   loss/       cross_entropy.cu, sample.cu (temperature, top_k, top_p; draw.h)
+ *   loss/       cross_entropy.cu, soft_cross_entropy.cu (distillation), sample.cu (temperature, top_k,
+ *               top_p; draw.h)
  *   media/      conv.cu, stft.cu, resize.cu, quantize_bits.cu, quantize_vectors.cu */
 #ifndef WEFT_CUDA_H
 #define WEFT_CUDA_H

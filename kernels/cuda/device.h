@@ -17,6 +17,7 @@
     OP(matmul_grouped) OP(matmul_grouped_swiglu) OP(matmul_grouped_weights) OP(resize) OP(resize_backward) OP(sample) OP(sample_bits) \
     OP(forbid) OP(settle_codes) OP(log_normalizers) OP(shift_rows) OP(map) OP(multiply_rows) OP(multiply_ratio) \
     OP(distance) OP(distance_backward) OP(bit_cross_entropy) OP(bit_cross_entropy_backward) OP(policy_loss) \
+    OP(soft_cross_entropy) OP(soft_cross_entropy_backward) OP(soft_bit_cross_entropy) OP(soft_bit_cross_entropy_backward) \
     OP(permute) OP(attention_backward) OP(quantize_bits) OP(dequantize_bits) OP(bit_entropy) \
     OP(bit_entropy_backward) OP(quantize_vectors) OP(codebook_move) OP(codebook_mean) OP(phases_draw) \
     OP(phases_push) OP(stft) OP(stft_backward) OP(stft_inverse) OP(conv) OP(conv_backward_data) \

@@ -508,6 +508,32 @@ static void bit_cross_entropy_backward(struct device *device, struct matrix dlog
     count(device, 0, bytes(dlogits) + bytes(logits) + elements(logits));
 }
 
+static void soft_cross_entropy(struct device *device, float *divergence, struct matrix logits, const float *lse,
+                               struct matrix teacher, const float *teacher_lse)
+{
+    count(device, 0, bytes(logits) + bytes(teacher));
+}
+
+static void soft_cross_entropy_backward(struct device *device, struct matrix dlogits, struct matrix logits,
+                                        const float *lse, struct matrix teacher, const float *teacher_lse,
+                                        const i32 *target, const float *coefficient, const float *weight)
+{
+    count(device, 0, bytes(dlogits) + bytes(logits) + bytes(teacher));
+}
+
+static void soft_bit_cross_entropy(struct device *device, float *divergence, struct matrix logits,
+                                   struct matrix teacher)
+{
+    count(device, 0, bytes(logits) + bytes(teacher));
+}
+
+static void soft_bit_cross_entropy_backward(struct device *device, struct matrix dlogits, struct matrix logits,
+                                            struct matrix teacher, const u8 *bits, const float *coefficient,
+                                            const float *weight)
+{
+    count(device, 0, bytes(dlogits) + bytes(logits) + bytes(teacher) + elements(logits));
+}
+
 static void distance(struct device *device, float *loss, struct matrix x, struct matrix y, enum distance kind)
 {
     count(device, 0, bytes(x) + bytes(y));

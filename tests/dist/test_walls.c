@@ -38,8 +38,8 @@ struct walls_toy {
     i64 layers;
     unsigned parts;
     bool elastic, recompute, bf16;
-    double bias_speed;
-    struct model_config config; /* main fills it from layers and parts */
+    double bias_speed, distill_weight; /* distill_weight 0: no teacher */
+    struct model_config config;        /* main fills it from layers and parts */
 };
 static struct walls_toy toys[] = {
     {"moe", 2, 0, false, false, false, 0},
@@ -47,6 +47,7 @@ static struct walls_toy toys[] = {
     {"elastic", 5, TOY_TIED | TOY_MTP, true, false, false, 1e-2},
     {"elastic-recompute", 4, 0, true, true, false, 1e-2},
     {"bf16", 2, TOY_DENSE | TOY_SHARED | TOY_TIED, false, false, true, 1e-2},
+    {"distilled", 5, TOY_TIED | TOY_MTP, true, true, false, 1e-2, 0.6},
 };
 static const struct elastic_settings elastic = {.depth_full = SCHEDULE_CONSTANT(0.2),
                                                 .depth_drop = SCHEDULE_CONSTANT(0.6),
@@ -56,7 +57,8 @@ static const struct elastic_settings elastic = {.depth_full = SCHEDULE_CONSTANT(
                                                 .topk_full = SCHEDULE_CONSTANT(0.5),
                                                 .topk_min = 1,
                                                 .topk_max = 3,
-                                                .slice_rows = ROWS};
+                                                .slice_rows = ROWS,
+                                                .distill = 0.8};
 
 static struct elastic_settings elastic_all; /* the same, and every pass counts towards the bias */
 
@@ -196,6 +198,8 @@ static void open_run(struct walls_run *r, const struct walls_toy *toy, struct co
     r->trainer.recompute = toy->recompute;
     r->trainer.balance.weight[TARGET_MTP] = 0.3;
     r->trainer.seed = 5;
+    if (toy->distill_weight > 0 && trainer_open_teacher(&r->trainer, toy->distill_weight, (i64)1 << 28))
+        comm_stop(world, "%s", error_text());
 }
 
 static void close_run(struct walls_run *r)
@@ -584,6 +588,13 @@ static void elastic_draws_recomputed(void **state)
     CHECK_TOY("elastic-recompute", "expert", "expert-parts", "interleaved", "expert-tensor", "expert-tensor-parts");
 }
 
+/* The full model teaches some sub-models. Ranks without a teacher in a step wait for nobody. */
+static void distillation(void **state)
+{
+    (void)state;
+    CHECK_TOY("distilled", "data", "data-buckets", "tensor");
+}
+
 static void bf16_roughly(void **state)
 {
     (void)state;
@@ -698,9 +709,13 @@ static int remove_scratch(void **state)
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(experts_in_every_layer), cmocka_unit_test(dense_layer_shared_expert_tied_embeddings),
-        cmocka_unit_test(elastic_draws),          cmocka_unit_test(elastic_draws_recomputed),
-        cmocka_unit_test(bf16_roughly),           cmocka_unit_test(meta_ranks_count_the_traffic_of_a_step),
+        cmocka_unit_test(experts_in_every_layer),
+        cmocka_unit_test(dense_layer_shared_expert_tied_embeddings),
+        cmocka_unit_test(elastic_draws),
+        cmocka_unit_test(elastic_draws_recomputed),
+        cmocka_unit_test(distillation),
+        cmocka_unit_test(bf16_roughly),
+        cmocka_unit_test(meta_ranks_count_the_traffic_of_a_step),
     };
     const struct CMUnitTest gpu_tests[] = {cmocka_unit_test(experts_over_nccl),
                                            cmocka_unit_test(bf16_over_tensor_ranks)};

@@ -285,22 +285,63 @@ static void run_norm_attention(struct tape_trial *t)
 static void run_cross_entropy(struct tape_trial *t)
 {
     static const i32 target[] = {1, 4, 0};
-    struct loss loss = op_cross_entropy(&t->tape, &t->x[0], PUT(t, target), t->coefficient, false);
+    struct loss loss = op_cross_entropy(&t->tape, &t->x[0], PUT(t, target), t->coefficient, false, NULL);
     add_loss(t, loss.value, loss.n);
 }
 
 static void run_linear_cross_entropy(struct tape_trial *t)
 {
     static const i32 target[] = {1, 4, -100};
-    struct loss loss = op_linear_cross_entropy(&t->tape, &t->x[0], &t->x[1], PUT(t, target), t->coefficient, false);
+    struct loss loss =
+        op_linear_cross_entropy(&t->tape, &t->x[0], &t->x[1], PUT(t, target), t->coefficient, false, NULL);
     add_loss(t, loss.value, loss.n);
 }
 
 static void run_bit_cross_entropy(struct tape_trial *t)
 {
     static const u8 bits[] = {1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 0};
-    struct loss loss = op_bit_cross_entropy(&t->tape, &t->x[0], PUT(t, bits), t->coefficient, false);
+    struct loss loss = op_bit_cross_entropy(&t->tape, &t->x[0], PUT(t, bits), t->coefficient, false, NULL);
     add_loss(t, loss.value, loss.n);
+}
+
+/* The mixed loss less the teacher's entropy, which is constant. */
+static const float teacher_weights[] = {0.75f, 0, 1};
+static void add_mixed_loss(struct tape_trial *t, const struct loss *loss)
+{
+    float hard[3], soft[3];
+    assert_int_equal(loss->n, 3);
+    device_get(t->tape.device, hard, loss->value, sizeof hard);
+    device_get(t->tape.device, soft, loss->divergence, sizeof soft);
+    for (int i = 0; i < 3; i++) {
+        double weight = (double)teacher_weights[i];
+        t->objective += (double)t->weight[i] * ((1 - weight) * (double)hard[i] + weight * (double)soft[i]);
+    }
+}
+
+static void run_soft_cross_entropy(struct tape_trial *t)
+{
+    static const i32 target[] = {1, 4, 0};
+    const struct soft_targets soft = {constant(t, 3, 5), PUT(t, teacher_weights)};
+    struct loss loss = op_cross_entropy(&t->tape, &t->x[0], PUT(t, target), t->coefficient, false, &soft);
+    add_mixed_loss(t, &loss);
+}
+
+/* By h alone: a weight of the head moves the teacher too. */
+static void run_soft_linear_cross_entropy(struct tape_trial *t)
+{
+    static const i32 target[] = {1, 4, 2};
+    const struct soft_targets soft = {constant(t, 3, 4), PUT(t, teacher_weights)};
+    struct loss loss =
+        op_linear_cross_entropy(&t->tape, &t->x[0], constant(t, 5, 4), PUT(t, target), t->coefficient, false, &soft);
+    add_mixed_loss(t, &loss);
+}
+
+static void run_soft_bit_cross_entropy(struct tape_trial *t)
+{
+    static const u8 bits[] = {1, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 0};
+    const struct soft_targets soft = {constant(t, 3, 4), PUT(t, teacher_weights)};
+    struct loss loss = op_bit_cross_entropy(&t->tape, &t->x[0], PUT(t, bits), t->coefficient, false, &soft);
+    add_mixed_loss(t, &loss);
 }
 
 static void run_distance(struct tape_trial *t)
@@ -389,6 +430,9 @@ static const struct tape_case cases[] = {
     {"cross_entropy", run_cross_entropy, 1, {{3, 5}}},
     {"linear_cross_entropy", run_linear_cross_entropy, 2, {{3, 4}, {5, 4}}},
     {"bit_cross_entropy", run_bit_cross_entropy, 1, {{3, 4}}},
+    {"cross_entropy", run_soft_cross_entropy, 1, {{3, 5}}},
+    {"linear_cross_entropy", run_soft_linear_cross_entropy, 1, {{3, 4}}},
+    {"bit_cross_entropy", run_soft_bit_cross_entropy, 1, {{3, 4}}},
     {"distance", run_distance, 2, {{3, 4}}},
     {"bit_entropy", run_bit_entropy, 2, {{4, 3}}},
     {"straight_through", run_straight_through, 2, {{3, 4}}},
@@ -505,10 +549,10 @@ static void gradients_match_differences(void **state)
 enum { HEAD_ROWS = 2300, HEAD_WIDTH = 8, HEAD_IDS = 40 };
 struct head_trial {
     struct tape tape;
-    struct tensor h, w;
+    struct tensor h, w, teacher;
     i32 *target;
-    float *coefficient;
-    float *loss, *dh, *dw; /* host memory */
+    float *coefficient, *weight;
+    float *loss, *dh, *dw, *divergence; /* host memory; divergence NULL: no teacher */
 };
 
 static struct tensor leaf(u32 stream, i64 rows, i64 columns)
@@ -521,8 +565,9 @@ static struct tensor leaf(u32 stream, i64 rows, i64 columns)
                            .needs_grad = true};
 }
 
-static void run_head(struct head_trial *t, bool chunks)
+static void run_head(struct head_trial *t, bool chunks, bool taught)
 {
+    struct soft_targets soft = {&t->teacher, NULL}, *teacher = taught ? &soft : NULL;
     i32 target[HEAD_ROWS];
     for (i64 i = 0; i < HEAD_ROWS; i++)
         target[i] = i % 7 == 3 ? -100 : (i32)(i * 31 % HEAD_IDS);
@@ -531,24 +576,36 @@ static void run_head(struct head_trial *t, bool chunks)
     t->h = leaf(2, HEAD_ROWS, HEAD_WIDTH);
     t->w = leaf(3, HEAD_IDS, HEAD_WIDTH);
     t->coefficient = draw_floats(4, HEAD_ROWS);
+    soft.weight = t->weight = draw_floats(6, HEAD_ROWS);
     t->target = to_device(&device, target, sizeof target);
-    struct loss loss = chunks ? op_linear_cross_entropy(&t->tape, &t->h, &t->w, t->target, t->coefficient, false)
-                              : op_cross_entropy(&t->tape, op_linear(&t->tape, &t->h, &t->w, DTYPE_F32), t->target,
-                                                 t->coefficient, false);
+    t->teacher = leaf(5, HEAD_ROWS, HEAD_WIDTH);
+    t->teacher.needs_grad = false;
+    if (taught && !chunks) {
+        struct tensor fixed = t->w;
+        fixed.needs_grad = false;
+        soft.teacher = op_linear(&t->tape, &t->teacher, &fixed, DTYPE_F32);
+    }
+    struct loss loss = chunks
+                           ? op_linear_cross_entropy(&t->tape, &t->h, &t->w, t->target, t->coefficient, false, teacher)
+                           : op_cross_entropy(&t->tape, op_linear(&t->tape, &t->h, &t->w, DTYPE_F32), t->target,
+                                              t->coefficient, false, teacher);
     tape_backward(&t->tape);
     t->loss = to_host(&device, loss.value, HEAD_ROWS * 4);
+    t->divergence = taught ? to_host(&device, loss.divergence, HEAD_ROWS * 4) : NULL;
     t->dh = to_host(&device, t->h.grad, HEAD_ROWS * HEAD_WIDTH * 4);
     t->dw = to_host(&device, t->w.grad, HEAD_IDS * HEAD_WIDTH * 4);
 }
 
 static void close_head(struct head_trial *t)
 {
-    float *host[] = {t->loss, t->dh, t->dw};
+    float *host[] = {t->loss, t->dh, t->dw, t->divergence};
     for (i64 i = 0; i < COUNT_OF(host); i++)
         memory_free(host[i]);
     device_free(&device, t->h.data, HEAD_ROWS * HEAD_WIDTH * 4);
+    device_free(&device, t->teacher.data, HEAD_ROWS * HEAD_WIDTH * 4);
     device_free(&device, t->w.data, HEAD_IDS * HEAD_WIDTH * 4);
     device_free(&device, t->coefficient, HEAD_ROWS * 4);
+    device_free(&device, t->weight, HEAD_ROWS * 4);
     device_free(&device, t->target, HEAD_ROWS * 4);
     tape_close(&t->tape);
 }
@@ -564,14 +621,18 @@ static void chunks_of_a_head_are_the_whole_in_less_memory(void **state)
 {
     static struct head_trial chunks, whole;
     (void)state;
-    run_head(&chunks, true);
-    run_head(&whole, false);
-    expect_alike("loss", chunks.loss, whole.loss, HEAD_ROWS);
-    expect_alike("dh", chunks.dh, whole.dh, HEAD_ROWS * HEAD_WIDTH);
-    expect_alike("dw", chunks.dw, whole.dw, HEAD_IDS * HEAD_WIDTH);
-    assert_true(3 * chunks.tape.arena.peak_bytes < 2 * whole.tape.arena.peak_bytes);
-    close_head(&chunks);
-    close_head(&whole);
+    for (int taught = 0; taught < 2; taught++) {
+        run_head(&chunks, true, taught);
+        run_head(&whole, false, taught);
+        expect_alike("loss", chunks.loss, whole.loss, HEAD_ROWS);
+        if (taught)
+            expect_alike("divergence", chunks.divergence, whole.divergence, HEAD_ROWS);
+        expect_alike("dh", chunks.dh, whole.dh, HEAD_ROWS * HEAD_WIDTH);
+        expect_alike("dw", chunks.dw, whole.dw, HEAD_IDS * HEAD_WIDTH);
+        assert_true(3 * chunks.tape.arena.peak_bytes < 2 * whole.tape.arena.peak_bytes);
+        close_head(&chunks);
+        close_head(&whole);
+    }
 }
 
 /* ---- completion of a weight's gradient ---- */
