@@ -245,7 +245,7 @@ static const struct damaged_medium {
 static const char *const training =
     "run: run\nseed: 5\nprecision: f32\nstages:\n"
     "  base: {kind: pretrain, data: ../shards, steps: 6, checkpoint_steps: 2, heldout_rows: 2,\n"
-    "         batch: {rows: 2, length: 128, micro_rows: 1}, elastic: {slice_rows: 1},\n"
+    "         batch: {rows: 2, length: 128, micro_rows: 1}, elastic: {start: 0, slice_rows: 1},\n"
     "         model: {width: 32, layers: 4, heads: 2, kv_heads: 1, head_width: 16, experts: 4, expert_width: 16,\n"
     "                 vit_layers: 1, vit_width: 16, vit_heads: 2}}\n";
 

@@ -236,7 +236,7 @@ static void arms_of_a_seed_begin_alike(void **state)
     char *lines = string_format(
         "precision: f32\nstages:\n  base: {kind: pretrain, data: %s, steps: 2, heldout_rows: 0, batch: {rows: 2, "
         "length: "
-        "128, micro_rows: 1}, elastic: {slice_rows: 1}, model: {width: 32, layers: 4, heads: 2, kv_heads: 1, "
+        "128, micro_rows: 1}, elastic: {start: 0, slice_rows: 1}, model: {width: 32, layers: 4, heads: 2, kv_heads: 1, "
         "head_width: "
         "16, experts: 4, expert_width: 16, vit_layers: 1, vit_width: 16, vit_heads: 2}, optimizer: {warmup: 1}}\n"
         "arms: {plain: {}, fast: {base.optimizer.lr: 0.01}}\nseeds: [1, 2]\n",

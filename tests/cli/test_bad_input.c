@@ -438,7 +438,7 @@ static void sub_models_that_do_not_fit_are_refused(void **state)
          .words = {"extract", "../model", "-o", "out", "--experts", "@lists.json"},
          .says = {"lists.json", "not valid JSON"}},
         {.words = {"extract", "../model", "-o", "out", "--experts", "@missing.json"}, .says = {"missing.json"}},
-        {.words = {"generate", "../model", "--prompt", "a", "--topk", "3"}, .says = {"--topk 3"}, .status = 2},
+        {.words = {"generate", "../model", "--prompt", "a", "--topk", "99"}, .says = {"--topk 99"}, .status = 2},
         {.words = {"eval", "../model", "--data", "../shards", "--layers", "0-9"}, .says = {"--layers"}, .status = 2},
         {.words = {"routing", "../model", "--data", "../shards", "-o", "out", "--experts", "0"},
          .says = {"--experts 0"},

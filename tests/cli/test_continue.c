@@ -13,7 +13,7 @@ static struct buffer complained;
 /* Settings of all stages; steps and the optimizer depend on the test. */
 #define COMMON                                                                                                         \
     "checkpoint_steps: 2, keep: 9, heldout_rows: 2, batch: {rows: 2, length: 128, micro_rows: 1}, "                    \
-    "elastic: {slice_rows: 1}"
+    "elastic: {start: 0, slice_rows: 1}"
 #define MODEL                                                                                                          \
     "model: {width: 32, layers: 4, heads: 2, kv_heads: 1, head_width: 16, experts: 4, expert_width: 16, vit_layers: "  \
     "1, vit_width: 16, vit_heads: 2}"

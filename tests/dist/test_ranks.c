@@ -19,7 +19,7 @@ static void write_recipe(void)
         "    checkpoint_steps: 3\n    keep: 9\n    heldout_rows: 4\n    recompute: true\n"
         "    routing_steps: 1\n    heldout_steps: 3\n    grid_steps: 3\n"
         "    batch: {rows: 4, length: 128, micro_rows: 1}\n    optimizer: {lr: 1e-3, warmup: 2}\n"
-        "    elastic: {slice_rows: 1, depth_full: 0.5, experts_full: 0.5, expert_groups: 2}\n"
+        "    elastic: {start: 0, slice_rows: 1, depth_full: 0.5, experts_full: 0.5, expert_groups: 2}\n"
         "    model: {width: 32, layers: 4, heads: 2, kv_heads: 2, head_width: 16, experts: 4, expert_width: 32,\n"
         "            shared_experts: 1, vit_width: 16, vit_heads: 1}\n",
         shards, shards, STEPS);

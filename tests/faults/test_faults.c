@@ -18,7 +18,7 @@ static const char *const sharding_few = "run: run\nprecision: f32\nstages:\n  sh
 static const char *const training_short =
     "run: run\nseed: 5\nprecision: f32\nstages:\n"
     "  base: {kind: pretrain, data: ../shards, steps: 2, checkpoint_steps: 1, heldout_rows: 1,\n"
-    "         batch: {rows: 1, length: 32, micro_rows: 1}, elastic: {slice_rows: 1},\n"
+    "         batch: {rows: 1, length: 32, micro_rows: 1}, elastic: {start: 0, slice_rows: 1},\n"
     "         model: {width: 16, layers: 4, heads: 1, kv_heads: 1, head_width: 16, experts: 2, expert_width: 16,\n"
     "                 vit_layers: 1, vit_width: 16, vit_heads: 1}}\n";
 

@@ -72,13 +72,13 @@ static void each_axis_of_the_draws_is_drawn(void **state)
 {
     (void)state;
     train("whole", "elastic: {on: false}");
-    train("full", "elastic: {on: true, depth_full: 1, experts_full: 1, topk_full: 1}");
+    train("full", "elastic: {on: true, start: 0, depth_full: 1, experts_full: 1, topk_full: 1}");
     assert_int_equal(steps_apart("loss/text", "whole", "full"), 0);
-    train("depth", "elastic: {on: true, depth_full: 0, depth_drop: 1, experts_full: 1, topk_full: 1}");
+    train("depth", "elastic: {on: true, start: 0, depth_full: 0, depth_drop: 1, experts_full: 1, topk_full: 1}");
     assert_int_equal(steps_apart("loss/text", "whole", "depth"), STEPS);
-    train("experts", "elastic: {on: true, depth_full: 1, experts_full: 0, topk_full: 1}");
+    train("experts", "elastic: {on: true, start: 0, depth_full: 1, experts_full: 0, topk_full: 1}");
     assert_int_equal(steps_apart("loss/text", "whole", "experts"), STEPS);
-    train("topk", "elastic: {on: true, depth_full: 1, experts_full: 1, topk_full: 0}");
+    train("topk", "elastic: {on: true, start: 0, depth_full: 1, experts_full: 1, topk_full: 0}");
     assert_int_equal(steps_apart("loss/text", "whole", "topk"), STEPS);
 }
 
