@@ -80,7 +80,7 @@ enum elastic_balance { BALANCE_FULL, BALANCE_ALL, BALANCE_WIDTH };
             "what moves the router's bias: passes at full width and top-k, or all; width: a second bias for subsets"), \
         SETTING(type, elastic.slice_rows, "elastic.slice_rows", INTEGER, "4", 1, 1e6, NULL,                            \
                 "consecutive rows of the global batch per slice"),                                                     \
-        SETTING(type, elastic.start, "elastic.start", NUMBER, "0.875", 0, 1, NULL,                                         \
+        SETTING(type, elastic.start, "elastic.start", NUMBER, "0.875", 0, 1, NULL,                                     \
                 "share of the steps before which nothing is drawn, below 1"),                                          \
         SETTING(type, elastic.distill, "elastic.distill", NUMBER, "0", 0, 1, NULL,                                     \
                 "share of the slices with a smaller sub-model in which the full model teaches it, at the cost of its " \

@@ -343,7 +343,8 @@ static void expect_removal(pid_t weft, const char *folder)
 
 #define TRAINING                                                                                                       \
     "kind: pretrain, data: %s, steps: 1000000, checkpoint_steps: %d, heldout_rows: 2, batch: {rows: 1, length: 128}, " \
-    "elastic: {start: 0, slice_rows: 1}, model: {width: 32, layers: 4, heads: 2, kv_heads: 1, head_width: 16, experts: 2, "      \
+    "elastic: {start: 0, slice_rows: 1}, model: {width: 32, layers: 4, heads: 2, kv_heads: 1, head_width: 16, "        \
+    "experts: 2, "                                                                                                     \
     "expert_width: 16, vit_layers: 1, vit_width: 16, vit_heads: 2}"
 
 /* The training may write a file into a folder between its listing and its removal. */
