@@ -580,10 +580,10 @@ static void the_settings_reach_the_step(void **state)
     double plain[STEPS], none[STEPS], weightless[STEPS], taught[STEPS];
     (void)state;
     train("plain", "{on: true, " SHALLOW "}");
-    train("none", "{on: true, distill: 0, distill_weight: 1, " SHALLOW "}");
-    train("weightless", "{on: true, distill: 1, distill_weight: 0, " SHALLOW "}");
-    train("taught", "{on: true, distill: 1, distill_weight: 0.9, " SHALLOW "}");
-    train("whole", "{on: true, distill: 1, depth_full: 1, experts_full: 1, topk_full: 1}");
+    train("none", "{on: true, start: 0, distill: 0, distill_weight: 1, " SHALLOW "}");
+    train("weightless", "{on: true, start: 0, distill: 1, distill_weight: 0, " SHALLOW "}");
+    train("taught", "{on: true, start: 0, distill: 1, distill_weight: 0.9, " SHALLOW "}");
+    train("whole", "{on: true, start: 0, distill: 1, depth_full: 1, experts_full: 1, topk_full: 1}");
     read_metric(plain, "plain", "loss/text");
     read_metric(none, "none", "loss/text");
     read_metric(weightless, "weightless", "loss/text");
