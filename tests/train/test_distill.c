@@ -574,15 +574,15 @@ static i64 count_metric(const char *name, const char *metric)
     return count;
 }
 
-#define SHALLOW "depth_full: 0, depth_drop: 1, experts_full: 1, topk_full: 1"
+#define SHALLOW "start: 0, depth_full: 0, depth_drop: 1, experts_full: 1, topk_full: 1"
 static void the_settings_reach_the_step(void **state)
 {
     double plain[STEPS], none[STEPS], weightless[STEPS], taught[STEPS];
     (void)state;
     train("plain", "{on: true, " SHALLOW "}");
-    train("none", "{on: true, start: 0, distill: 0, distill_weight: 1, " SHALLOW "}");
-    train("weightless", "{on: true, start: 0, distill: 1, distill_weight: 0, " SHALLOW "}");
-    train("taught", "{on: true, start: 0, distill: 1, distill_weight: 0.9, " SHALLOW "}");
+    train("none", "{on: true, distill: 0, distill_weight: 1, " SHALLOW "}");
+    train("weightless", "{on: true, distill: 1, distill_weight: 0, " SHALLOW "}");
+    train("taught", "{on: true, distill: 1, distill_weight: 0.9, " SHALLOW "}");
     train("whole", "{on: true, start: 0, distill: 1, depth_full: 1, experts_full: 1, topk_full: 1}");
     read_metric(plain, "plain", "loss/text");
     read_metric(none, "none", "loss/text");
