@@ -71,7 +71,8 @@ enum { GRID_MOST = 32 };
 struct grid_settings {
     char *from, *data, *split;
     i64 rows, length, decode_tokens, rounds;
-    const char *name; /* no setting: the full model and the sub-model of this name alone; NULL: the grid and all names */
+    const char
+        *name; /* no setting: the full model and the sub-model of this name alone; NULL: the grid and all names */
 };
 struct grid_result {
     struct grid_point points[GRID_MOST]; /* their arrays are in `memory` */

@@ -246,8 +246,8 @@ static __global__ void balance(float *bias, float *usage, double *use, i64 exper
     {
         use[e] += (double)usage[e];
         if (moves)
-            bias[e] += expected ? route_bias_step_to(expected[e], usage[e], speed)
-                                : route_bias_step(mean, usage[e], speed);
+            bias[e] +=
+                expected ? route_bias_step_to(expected[e], usage[e], speed) : route_bias_step(mean, usage[e], speed);
         usage[e] = 0;
     }
 }
