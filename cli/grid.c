@@ -9,7 +9,7 @@
 static void print_json(struct buffer *out, const struct grid_result *result)
 {
     for (i64 i = 0; i < result->count; i++) {
-        struct json *j = grid_point_json(&result->points[i], &result->config);
+        struct json *j = grid_point_json(result, i);
         json_print(out, j, 0);
         buffer_append(out, "\n", 1);
         json_free(j);

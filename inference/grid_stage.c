@@ -102,18 +102,22 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
 
 /* ---- Measuring ---- */
 
-static int measure_point(struct grid_point *point, struct model *model, const struct grid_settings *s, bool first)
+static int measure_point(struct grid_result *out, i64 number, struct model *model, const struct grid_settings *s)
 {
+    struct grid_point *point = &out->points[number];
     struct heldout h;
     double weights[TARGETS];
     int status = heldout_measure(&h, model, &point->sub, s->data, s->split, s->length, s->rows);
     if (status)
         return status;
-    if (first)
+    if (number == 0)
         heldout_warn(&h, s->split, s->length);
     loss_weights_load(weights, s->from);
     for (int kind = 0; kind < TARGETS; kind++)
         point->loss[kind] = heldout_mean(&h, kind);
+    for (int stream = 0; stream < LOSS_STREAMS; stream++)
+        for (int kind = 0; kind < TARGETS; kind++)
+            out->streams[number][stream][kind] = heldout_loss(&h, stream, kind);
     point->loss_all = heldout_sum(&h, weights);
     return 0;
 }
@@ -125,7 +129,7 @@ static int measure_points(struct grid_result *out, struct model *model, const st
     int status = 0;
     progress_init(&bar, "sub-models", out->count);
     for (i64 i = 0; i < out->count && status == 0; i++) {
-        status = measure_point(&out->points[i], model, s, i == 0);
+        status = measure_point(out, i, model, s);
         progress_update(&bar, i + 1, "%s", out->points[i].name);
     }
     progress_close(&bar);
@@ -169,19 +173,34 @@ static struct json *speed_json(const struct grid_speed *speed)
     return j;
 }
 
-struct json *grid_point_json(const struct grid_point *p, const struct model_config *config)
+/* Name of a stream's losses of one kind. */
+static char *column_name(int stream, int kind)
 {
-    struct json *j = json_object(), *loss = json_object();
+    return string_format("%s/%s", heldout_stream_name(stream), target_rows[kind].name);
+}
+
+struct json *grid_point_json(const struct grid_result *r, i64 i)
+{
+    const struct grid_point *p = &r->points[i];
+    struct json *j = json_object(), *loss = json_object(), *streams = json_object();
     for (int kind = 0; kind < TARGETS; kind++)
         if (isfinite(p->loss[kind]))
             json_set(loss, target_rows[kind].name, json_of_number(p->loss[kind]));
+    for (int stream = 0; stream < LOSS_STREAMS; stream++)
+        for (int kind = 0; kind < TARGETS; kind++)
+            if (isfinite(r->streams[i][stream][kind])) {
+                char *name = column_name(stream, kind);
+                json_set(streams, name, json_of_number(r->streams[i][stream][kind]));
+                memory_free(name);
+            }
     json_set(j, "name", json_of_string(p->name));
-    json_set(j, "submodel", submodel_to_json(&p->sub, config));
+    json_set(j, "submodel", submodel_to_json(&p->sub, &r->config));
     json_set(j, "parameters", json_of_integer(p->parameters));
     json_set(j, "active", json_of_integer(p->active));
     json_set(j, "bytes", json_of_integer(p->bytes));
     json_set(j, "loss", loss);
     json_set(j, "loss_all", json_of_number(p->loss_all));
+    json_set(j, "streams", streams);
     json_set(j, "tokens_per_s", json_of_number(p->tokens_per_s));
     json_set(j, "decode", speed_json(&p->decode));
     json_set(j, "prefill", speed_json(&p->prefill));
@@ -205,6 +224,28 @@ static int by_decoding(const void *a, const void *b)
 static void put_speed(struct buffer *out, const struct grid_speed *speed)
 {
     buffer_printf(out, " %9.1f %6.3f %5.3f-%5.3f", speed->per_s, speed->ratio, speed->ratio_low, speed->ratio_high);
+}
+
+/* The losses of the streams that the full model has losses of. */
+static void print_streams(struct buffer *out, const struct grid_result *r, const struct grid_point *const *order)
+{
+    buffer_printf(out, "%-30s", "loss by stream");
+    for (int stream = 0; stream < LOSS_STREAMS; stream++)
+        for (int kind = 0; kind < TARGETS; kind++)
+            if (isfinite(r->streams[0][stream][kind])) {
+                char *name = column_name(stream, kind);
+                buffer_printf(out, " %16s", name);
+                memory_free(name);
+            }
+    buffer_printf(out, "\n");
+    for (i64 i = 0; i < r->count; i++) {
+        buffer_printf(out, "%-30s", order[i]->name);
+        for (int stream = 0; stream < LOSS_STREAMS; stream++)
+            for (int kind = 0; kind < TARGETS; kind++)
+                if (isfinite(r->streams[0][stream][kind]))
+                    buffer_printf(out, " %16.4f", r->streams[order[i] - r->points][stream][kind]);
+        buffer_printf(out, "\n");
+    }
 }
 
 void grid_print(struct buffer *out, const struct grid_result *r)
@@ -231,6 +272,7 @@ void grid_print(struct buffer *out, const struct grid_result *r)
         put_speed(out, &p->prefill);
         buffer_append(out, "\n", 1);
     }
+    print_streams(out, r, order);
 }
 
 static int save(const struct grid_result *r, const char *directory)
@@ -238,7 +280,7 @@ static int save(const struct grid_result *r, const char *directory)
     struct json *all = json_array();
     char *path = path_join(directory, "grid.json");
     for (i64 i = 0; i < r->count; i++)
-        json_push(all, grid_point_json(&r->points[i], &r->config));
+        json_push(all, grid_point_json(r, i));
     int status = json_save(path, all);
     json_free(all);
     memory_free(path);

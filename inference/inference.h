@@ -75,7 +75,8 @@ struct grid_settings {
         *name; /* no setting: the full model and the sub-model of this name alone; NULL: the grid and all names */
 };
 struct grid_result {
-    struct grid_point points[GRID_MOST]; /* their arrays are in `memory` */
+    struct grid_point points[GRID_MOST];              /* their arrays are in `memory` */
+    double streams[GRID_MOST][LOSS_STREAMS][TARGETS]; /* each point's losses; NaN: no such targets */
     i64 count;
     struct model_config config; /* the full model */
     struct arena memory;
@@ -85,8 +86,9 @@ extern const struct setting grid_table[];
  * A point's loss_all is the weighted sum of the kinds' mean losses, without MTP. */
 int grid_measure_all(struct grid_result *out, const struct grid_settings *settings, struct device *device);
 void grid_result_release(struct grid_result *result);
-struct json *grid_point_json(const struct grid_point *point, const struct model_config *config);
-/* An aligned table, ordered by the speed of decoding; speeds have the quartile range of their ratio. */
+struct json *grid_point_json(const struct grid_result *result, i64 point);
+/* Two aligned tables, ordered by the speed of decoding: size, losses, and speeds with the quartile
+ * range of their ratio; and the losses by stream. */
 void grid_print(struct buffer *out, const struct grid_result *result);
 int grid_check_settings(const void *settings);                   /* of what a recipe says alone */
 int grid_stage(const void *settings, const struct stage *stage); /* $OUT/grid.json */

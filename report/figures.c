@@ -317,11 +317,15 @@ void figures_collect_grid(struct figures *all, const struct run *run)
         struct json *j = stage_json(&run->stages[k], "grid.json");
         struct json_iterator it;
         for (i64 i = 0; i < json_count(j); i++) {
-            const struct json *loss = json_get(json_at(j, i), "loss");
-            for (bool more = json_first(&it, loss); more; more = json_next(&it, loss)) {
-                char *label = string_format("loss of %s, %s", json_string(json_get(json_at(j, i), "name"), ""), it.key);
-                add(all, &run->stages[k], label, json_number(it.value, NAN), UNIT_NUMBER, 3);
-                memory_free(label);
+            static const char *const keys[] = {"loss", "streams"};
+            for (i64 n = 0; n < COUNT_OF(keys); n++) {
+                const struct json *loss = json_get(json_at(j, i), keys[n]);
+                for (bool more = json_first(&it, loss); more; more = json_next(&it, loss)) {
+                    char *label =
+                        string_format("loss of %s, %s", json_string(json_get(json_at(j, i), "name"), ""), it.key);
+                    add(all, &run->stages[k], label, json_number(it.value, NAN), UNIT_NUMBER, 3);
+                    memory_free(label);
+                }
             }
         }
         json_free(j);

@@ -134,6 +134,32 @@ static void put_points(struct page *p, const struct run_stage *grid, const struc
     table_close(p);
 }
 
+/* A row for each sub-model, a column for each loss that the full model has. */
+static void put_losses_by_stream(struct page *p, const struct json *points)
+{
+    enum { COLUMNS_MOST = 24 };
+    const char *heads[COLUMNS_MOST + 2] = {"no.", "<sub-model"};
+    const struct json *full = json_get(json_at(points, full_of(points)), "streams");
+    struct json_iterator it;
+    i64 count = 2;
+    for (bool more = json_first(&it, full); more && count < COUNT_OF(heads); more = json_next(&it, full))
+        heads[count++] = it.key;
+    if (count == 2) /* older programs wrote none */
+        return;
+    buffer_printf(&p->html, "<p>By stream: nats for each id of text, bit of a picture, or code of sound.</p>");
+    table_open(p, heads, count);
+    for (i64 i = 0; i < json_count(points); i++) {
+        const struct json *point = json_at(points, i);
+        buffer_printf(&p->html, "<tr><td>%lld</td><td class='w'>", (long long)(i + 1));
+        html_text(&p->html, json_string(json_get(point, "name"), ""));
+        buffer_printf(&p->html, "</td>");
+        for (i64 k = 2; k < count; k++)
+            cell_figure(p, number_at(json_get(point, "streams"), heads[k]), UNIT_NUMBER, 3);
+        buffer_printf(&p->html, "</tr>");
+    }
+    table_close(p);
+}
+
 /* The colours of several runs. */
 static void put_key(struct page *p)
 {
@@ -164,8 +190,10 @@ static void put_grid(struct page *p, const char *stage, struct json *const *file
     for (i64 i = 0; i < COUNT_OF(plots); i++)
         put_plot(p, files, &plots[i]);
     buffer_printf(&p->html, "</div>");
-    if (p->run_count == 1)
+    if (p->run_count == 1) {
         put_points(p, s, files[0]);
+        put_losses_by_stream(p, files[0]);
+    }
     group_close(p, s);
 }
 

@@ -325,6 +325,31 @@ static void what_slows_a_whole_round_does_not_change_the_ratio(void **state)
     assert_float_equal(full.high, 10, 1e-12);
 }
 
+/* Losses by stream in grid.json: those of the same pass alone. */
+static void grid_has_losses_by_stream(const struct grid_result *r, const struct grid_settings *s)
+{
+    struct model model;
+    assert_int_equal(model_load(&model, &device, s->from, DTYPE_OTHER, false), 0);
+    for (i64 i = 0; i < r->count; i++) {
+        struct heldout h;
+        i64 finite = 0;
+        assert_int_equal(heldout_measure(&h, &model, &r->points[i].sub, s->data, s->split, s->length, s->rows), 0);
+        struct json *j = grid_point_json(r, i);
+        for (int stream = 0; stream < LOSS_STREAMS; stream++)
+            for (int kind = 0; kind < TARGETS; kind++) {
+                char *name = string_format("%s/%s", heldout_stream_name(stream), target_rows[kind].name);
+                double expected = heldout_loss(&h, stream, kind);
+                double written = json_number(json_get(json_get(j, "streams"), name), NAN);
+                finite += isfinite(expected);
+                assert_true(isfinite(expected) ? written == expected : isnan(written));
+                memory_free(name);
+            }
+        assert_true(finite >= 4);
+        json_free(j);
+    }
+    model_close(&model);
+}
+
 static void a_grid_measures_models_no_larger_than_the_full_one(void **state)
 {
     (void)state;
@@ -352,10 +377,16 @@ static void a_grid_measures_models_no_larger_than_the_full_one(void **state)
             assert_true(i > 0 || speeds[k]->ratio == 1);
         }
     }
+    grid_has_losses_by_stream(&r, &s);
     grid_print(&table, &r);
     print_message("%s", table.data);
+    char *streams = strstr(table.data, "loss by stream"), shown[32];
+    assert_non_null(streams);
+    assert_non_null(strstr(streams, "image-out/vision"));
+    snprintf(shown, sizeof shown, " %.4f", r.streams[r.count - 1][STREAM_TEXT][TARGET_TEXT]);
+    assert_non_null(strstr(strstr(streams, r.points[r.count - 1].name), shown));
     double before = 0;
-    for (char *line = strchr(table.data, '\n') + 1, *end; (end = strchr(line, '\n')); line = end + 1)
+    for (char *line = strchr(table.data, '\n') + 1, *end; (end = strchr(line, '\n')) && line < streams; line = end + 1)
         for (i64 i = 0; i < r.count; i++) { /* rows are in the order of their ratio */
             i64 n = (i64)strlen(r.points[i].name);
             if (strncmp(line, r.points[i].name, (size_t)n) != 0 || line[n] != ' ' || line[n + 1] != ' ')

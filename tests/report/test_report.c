@@ -597,7 +597,7 @@ static void test_the_full_model_is_marked(void **state)
         "\"loss\":{\"text\":2.5},\"loss_all\":2.5,\"tokens_per_s\":10},{\"name\":\"whole\",\"submodel\":{\"layers\":[0,"
         "1],"
         "\"experts\":4,\"topk\":2},\"parameters\":200,\"active\":120,\"loss\":{\"text\":2},\"loss_all\":2,\"tokens_per_"
-        "s\":5}]");
+        "s\":5,\"streams\":{\"image-out/vision\":0.125,\"<b>/text\":3}}]");
     struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, "<b>whole</b>");
     shows(&page, ">full</text>");
@@ -606,6 +606,10 @@ static void test_the_full_model_is_marked(void **state)
     lacks(&page, "Loss on codes of sound");
     lacks(&page, "{&#34;"); /* no JSON */
     lacks(&page, "of full");
+    shows(&page, "<th>image-out/vision</th>");
+    shows(&page, "whole</td><td>0.125</td><td>3.000</td></tr>");
+    shows(&page, "small</td><td></td><td></td></tr>"); /* has none */
+    lacks(&page, "<b>/text");
     buffer_release(&page);
     put(run, "grid", "grid.json",
         "[{\"name\":\"small\",\"submodel\":{\"layers\":[0],\"experts\":2,\"topk\":1},\"active\":50,\"loss_all\":2.5,"
