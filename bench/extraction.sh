@@ -60,7 +60,7 @@ table() {
     for file in "$work/$1"-*.json; do
         name=$(basename "$file" .json)
         more "$work/full.json" "$file" | sed "s|^|${name#"$1"-} |"
-    done | awk '
+    done | tee "$work/work-$1" | awk '
         !seen[$2]++ { order[targets++] = $2 }
         $1 ~ /^random-/ { n[$2]++; sum[$2] += $3; squares[$2] += $3 * $3; next }
         { if (!($1 in known)) { known[$1] = 1; names[count++] = $1 } value[$1, $2] = $3 }
@@ -79,6 +79,44 @@ table() {
                 for (t = 0; t < targets; t++) {
                     k = order[t]; v = value[names[i], k]; e = sd[k] / sqrt(n[k])
                     printf " %+.4f (%+.1f) |", v, e > 0 ? (v - mean[k]) / e : 0
+                }
+                print ""
+            }
+        }'
+}
+
+# KIND: over all models, what a choice loses less the mean of the random choices: mean and standard error of the models
+summary() {
+    for folder in "$out"/[0-9]*/; do
+        for file in "${folder}work-$1"; do
+            [ -f "$file" ] && sed "s|^|$(basename "$folder") |" "$file"
+        done
+    done | awk '
+        !seen[$3]++ { order[targets++] = $3 }
+        !($1 in models) { models[$1] = 1 }
+        $2 ~ /^random-/ { n[$1, $3]++; sum[$1, $3] += $4; next }
+        { if (!($2 in known)) { known[$2] = 1; names[count++] = $2 } value[$1, $2, $3] = $4 }
+        END {
+            printf "| choice |"; for (t = 0; t < targets; t++) printf " %s |", order[t]; print ""
+            printf "|---|"; for (t = 0; t < targets; t++) printf "---|"; print ""
+            printf "| random |"
+            for (t = 0; t < targets; t++) {
+                total = 0; m = 0
+                for (k in models) if (n[k, order[t]]) { total += sum[k, order[t]] / n[k, order[t]]; m++ }
+                printf " %+.4f |", m ? total / m : 0
+            }
+            print ""
+            for (i = 0; i < count; i++) {
+                printf "| %s, less random |", names[i]
+                for (t = 0; t < targets; t++) {
+                    m = total = squares = 0
+                    for (k in models) if (n[k, order[t]] && (k, names[i], order[t]) in value) {
+                        d = value[k, names[i], order[t]] - sum[k, order[t]] / n[k, order[t]]
+                        total += d; squares += d * d; m++
+                    }
+                    mean = m ? total / m : 0
+                    e = m > 1 && squares > m * mean * mean ? sqrt((squares - m * mean * mean) / (m - 1) / m) : 0
+                    printf " %+.4f (%.4f) |", mean, e
                 }
                 print ""
             }
@@ -137,4 +175,12 @@ for given; do
     fi
     echo
 done
+if [ "$number" -gt 1 ]; then
+    for file in "$out"/1/work-*; do
+        kind=${file##*/work-}
+        printf '## %s, all %s models: mean and standard error\n\n' "$kind" "$number"
+        summary "$kind"
+        echo
+    done
+fi
 echo "Losses: $out"
