@@ -106,14 +106,14 @@ static void the_spread_is_that_of_the_bias(void **state)
 }
 
 /* What `steps` steps after `warmup` log. The router of a layer is pushed to two experts up to step
- * `pushed`; buffer_release. */
-static struct buffer said_of(i64 warmup, i64 pushed, i64 steps)
+ * `pushed`, and to three up to `recovered`; buffer_release. */
+static struct buffer said_of(i64 warmup, i64 pushed, i64 recovered, i64 steps)
 {
     static struct toy_run run;
     struct routing_monitor m;
     struct buffer said = {0};
     const char *log = path_of("log");
-    const float push[64] = {[1] = 100, [2] = 99}, even[64] = {0};
+    const float push[64] = {[1] = 100, [2] = 99}, third[64] = {[1] = 100, [3] = 99}, even[64] = {0};
     open_toy(&run, 0, 0);
     routing_monitor_open(&m, &run.model.config, warmup);
     run.trainer.routing = &m;
@@ -121,7 +121,8 @@ static struct buffer said_of(i64 warmup, i64 pushed, i64 steps)
     int before = dup(STDERR_FILENO), file = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     dup2(file, STDERR_FILENO);
     for (i64 step = 0; step < steps; step++) {
-        toy_set_weight(&run.model.weights, run.model.layer[PUSHED_LAYER].bias, step < pushed ? push : even);
+        const float *bias = step < pushed ? push : step >= recovered ? even : step % 2 ? third : push;
+        toy_set_weight(&run.model.weights, run.model.layer[PUSHED_LAYER].bias, bias);
         toy_step(&run, step);
         routing_monitor_look(&m, &run.model, "toy", step + 1);
     }
@@ -136,24 +137,26 @@ static struct buffer said_of(i64 warmup, i64 pushed, i64 steps)
     return said;
 }
 
-static void says(i64 warmup, i64 pushed, i64 steps, const char *warning)
+static void says(i64 warmup, i64 pushed, i64 recovered, i64 steps, const char *warning)
 {
-    struct buffer said = said_of(warmup, pushed, steps);
+    struct buffer said = said_of(warmup, pushed, recovered, steps);
     const char *at = strstr(said.data, "the router of layer");
     if (warning ? !at || !strstr(said.data, warning) || strstr(at + 1, "the router of layer") : at != NULL)
-        fail_msg("warm-up %d, pushed up to step %d of %d: %s", (int)warmup, (int)pushed, (int)steps, said.data);
+        fail_msg("warm-up %d, pushed up to steps %d and %d of %d: %s", (int)warmup, (int)pushed, (int)recovered,
+                 (int)steps, said.data);
     buffer_release(&said);
 }
 
 static void a_collapsed_layer_is_told_once(void **state)
 {
     (void)state;
-    says(0, 0, 45, NULL);
-    says(0, 45, 20, NULL);
-    says(0, 45, 45, "warning: toy: step 21: the router of layer 2 has collapsed: since step 11");
-    says(0, 15, 45, NULL); /* it recovers */
-    says(30, 45, 45, NULL);
-    says(30, 60, 60, "warning: toy: step 50: the router of layer 2");
+    says(0, 0, 0, 45, NULL);
+    says(0, 45, 45, 20, NULL);
+    says(0, 45, 45, 45, "warning: toy: step 21: the router of layer 2 has collapsed: since step 11");
+    says(0, 15, 15, 45, NULL); /* it recovers */
+    says(0, 11, 21, 45, NULL); /* at the second look it uses 3 of 8, after 2 at the first */
+    says(30, 45, 45, 45, NULL);
+    says(30, 60, 60, 60, "warning: toy: step 50: the router of layer 2");
 }
 
 /* ---- Held-out rows ---- */
