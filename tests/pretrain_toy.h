@@ -2,11 +2,14 @@
  * validation is a link to the training split. */
 #ifndef WEFT_TESTS_PRETRAIN_TOY_H
 #define WEFT_TESTS_PRETRAIN_TOY_H
+#include "core/json.h"
 #include "dist/dist.h"
 #include "tests/scratch.h"
 #include "tests/shard_fixture.h"
 #include "tests/toy.h" /* included first: its parameters share the name of `device` below */
 #include "train/pretrain.h"
+
+#include <math.h>
 
 static struct device device;
 static char *shards;
@@ -61,5 +64,24 @@ static inline void pretrain_toy(const char *name, struct stage numbers, const ch
                                shards, more);
     succeed(toy_stage(pretrain_stage, pretrain_table, name, numbers, text));
     memory_free(text);
+}
+
+/* A metric of the first `steps` steps in the results `name`; NaN where a step lacks it. */
+static inline void toy_metric(double *values, i64 steps, const char *name, const char *metric)
+{
+    struct buffer text = {0};
+    char *path = path_join(path_of(name), "metrics.jsonl");
+    succeed(file_read(&text, path));
+    char *line = text.data;
+    for (i64 step = 0; step < steps; step++) {
+        char *end = strchr(line, '\n');
+        assert_non_null(end);
+        struct json *j = json_parse(line, end - line, path);
+        values[step] = json_number(json_get(j, metric), NAN);
+        json_free(j);
+        line = end + 1;
+    }
+    buffer_release(&text);
+    memory_free(path);
 }
 #endif

@@ -545,30 +545,11 @@ static void train(const char *name, const char *elastic)
     memory_free(settings);
 }
 
-/* NaN where the step has no such metric. */
-static void read_metric(double values[STEPS], const char *name, const char *metric)
-{
-    struct buffer text = {0};
-    char *path = path_join(path_of(name), "metrics.jsonl");
-    succeed(file_read(&text, path));
-    char *line = text.data;
-    for (i64 step = 0; step < STEPS; step++) {
-        char *end = strchr(line, '\n');
-        assert_non_null(end);
-        struct json *j = json_parse(line, end - line, path);
-        values[step] = json_number(json_get(j, metric), NAN);
-        json_free(j);
-        line = end + 1;
-    }
-    buffer_release(&text);
-    memory_free(path);
-}
-
 static i64 count_metric(const char *name, const char *metric)
 {
     double values[STEPS];
     i64 count = 0;
-    read_metric(values, name, metric);
+    toy_metric(values, STEPS, name, metric);
     for (i64 step = 0; step < STEPS; step++)
         count += isfinite(values[step]) && values[step] > 0;
     return count;
@@ -584,10 +565,10 @@ static void the_settings_reach_the_step(void **state)
     train("weightless", "{on: true, distill: 1, distill_weight: 0, " SHALLOW "}");
     train("taught", "{on: true, distill: 1, distill_weight: 0.9, " SHALLOW "}");
     train("whole", "{on: true, start: 0, distill: 1, depth_full: 1, experts_full: 1, topk_full: 1}");
-    read_metric(plain, "plain", "loss/text");
-    read_metric(none, "none", "loss/text");
-    read_metric(weightless, "weightless", "loss/text");
-    read_metric(taught, "taught", "loss/text");
+    toy_metric(plain, STEPS, "plain", "loss/text");
+    toy_metric(none, STEPS, "none", "loss/text");
+    toy_metric(weightless, STEPS, "weightless", "loss/text");
+    toy_metric(taught, STEPS, "taught", "loss/text");
     assert_memory_equal(plain, none, sizeof plain);
     assert_true(plain[0] == taught[0]);
     for (i64 step = 0; step < STEPS; step++) {
