@@ -78,7 +78,7 @@ table() {
                 printf "| %s |", names[i]
                 for (t = 0; t < targets; t++) {
                     k = order[t]; v = value[names[i], k]; e = sd[k] / sqrt(n[k])
-                    printf " %+.4f (%+.1f) |", v, e > 0 ? (v - mean[k]) / e : 0
+                    printf " %+.4f (%+.1f) |", v, (e > 0 ? (v - mean[k]) / e : 0)
                 }
                 print ""
             }
@@ -103,7 +103,7 @@ summary() {
             for (t = 0; t < targets; t++) {
                 total = 0; m = 0
                 for (k in models) if (n[k, order[t]]) { total += sum[k, order[t]] / n[k, order[t]]; m++ }
-                printf " %+.4f |", m ? total / m : 0
+                printf " %+.4f |", (m ? total / m : 0)
             }
             print ""
             for (i = 0; i < count; i++) {
