@@ -88,9 +88,7 @@ table() {
 # KIND: over all models, what a choice loses less the mean of the random choices: mean and standard error of the models
 summary() {
     for folder in "$out"/[0-9]*/; do
-        for file in "${folder}work-$1"; do
-            [ -f "$file" ] && sed "s|^|$(basename "$folder") |" "$file"
-        done
+        [ ! -f "${folder}work-$1" ] || sed "s|^|$(basename "$folder") |" "${folder}work-$1"
     done | awk '
         !seen[$3]++ { order[targets++] = $3 }
         !($1 in models) { models[$1] = 1 }
