@@ -1,3 +1,4 @@
+#include "core/json.h"
 #include "data/media/media.h"
 #include "data/sources/source_readers.h"
 #include "data/media/subtitles.h"
@@ -14,12 +15,14 @@ void sample_release(struct sample *s)
         memory_free(s->parts[i].path);
         memory_free(s->parts[i].within);
         memory_free(s->parts[i].role);
+        json_free(s->parts[i].keys);
     }
     memory_free(s->parts);
     memory_free(s->name);
     memory_free(s->speaker);
     memory_free(s->subtitles);
     buffer_release(&s->cues);
+    json_free(s->variables);
     *s = (struct sample){0};
 }
 

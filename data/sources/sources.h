@@ -76,6 +76,10 @@ struct sample_part {
     i64 at;
     i32 message;    /* index of the chat message; else 0 */
     char *role;     /* set on the first part of each message */
+    /* Set on the first part of each message of a conversation: the members of its JSON object but
+     * those that became parts (role as the file says it, name, tool_calls, reasoning_content ..).
+     * NULL: only a role and a content. */
+    struct json *keys;
     bool unlearned; /* of a message that is read only, although it may be an answer */
 };
 enum split { SPLIT_TRAIN, SPLIT_VALIDATION, SPLIT_TEST, SPLITS };
@@ -98,6 +102,9 @@ struct sample {
     char *speaker;      /* speaker of a captioned sound; NULL: unknown */
     char *subtitles;    /* subtitle file that its text came from, or NULL */
     struct buffer cues; /* or the subtitles embedded in the medium, as SubRip */
+    /* Of a conversation: what its chat template reads beside the messages, {"tools": [..],
+     * "documents": [..], ..}. NULL: nothing. */
+    struct json *variables;
     struct sample_part *parts;
     i64 count, capacity;
 };

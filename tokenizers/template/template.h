@@ -1,0 +1,30 @@
+/* Chat templates. A chat template is a Jinja program beside a tokenizer that writes a conversation as
+ * text. This room runs the part of Jinja that published templates use, with the settings and the
+ * added functions of transformers' apply_chat_template (trim_blocks, lstrip_blocks, loop controls,
+ * generation marks, raise_exception, strftime_now, tojson), and refuses the rest by name. */
+#ifndef WEFT_TEMPLATE_H
+#define WEFT_TEMPLATE_H
+#include "core/json.h"
+
+struct template;
+/* Parses a template. NULL and a message with origin and line if it is not a program that this room
+ * runs. The text is not kept. */
+struct template *template_open(const char *text, i64 length, const char *origin);
+void template_close(struct template *template);
+
+struct template_span {
+    i64 begin, end; /* bytes of the rendered text */
+};
+struct template_output {
+    struct buffer text;             /* UTF-8 */
+    struct template_span *generated; /* inside of {% generation %}, in ascending order */
+    i64 generated_count;
+};
+/* Renders with `variables`, an object whose members are the template's global variables. Rendering
+ * is bounded in steps, depth and output. Returns 0, or -1 and a message that has the template's line,
+ * or the text of its raise_exception. */
+int template_render(struct template_output *out, const struct template *template, const struct json *variables);
+void template_output_release(struct template_output *out);
+bool template_marks_generation(const struct template *template); /* it contains {% generation %} */
+
+#endif
