@@ -92,6 +92,7 @@ static void drop_parts(struct sample *s, i64 count)
         memory_free(part->path);
         memory_free(part->within);
         memory_free(part->role);
+        json_free(part->keys);
     }
 }
 

@@ -277,7 +277,9 @@ static const struct sample_form forms[] = {
     {{"filename", "caption"}, TEXTS, add_named},
     {{"path", "caption"}, TEXTS, add_named},
 };
-static const char *const others[] = {"speaker", "client_id", "input", "context", "system", "prompt", "reward_model"};
+static const char *const others[] = {
+    "speaker",   "client_id",           "input", "context", "system", "prompt", "reward_model", "tools", "functions",
+    "documents", "chat_template_kwargs"};
 
 /* ---- Choosing a form ---- */
 
@@ -377,7 +379,8 @@ int sample_of_json(struct sample *out, const struct json *value, const struct js
         return error_set("%s: expected a JSON object", place->origin);
     struct form_walk found;
     bool known = form_of(&found, &build, values, false);
-    if (known && found.form.add(&build, &found.form, values) < 0) {
+    if (known &&
+        (found.form.add(&build, &found.form, values) || (out->layout == SAMPLE_CHAT && build_variables(&build)))) {
         if (!build.outside)
             return error_prefix("%s", place->origin);
         *passed = true;

@@ -1,4 +1,4 @@
-/* Adds media, texts and messages of a record to a sample. */
+/* Adds media and texts of a record to a sample. */
 #include "data/sources/source_build.h"
 
 #include <stdlib.h>
@@ -8,6 +8,22 @@ const struct json *sample_key(const struct json *object, const char *key)
 {
     const struct json *value = json_get(object, key);
     return json_kind(value) == JSON_NULL ? NULL : value;
+}
+
+bool json_says_nothing(const struct json *value)
+{
+    enum json_kind kind = json_kind(value);
+    return kind == JSON_NULL || (kind == JSON_STRING && json_string_length(value) == 0) ||
+           ((kind == JSON_ARRAY || kind == JSON_OBJECT) && json_count(value) == 0);
+}
+
+void note_key(const struct sample_builder *b, const char *key, const char *what)
+{
+    struct skip_notes *notes = b->place->notes;
+    if (!notes)
+        return;
+    notes_add(notes, b->place->origin, "keys \"%.60s\" %s", key, what);
+    notes->total--; /* the record is a sample nevertheless */
 }
 
 bool build_is_text(const struct sample_builder *b, const struct json *value)
@@ -136,7 +152,7 @@ int build_medium(struct sample_builder *b, enum modality kind, const struct json
     return 0;
 }
 
-/* ---- Messages ---- */
+/* ---- Contents of messages ---- */
 
 /* The value of "images", or else of "image". */
 static const struct json *listed(const struct sample_builder *b, enum modality kind)
@@ -202,7 +218,7 @@ static int add_content_part(struct sample_builder *b, const struct json *part)
     return error_set("a part of type \"%.40s\": expected text, image, video or audio", type);
 }
 
-static int add_content(struct sample_builder *b, const struct json *content)
+int build_content(struct sample_builder *b, const struct json *content)
 {
     if (json_kind(content) == JSON_STRING)
         return add_marked_text(b, json_string(content, ""), json_string_length(content));
@@ -211,178 +227,5 @@ static int add_content(struct sample_builder *b, const struct json *content)
     for (i64 i = 0; i < json_count(content); i++)
         if (add_content_part(b, json_at(content, i)) < 0)
             return -1;
-    return 0;
-}
-
-/* Adds a tool call as Qwen2.5's chat template writes it. `arguments` is JSON, or a string that
- * contains JSON. */
-static int add_call(struct sample_builder *b, const struct json *call, bool first)
-{
-    const struct json *function = sample_key(call, "function") ? sample_key(call, "function") : call;
-    const struct json *name = json_get(function, "name"), *arguments = json_get(function, "arguments");
-    if (json_kind(name) != JSON_STRING)
-        return error_set("a call of a tool has no name: expected {\"function\": {\"name\", \"arguments\"}}");
-    struct buffer text = {0};
-    buffer_printf(&text, "%s<tool_call>\n{\"name\": ", first ? "" : "\n");
-    json_print(&text, name, 0);
-    buffer_printf(&text, ", \"arguments\": ");
-    if (json_kind(arguments) == JSON_STRING)
-        buffer_append(&text, json_string(arguments, ""), json_string_length(arguments));
-    else
-        json_print(&text, arguments, 0);
-    buffer_printf(&text, "}\n</tool_call>");
-    int status = sample_add_text(b->out, text.data, text.length);
-    buffer_release(&text);
-    return status;
-}
-
-/* Maps the role names of ShareGPT, Vicuna and OpenAI to user, assistant, system and tool; NULL:
- * unknown. */
-static const char *role_of(const char *said)
-{
-    static const char *const roles[][2] = {{"user", "user human prompter"},
-                                           {"assistant", "assistant gpt chatgpt model bot bing bard function_call"},
-                                           {"system", "system developer"},
-                                           {"tool", "tool function observation function_response ipython"}};
-    for (i64 i = 0; i < COUNT_OF(roles); i++)
-        if (is_one_of(roles[i][1], said))
-            return roles[i][0];
-    return NULL;
-}
-
-/* Adds ShareGPT's tool call, whose value is the JSON of its name and arguments. */
-static int add_function_call(struct sample_builder *b, const struct json *value)
-{
-    struct buffer text = {0};
-    buffer_printf(&text, "<tool_call>\n");
-    buffer_append(&text, json_string(value, ""), json_string_length(value));
-    buffer_printf(&text, "\n</tool_call>");
-    int status = sample_add_text(b->out, text.data, text.length);
-    buffer_release(&text);
-    return status;
-}
-
-/* Adds a message's content and tool calls. Null content counts as absent, which is allowed beside
- * tool calls. */
-static int add_message_body(struct sample_builder *b, const struct json *message, const char *said)
-{
-    bool from = !sample_key(message, "content") && sample_key(message, "value");
-    const struct json *content = json_get(message, from ? "value" : "content"),
-                      *calls = sample_key(message, "tool_calls");
-    const struct json *call = sample_key(message, "function_call");
-    i64 first = b->out->count;
-    if (strcmp(said, "function_call") == 0)
-        return add_function_call(b, content);
-    if ((content && json_kind(content) != JSON_NULL) || (!content && !calls && !call))
-        if (add_content(b, content) < 0)
-            return -1;
-    for (i64 i = 0; i < json_count(calls); i++)
-        if (add_call(b, json_at(calls, i), b->out->count == first) < 0)
-            return -1;
-    return call && add_call(b, call, b->out->count == first) < 0 ? -1 : 0;
-}
-
-/* Ends a message that began at part `first`, and sets its role. An empty message gets an empty
- * text. */
-static void end_message(struct sample_builder *b, i64 first, const char *role, bool unlearned)
-{
-    if (b->out->count == first)
-        sample_add(b->out, MODALITY_TEXT);
-    for (i64 i = first; i < b->out->count; i++) {
-        b->out->parts[i].message = b->messages;
-        b->out->parts[i].unlearned = unlearned;
-    }
-    b->out->parts[first].role = string_copy(role);
-    b->messages++;
-}
-
-/* True if a key's value says nothing. Tables contain every key. */
-static bool is_empty(const struct json *value)
-{
-    enum json_kind kind = json_kind(value);
-    return kind == JSON_NULL || (kind == JSON_STRING && json_string_length(value) == 0) ||
-           ((kind == JSON_ARRAY || kind == JSON_OBJECT) && json_count(value) == 0);
-}
-
-/* Reads a key that says whether a message is learned: weight, train, .. of 0 or false. Only answers
- * can be. */
-static int read_weight(const char *key, const struct json *value, bool answers, bool *unlearned)
-{
-    bool is_bool = json_kind(value) == JSON_BOOL;
-    double weight = is_bool ? json_bool(value, false) : json_number(value, -1);
-    if (weight != 0 && weight != 1)
-        return error_set("key %s: expected 0, 1, false or true", key);
-    if (weight == 1 && !answers && is_one_of("train training loss", key))
-        return error_set("key %s: this message is no answer, and only answers are learned: leave the key out", key);
-    *unlearned = *unlearned || weight == 0;
-    return 0;
-}
-
-/* Reads the keys beside role and content. Those that would change what is learned in ways that chat
- * layouts have no place for are refused; others are noted. */
-static int read_keys(struct sample_builder *b, const struct json *message, bool answers, bool *unlearned)
-{
-    static const char read[] = "role from content value tool_calls function_call";
-    static const char weights[] = "weight train training loss loss_mask";
-    static const char refused[] = "reasoning_content reasoning thinking thought thoughts refusal mask train_detail "
-                                  "training_detail";
-    struct json_iterator it;
-    for (bool more = json_first(&it, message); more; more = json_next(&it, message)) {
-        if (is_empty(it.value) || is_one_of(read, it.key))
-            continue;
-        if (is_one_of(weights, it.key)) {
-            if (read_weight(it.key, it.value, answers, unlearned) < 0)
-                return -1;
-        } else if (is_one_of(refused, it.key)) {
-            return error_set("key %s: it changes what is learned and is not read: write its text into the content as "
-                             "the model shall say it, or leave the key out",
-                             it.key);
-        } else if (b->place->notes) {
-            notes_add(b->place->notes, b->place->origin, "keys \"%.60s\" of messages, which are not read", it.key);
-            b->place->notes->total--; /* the record is a sample nevertheless */
-        }
-    }
-    return 0;
-}
-
-/* Adds a message, {"role", "content"} or ShareGPT's {"from", "value"}. */
-static int add_message(struct sample_builder *b, const struct json *message)
-{
-    const char *said = json_string(json_get(message, "role"), json_string(json_get(message, "from"), ""));
-    const char *role = role_of(said);
-    i64 first = b->out->count;
-    bool unlearned = false;
-    if (!*said)
-        return error_set("message %d has no role: expected system, user, assistant or tool", b->messages + 1);
-    if (!role)
-        return error_set("message %d has the role \"%.40s\": expected system, user, assistant or tool", b->messages + 1,
-                         said);
-    if (read_keys(b, message, strcmp(role, "assistant") == 0, &unlearned) < 0 || add_message_body(b, message, said) < 0)
-        return error_prefix("message %d", b->messages + 1);
-    end_message(b, first, role, unlearned);
-    return 0;
-}
-
-int build_messages(struct sample_builder *b, const struct json *messages, const char *key)
-{
-    const struct json *system = sample_key(b->object, "system");
-    b->out->layout = SAMPLE_CHAT;
-    if (json_kind(messages) != JSON_ARRAY || json_count(messages) == 0)
-        return error_set("key %s: expected a list of {\"role\", \"content\"} or {\"from\", \"value\"}", key);
-    if (strcmp(key, "conversations") == 0 && json_string_length(system) > 0 && build_message(b, "system", system) < 0)
-        return -1;
-    for (i64 i = 0; i < json_count(messages); i++)
-        if (add_message(b, json_at(messages, i)) < 0)
-            return -1;
-    return 0;
-}
-
-int build_message(struct sample_builder *b, const char *role, const struct json *content)
-{
-    i64 first = b->out->count;
-    b->out->layout = SAMPLE_CHAT;
-    if (record_bytes(b->place->record, content) ? build_text(b, content) : add_content(b, content))
-        return -1;
-    end_message(b, first, role, false);
     return 0;
 }

@@ -36,13 +36,14 @@
  * Captions are under "text", "caption", "transcription" or "sentence". A message's content is a
  * text, in which <image> <video> <audio> refer to the files listed under "images", "videos",
  * "audios", or a list of {"type": "text"|"image"|"video"|"audio", ..}. Other keys of a message are
- * noted, or refused if they change what is learned (source_json.c). File names are relative to the
- * folder of the file that contains them. A sample is an ordered list of parts; media are named or
- * carried as bytes, never decoded here. Entries that become no sample are noted: nothing disappears
- * silently, except what is no data: done.json and identity.json of a stage that made the folder,
- * prompts for reinforcement learning, a README.md beside data, and texts where only media are wanted.
- * A record that names media outside of the source is left out, unless source_columns.outside allows
- * it: the records of a stranger shall not choose files of the reader.
+ * carried to its chat template, or refused if they change what is learned (source_messages.c). File
+ * names are relative to the folder of the file that contains them. A sample is an ordered list of
+ * parts; media are named or carried as bytes, never decoded here. Entries that become no sample are
+ * noted: nothing disappears silently, except what is no data: done.json and identity.json of a
+ * stage that made the folder, prompts for reinforcement learning, a README.md beside data, and
+ * texts where only media are wanted. A record that names media outside of the source is left out,
+ * unless source_columns.outside allows it: the records of a stranger shall not choose files of the
+ * reader.
  *
  * Splits. A folder named train, validation or test directly below the source, or a file of such a
  * name (train.jsonl, test-00001.tar), puts its samples into that split. Also recognized: training;
@@ -58,7 +59,8 @@
  *   source_tar.c       WebDataset: where a key is cut and which members form a sample
  *   source_lines.c     .jsonl and .txt; source_values.c: .json; source_table.c: rows of tables;
  *                      source_idx.c: Megatron; source_pair.c: a medium beside its caption
- *   source_forms.c     the form of a record by its keys; source_json.c: its parts and messages
+ *   source_forms.c     the form of a record by its keys; source_json.c: its parts;
+ *                      source_messages.c: its messages
  *   source_state.c     saving and resuming a position; source_notes.c: entries without a sample
  *   media_list.c       media of a folder for tokenizers, media_buffer.c: those beyond memory
  * The source owns its open reader and the list of its files; a sample belongs to the caller. */
@@ -74,11 +76,14 @@ struct sample_part {
     char *path;          /* file of a medium; NULL if its bytes are carried */
     char *within;        /* file that holds carried bytes at offset `at`; NULL: compressed or in a table */
     i64 at;
-    i32 message;    /* index of the chat message; else 0 */
-    char *role;     /* set on the first part of each message */
+    i32 message; /* index of the chat message; else 0 */
+    char *role;  /* set on the first part of each message */
     /* Set on the first part of each message of a conversation: the members of its JSON object but
-     * those that became parts (role as the file says it, name, tool_calls, reasoning_content ..).
-     * NULL: only a role and a content. */
+     * those that became parts or `unlearned` (name, tool_calls, reasoning_content, ..), without empty
+     * ones. role: as the file says it, if that is another name of `role` that templates know
+     * (developer). tool_calls: [{"type": "function", "function": {"name", "arguments"}}, ..], also
+     * of ShareGPT's turns and of function_call; arguments are a value, not a string of JSON. NULL:
+     * only a role and a content. */
     struct json *keys;
     bool unlearned; /* of a message that is read only, although it may be an answer */
 };
@@ -103,12 +108,15 @@ struct sample {
     char *subtitles;    /* subtitle file that its text came from, or NULL */
     struct buffer cues; /* or the subtitles embedded in the medium, as SubRip */
     /* Of a conversation: what its chat template reads beside the messages, {"tools": [..],
-     * "documents": [..], ..}. NULL: nothing. */
+     * "documents": [..], ..} with the members of chat_template_kwargs. NULL: nothing. */
     struct json *variables;
     struct sample_part *parts;
     i64 count, capacity;
 };
 void sample_release(struct sample *sample);
+/* True for members of `keys` that are said or learned, so that a layout without a place for them
+ * would lose it. */
+bool sample_key_says(const char *key);
 struct sample_part *sample_add(struct sample *sample, int kind);
 
 enum source_result {

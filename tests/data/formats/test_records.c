@@ -1,5 +1,6 @@
 /* Records: the same rows in every file format; column names select the kind of sample; unknown
  * names are refused with a list of those present. */
+#include "core/json.h"
 #include "data/sources/sources.h"
 #include "tests/scratch.h"
 
@@ -22,6 +23,14 @@ static void draw_sample(struct buffer *out, const struct sample *sample)
             buffer_printf(out, "@%s", slash + 1);
         if (part->bytes.length)
             buffer_printf(out, "'%s'", part->bytes.data);
+        if (part->keys) {
+            buffer_printf(out, " ");
+            json_print(out, part->keys, 0);
+        }
+    }
+    if (sample->variables) {
+        buffer_printf(out, " with ");
+        json_print(out, sample->variables, 0);
     }
     buffer_printf(out, "\n");
 }
@@ -76,10 +85,12 @@ static void records_are_the_same_in_every_format(void **state)
         for (i64 k = 0; k < 4 + forms[i].flat; k++)
             expect(form(forms[i].name, suffixes[k]), NULL, forms[i].expected);
     for (i64 k = 0; k < 3; k++)
-        expect(form("sharegpt", suffixes[k]), NULL,
-               "chat <system> text'Be kind.' <user> text'Hi' <assistant> text'Hello' <assistant> "
-               "text'<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>' <tool> text'7'\n"
-               "bad: :2: message 1 has the role \"wizard\": expected system, user, assistant or tool\n");
+        expect(
+            form("sharegpt", suffixes[k]), NULL,
+            "chat <system> text'Be kind.' <user> text'Hi' <assistant> text'Hello' <assistant> "
+            "text'<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>' "
+            "{\"tool_calls\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":{}}}]} <tool> text'7'\n"
+            "bad: :2: message 1 has the role \"wizard\": expected system, user, assistant or tool\n");
     (void)state;
 }
 
@@ -215,7 +226,8 @@ static void roles_are_known_by_other_names(void **state)
         "{\"role\": \"model\", \"content\": \"c\"}, {\"role\": \"function\", \"content\": \"d\"}]}\n"
         "{\"messages\": [{\"role\": \"narrator\", \"content\": \"a\"}]}\n";
     expect(put_text("roles.jsonl", text), NULL,
-           "chat <system> text'a' <user> text'b' <assistant> text'c' <tool> text'd'\n"
+           "chat <system> text'a' {\"role\":\"developer\"} <user> text'b' <assistant> text'c' <tool> text'd' "
+           "{\"role\":\"function\"}\n"
            "bad: :2: message 1 has the role \"narrator\": expected system, user, assistant or tool\n");
     (void)state;
 }
@@ -239,8 +251,6 @@ static void numbers_that_are_none_lose_no_record(void **state)
 static void keys_of_messages_are_not_dropped(void **state)
 {
     static const char *const refused[][2] = {
-        {"\"reasoning_content\": \"so\"", "key reasoning_content: it changes what is learned"},
-        {"\"thinking\": \"so\"", "key thinking: it changes what is learned"},
         {"\"mask\": false", "key mask: it changes what is learned"},
         {"\"train_detail\": [{\"begin_offset\": 0}]", "key train_detail: it changes"},
         {"\"weight\": 0.5", "key weight: expected 0, 1, false or true"},
@@ -274,8 +284,9 @@ static void keys_of_messages_are_not_dropped(void **state)
     expect(
         string_copy(path), NULL,
         "chat <user> text'q' <assistant> text'a' <assistant> text'b'\n"
-        "chat <user> text'q' <user> text'r' <assistant> text'<tool_call>\n{\"name\": \"f\", \"arguments\": "
-        "{}}\n</tool_call>'\n"
+        "chat <user> text'q' {\"name\":\"Ann\"} <user> text'r' {\"name\":\"Bob\"} <assistant> "
+        "text'<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>' {\"id\":5,\"tool_calls\":[{\"type\":"
+        "\"function\",\"function\":{\"name\":\"f\",\"arguments\":{}}}]}\n"
         "bad: :3: message 1: key train: this message is no answer, and only answers are learned: leave the key out\n");
     struct source *source = source_open(path, NULL);
     struct sample sample;
@@ -286,13 +297,59 @@ static void keys_of_messages_are_not_dropped(void **state)
     while (source_next(source, &sample) != SOURCE_END)
         sample_release(&sample);
     const struct source_note *notes = source_notes(source, &count);
-    assert_int_equal(count, 2);
-    assert_string_equal(notes[0].what, "keys \"name\" of messages, which are not read");
-    assert_int_equal(notes[0].count, 2);
-    assert_string_equal(notes[1].what, "keys \"id\" of messages, which are not read");
+    assert_int_equal(count, 1);
+    assert_string_equal(notes[0].what, "keys \"id\" of messages, which only a chat template may read");
     assert_int_equal(source_files(source, &count)->passed, 0);
     source_close(source);
     memory_free(path);
+    (void)state;
+}
+
+/* What the template of a model reads beside roles and contents stays with the message. */
+static void a_template_gets_the_keys_of_messages(void **state)
+{
+    expect(
+        put_text("carried.jsonl",
+                 "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "
+                 "\"reasoning_content\": \"so\", \"content\": \"a\"}]}\n"
+                 "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"thinking\": "
+                 "\"so\", \"content\": \"a\", \"weight\": 1}]}\n"
+                 "{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": [{\"id\": \"c1\", "
+                 "\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": \"{\\\"n\\\": 1}\"}}]}, "
+                 "{\"role\": \"tool\", \"tool_call_id\": \"c1\", \"name\": \"f\", \"content\": \"2\"}]}\n"
+                 "{\"conversations\": [{\"from\": \"human\", \"value\": \"q\"}, {\"from\": \"function_call\", "
+                 "\"value\": \"no json\"}]}\n"),
+        NULL,
+        "chat <user> text'q' <assistant> text'a' {\"reasoning_content\":\"so\"}\n"
+        "chat <user> text'q' <assistant> text'a' {\"thinking\":\"so\"}\n"
+        "chat <assistant> text'a' {\"tool_calls\":[{\"id\":\"c1\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+        "\"arguments\":{\"n\":1}}}]} text'\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\":1}}\n</tool_call>' "
+        "<tool> text'2' {\"tool_call_id\":\"c1\",\"name\":\"f\"}\n"
+        "bad: :4: message 2: a call of a tool has no name: expected {\"function\": {\"name\", \"arguments\"}}\n");
+    (void)state;
+}
+
+static void a_template_gets_tools_and_variables(void **state)
+{
+    expect(
+        put_text("variables.jsonl",
+                 "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}], \"tools\": [{\"type\": \"function\", "
+                 "\"function\": {\"name\": \"f\"}}], \"documents\": [{\"title\": \"t\", \"text\": \"d\"}], "
+                 "\"chat_template_kwargs\": {\"enable_thinking\": false}}\n"
+                 "{\"conversations\": [{\"from\": \"human\", \"value\": \"q\"}], \"tools\": \"[{\\\"name\\\": "
+                 "\\\"f\\\"}]\"}\n"
+                 "{\"question\": \"q\", \"answer\": \"a\", \"functions\": [{\"name\": \"f\"}], \"documents\": []}\n"
+                 "{\"prompt\": \"q\", \"completion\": \"a\", \"tools\": \"\", \"functions\": null}\n"
+                 "{\"question\": \"q\", \"answer\": \"a\", \"tools\": \"a hammer\"}\n"),
+        NULL,
+        "chat <user> text'q' with {\"enable_thinking\":false,\"tools\":[{\"type\":\"function\",\"function\":{\"name\":"
+        "\"f\"}}],\"documents\":[{\"title\":\"t\",\"text\":\"d\"}]}\n"
+        "chat <user> text'q' with {\"tools\":[{\"name\":\"f\"}]}\n"
+        "chat <user> text'q' <assistant> text'a' with "
+        "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}"
+        "\n"
+        "chat <user> text'q' <assistant> text'a'\n"
+        "bad: :5: key tools: expected a list, or such as a string of JSON\n");
     (void)state;
 }
 
@@ -429,6 +486,8 @@ int main(void)
         cmocka_unit_test(roles_are_known_by_other_names),
         cmocka_unit_test(numbers_that_are_none_lose_no_record),
         cmocka_unit_test(keys_of_messages_are_not_dropped),
+        cmocka_unit_test(a_template_gets_the_keys_of_messages),
+        cmocka_unit_test(a_template_gets_tools_and_variables),
         cmocka_unit_test(bytes_that_are_no_text_are_refused),
         cmocka_unit_test(fields_may_hold_anything),
         cmocka_unit_test(stray_quotes_lose_no_row_uncounted),

@@ -1,0 +1,319 @@
+/* Adds the messages of a conversation to a sample: their contents as parts, and what a chat template
+ * reads of them beside the content as the first part's keys (sources.h). */
+#include "data/sources/source_build.h"
+
+#include <string.h>
+
+/* ---- Roles ---- */
+
+/* Maps the role names of ShareGPT, Vicuna and OpenAI to user, assistant, system and tool; NULL:
+ * unknown. */
+static const char *role_of(const char *said)
+{
+    static const char *const roles[][2] = {{"user", "user human prompter"},
+                                           {"assistant", "assistant gpt chatgpt model bot bing bard function_call"},
+                                           {"system", "system developer"},
+                                           {"tool", "tool function observation function_response ipython"}};
+    for (i64 i = 0; i < COUNT_OF(roles); i++)
+        if (is_one_of(roles[i][1], said))
+            return roles[i][0];
+    return NULL;
+}
+
+/* True if templates know a role by this name. ShareGPT's own names are those of no template. */
+static bool is_template_role(const char *said, bool sharegpt)
+{
+    return !sharegpt && is_one_of("developer function observation ipython", said);
+}
+
+/* ---- Calls of tools ---- */
+
+/* The value of a string that is JSON, or a copy of the value. */
+static struct json *parsed(const struct json *value)
+{
+    struct json *inner =
+        json_kind(value) == JSON_STRING ? json_parse(json_string(value, ""), json_string_length(value), "") : NULL;
+    return inner ? inner : json_copy(value);
+}
+
+/* A copy. Of a table without the members that are null: all rows share their names. */
+static struct json *copied(const struct sample_builder *b, const struct json *value)
+{
+    if (!b->place->record || (json_kind(value) != JSON_OBJECT && json_kind(value) != JSON_ARRAY))
+        return json_copy(value);
+    struct json *out = json_kind(value) == JSON_OBJECT ? json_object() : json_array();
+    struct json_iterator it;
+    for (i64 i = 0; json_kind(value) == JSON_ARRAY && i < json_count(value); i++)
+        json_push(out, copied(b, json_at(value, i)));
+    for (bool more = json_first(&it, value); more; more = json_next(&it, value))
+        if (json_kind(it.value) != JSON_NULL)
+            json_set(out, it.key, copied(b, it.value));
+    return out;
+}
+
+/* A call as {"type": "function", "function": {"name", "arguments"}, ..}, where arguments that are a
+ * string of JSON become their value, as templates expect. NULL and a message: it has no name. */
+static struct json *call_of(const struct sample_builder *b, const struct json *call)
+{
+    const struct json *named = sample_key(call, "function") ? sample_key(call, "function") : call;
+    if (json_kind(json_get(named, "name")) != JSON_STRING) {
+        error_set("a call of a tool has no name: expected {\"function\": {\"name\", \"arguments\"}}");
+        return NULL;
+    }
+    struct json *out = named == call ? json_object() : copied(b, call), *function = copied(b, named);
+    const struct json *arguments = json_get(function, "arguments");
+    json_set(function, "arguments", json_says_nothing(arguments) ? json_object() : parsed(arguments));
+    if (!json_get(out, "type"))
+        json_set(out, "type", json_of_string("function"));
+    json_set(out, "function", function);
+    return out;
+}
+
+/* The calls of a message in the order in which they are made; NULL: none. Returns -1 and a message
+ * if one is none. */
+static int read_calls(struct json **out, const struct sample_builder *b, const struct json *message, const char *said)
+{
+    const struct json *listed = sample_key(message, "tool_calls"), *single = sample_key(message, "function_call");
+    struct json *calls = json_array(), *own = NULL;
+    if (strcmp(said, "function_call") == 0) {
+        own = parsed(message_content(message));
+        if (json_kind(own) == JSON_ARRAY)
+            listed = own;
+        else
+            single = own;
+    }
+    i64 count = json_count(listed) + (single != NULL);
+    for (i64 i = 0; i < count && calls; i++) {
+        struct json *call = call_of(b, i < json_count(listed) ? json_at(listed, i) : single);
+        if (call) {
+            json_push(calls, call);
+            continue;
+        }
+        json_free(calls);
+        calls = NULL;
+    }
+    json_free(own);
+    int status = calls ? 0 : -1;
+    if (calls && count == 0) {
+        json_free(calls);
+        calls = NULL;
+    }
+    *out = calls;
+    return status;
+}
+
+/* Adds calls as Qwen2.5's chat template writes them. */
+static int add_calls_as_text(struct sample_builder *b, const struct json *calls, bool first)
+{
+    struct buffer text = {0};
+    for (i64 i = 0; i < json_count(calls); i++) {
+        const struct json *function = json_get(json_at(calls, i), "function");
+        buffer_printf(&text, "%s<tool_call>\n{\"name\": ", first && i == 0 ? "" : "\n");
+        json_print(&text, json_get(function, "name"), 0);
+        buffer_printf(&text, ", \"arguments\": ");
+        json_print(&text, json_get(function, "arguments"), 0);
+        buffer_printf(&text, "}\n</tool_call>");
+    }
+    int status = sample_add_text(b->out, text.data, text.length);
+    buffer_release(&text);
+    return status;
+}
+
+/* ---- Keys ---- */
+
+/* Reads a key that says whether a message is learned: weight, train, .. of 0 or false. Only answers
+ * can be. */
+static int read_weight(const char *key, const struct json *value, bool answers, bool *unlearned)
+{
+    bool is_bool = json_kind(value) == JSON_BOOL;
+    double weight = is_bool ? json_bool(value, false) : json_number(value, -1);
+    if (weight != 0 && weight != 1)
+        return error_set("key %s: expected 0, 1, false or true", key);
+    if (weight == 1 && !answers && is_one_of("train training loss", key))
+        return error_set("key %s: this message is no answer, and only answers are learned: leave the key out", key);
+    *unlearned = *unlearned || weight == 0;
+    return 0;
+}
+
+bool sample_key_says(const char *key)
+{
+    return is_one_of("tool_calls reasoning_content reasoning thinking thought thoughts tool_plan refusal", key);
+}
+
+/* Reads the keys beside role, content and calls into `keys`. Those that would change what is learned
+ * in ways that nothing has a place for are refused; those that say nothing known are noted too. */
+static int read_keys(struct sample_builder *b, struct json *keys, const struct json *message, bool answers,
+                     bool *unlearned)
+{
+    static const char read[] = "role from content value tool_calls function_call";
+    static const char weights[] = "weight train training loss loss_mask";
+    static const char refused[] = "mask train_detail training_detail";
+    static const char known[] = "name tool_call_id";
+    struct json_iterator it;
+    for (bool more = json_first(&it, message); more; more = json_next(&it, message)) {
+        if (json_says_nothing(it.value) || is_one_of(read, it.key))
+            continue;
+        if (is_one_of(refused, it.key))
+            return error_set("key %s: it changes what is learned and is not read: leave the key out", it.key);
+        if (is_one_of(weights, it.key)) {
+            if (read_weight(it.key, it.value, answers, unlearned) < 0)
+                return -1;
+            continue;
+        }
+        json_set(keys, it.key, copied(b, it.value));
+        if (!sample_key_says(it.key) && !is_one_of(known, it.key))
+            note_key(b, it.key, "of messages, which only a chat template may read");
+    }
+    return 0;
+}
+
+/* ---- Messages ---- */
+
+const struct json *message_content(const struct json *message)
+{
+    bool from = !sample_key(message, "content") && sample_key(message, "value");
+    return json_get(message, from ? "value" : "content");
+}
+
+/* Adds a message's content and tool calls. Null content counts as absent, which is allowed beside
+ * tool calls. */
+static int add_body(struct sample_builder *b, const struct json *message, const char *said, const struct json *calls)
+{
+    const struct json *content = strcmp(said, "function_call") == 0 ? NULL : message_content(message);
+    i64 first = b->out->count;
+    if ((content && json_kind(content) != JSON_NULL) || (!content && !calls))
+        if (build_content(b, content) < 0)
+            return -1;
+    return calls ? add_calls_as_text(b, calls, b->out->count == first) : 0;
+}
+
+/* Ends a message that began at part `first`, and sets its role. An empty message gets an empty
+ * text. Takes `keys`, an object that may be empty. */
+static void end_message(struct sample_builder *b, i64 first, const char *role, struct json *keys, bool unlearned)
+{
+    if (b->out->count == first)
+        sample_add(b->out, MODALITY_TEXT);
+    for (i64 i = first; i < b->out->count; i++) {
+        b->out->parts[i].message = b->messages;
+        b->out->parts[i].unlearned = unlearned;
+    }
+    b->out->parts[first].role = string_copy(role);
+    if (json_count(keys))
+        b->out->parts[first].keys = keys;
+    else
+        json_free(keys);
+    b->messages++;
+}
+
+/* Adds a message, {"role", "content"} or ShareGPT's {"from", "value"}. */
+static int add_message(struct sample_builder *b, const struct json *message)
+{
+    bool sharegpt = !sample_key(message, "role");
+    const char *said = json_string(json_get(message, sharegpt ? "from" : "role"), ""), *role = role_of(said);
+    i64 first = b->out->count;
+    bool unlearned = false;
+    struct json *calls = NULL;
+    if (!*said)
+        return error_set("message %d has no role: expected system, user, assistant or tool", b->messages + 1);
+    if (!role)
+        return error_set("message %d has the role \"%.40s\": expected system, user, assistant or tool", b->messages + 1,
+                         said);
+    struct json *keys = json_object();
+    if (is_template_role(said, sharegpt))
+        json_set(keys, "role", json_of_string(said));
+    int status = read_calls(&calls, b, message, said);
+    if (status == 0)
+        status = read_keys(b, keys, message, strcmp(role, "assistant") == 0, &unlearned);
+    if (status == 0)
+        status = add_body(b, message, said, calls);
+    if (calls)
+        json_set(keys, "tool_calls", calls);
+    if (status == 0) {
+        end_message(b, first, role, keys, unlearned);
+        return 0;
+    }
+    json_free(keys);
+    return error_prefix("message %d", b->messages + 1);
+}
+
+/* ---- Variables ---- */
+
+/* The list or object of a key; a string is JSON, as in tables whose rows differ. NULL without a
+ * message: it says nothing. */
+static int read_variable(struct json **out, const struct sample_builder *b, const char *key, enum json_kind kind)
+{
+    const struct json *value = json_get(b->object, key);
+    struct json *said = json_says_nothing(value) ? NULL : parsed(value);
+    bool wrong = said && json_kind(said) != kind && !json_says_nothing(said);
+    *out = said && !wrong && json_count(said) ? copied(b, said) : NULL;
+    json_free(said);
+    return wrong ? error_set("key %s: expected %s, or such as a string of JSON", key,
+                             kind == JSON_OBJECT ? "an object" : "a list")
+                 : 0;
+}
+
+/* Wraps each of OpenAI's older functions as a tool. */
+static struct json *tools_of_functions(const struct json *functions)
+{
+    struct json *tools = json_array();
+    for (i64 i = 0; i < json_count(functions); i++) {
+        struct json *tool = json_object();
+        json_set(tool, "type", json_of_string("function"));
+        json_set(tool, "function", json_copy(json_at(functions, i)));
+        json_push(tools, tool);
+    }
+    return tools;
+}
+
+int build_variables(struct sample_builder *b)
+{
+    struct json *tools, *functions = NULL, *documents = NULL, *others = NULL, *variables = json_object();
+    int status = read_variable(&tools, b, "tools", JSON_ARRAY);
+    if (status == 0)
+        status = read_variable(&functions, b, "functions", JSON_ARRAY);
+    if (status == 0)
+        status = read_variable(&documents, b, "documents", JSON_ARRAY);
+    if (status == 0)
+        status = read_variable(&others, b, "chat_template_kwargs", JSON_OBJECT);
+    struct json_iterator it;
+    for (bool more = status == 0 && others && json_first(&it, others); more; more = json_next(&it, others))
+        json_set(variables, it.key, json_copy(it.value));
+    if (tools || functions)
+        json_set(variables, "tools", tools ? json_copy(tools) : tools_of_functions(functions));
+    if (documents)
+        json_set(variables, "documents", json_copy(documents));
+    json_free(b->out->variables);
+    b->out->variables = status == 0 && json_count(variables) ? json_copy(variables) : NULL;
+    json_free(variables);
+    json_free(tools);
+    json_free(functions);
+    json_free(documents);
+    json_free(others);
+    return status;
+}
+
+/* ---- Conversations ---- */
+
+int build_messages(struct sample_builder *b, const struct json *messages, const char *key)
+{
+    const struct json *system = sample_key(b->object, "system");
+    b->out->layout = SAMPLE_CHAT;
+    if (json_kind(messages) != JSON_ARRAY || json_count(messages) == 0)
+        return error_set("key %s: expected a list of {\"role\", \"content\"} or {\"from\", \"value\"}", key);
+    if (strcmp(key, "conversations") == 0 && json_string_length(system) > 0 && build_message(b, "system", system) < 0)
+        return -1;
+    for (i64 i = 0; i < json_count(messages); i++)
+        if (add_message(b, json_at(messages, i)) < 0)
+            return -1;
+    return 0;
+}
+
+int build_message(struct sample_builder *b, const char *role, const struct json *content)
+{
+    i64 first = b->out->count;
+    b->out->layout = SAMPLE_CHAT;
+    if (record_bytes(b->place->record, content) ? build_text(b, content) : build_content(b, content))
+        return -1;
+    end_message(b, first, role, json_object(), false);
+    return 0;
+}
