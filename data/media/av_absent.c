@@ -28,6 +28,7 @@ int av_read_still(struct picture *out, const void *bytes, i64 count, const char 
 REFUSED(jpeg_read, "a JPEG picture")
 REFUSED(webp_read, "a WebP picture")
 REFUSED(heif_read, "a HEIF picture")
+REFUSED(tiff_read, "a TIFF picture")
 
 enum media_kind av_container_kind(const void *bytes, i64 count, const char *origin, const struct file_kind *kind)
 {

@@ -4,13 +4,6 @@
 #include "data/media/picture.h"
 #include <string.h>
 
-/* TIFF needs lenient decoding. With AV_EF_EXPLODE libav's reader refuses every unknown tag; without
- * it, it returns partial pictures and reports them only in the log. */
-static bool is_tiff(const struct file_kind *kind)
-{
-    return strcmp(kind->reader, "tiff") == 0;
-}
-
 static int decode_still(struct av_input *input)
 {
     const AVCodec *decoder = avcodec_find_decoder_by_name(input->kind->reader);
@@ -31,18 +24,7 @@ static int decode_still(struct av_input *input)
     }
     if (code < 0)
         return av_problem(input->origin, input->kind->name, code);
-    bool half = frame_is_damaged(input->frame) || (is_tiff(input->kind) && av_last_error()[0]);
-    return half ? av_problem(input->origin, input->kind->name, AVERROR_INVALIDDATA) : 0;
-}
-
-/* Refuses JPEG in TIFF: libav silently decodes it to a black picture. */
-static int refuse_jpeg_inside(const struct av_input *input)
-{
-    enum { COMPRESSION = 259, OLD_JPEG = 6, JPEG = 7 };
-    int how = is_tiff(input->kind) ? tiff_number(input->bytes, input->count, COMPRESSION) : 0;
-    return how == OLD_JPEG || how == JPEG
-               ? error_set("%s: a TIFF picture compressed as JPEG; convert it to PNG or JPEG", input->origin)
-               : 0;
+    return frame_is_damaged(input->frame) ? av_problem(input->origin, input->kind->name, AVERROR_INVALIDDATA) : 0;
 }
 
 static void take_notes(struct picture *out, const struct av_input *input)
@@ -50,8 +32,6 @@ static void take_notes(struct picture *out, const struct av_input *input)
     const AVFrameSideData *profile = av_frame_get_side_data(input->frame, AV_FRAME_DATA_ICC_PROFILE);
     if (profile)
         buffer_append(&out->profile, profile->data, (i64)profile->size);
-    if (is_tiff(input->kind)) /* EXIF uses TIFF's tags */
-        out->orientation = exif_orientation(input->bytes, input->count);
 }
 
 int av_read_still(struct picture *out, const void *bytes, i64 count, const char *origin,
@@ -62,8 +42,8 @@ int av_read_still(struct picture *out, const void *bytes, i64 count, const char 
     *out = (struct picture){0};
     input_init(&input, bytes, count, origin, kind);
     input.most_pixels = request->rules->most_pixels;
-    input.strict = !is_tiff(kind);
-    int status = refuse_jpeg_inside(&input) < 0 ? -1 : decode_still(&input);
+    input.strict = true;
+    int status = decode_still(&input);
     if (status == 0)
         status = picture_check_size(input.frame->height, input.frame->width, origin, request);
     int code = status == 0 ? frame_unpack(out, &scaler, input.frame) : 0;

@@ -11,7 +11,8 @@ static u32 number(const u8 *bytes, int length, bool big_endian)
     return value;
 }
 
-int tiff_number(const u8 *bytes, i64 count, int tag)
+/* The value of a tag of type SHORT in the first directory; 0: none. */
+static int tiff_number(const u8 *bytes, i64 count, int tag)
 {
     bool big = bytes_match(bytes, count, 0, "MM\0*", 4);
     if (count < 8 || (!big && !bytes_match(bytes, count, 0, "II*\0", 4)))

@@ -25,6 +25,8 @@ static const struct magic magics[] = {
     MAGIC(0, "BM", NULL, "a BMP picture", FILE_STILL, "bmp"),
     MAGIC(0, "II*\0", NULL, "a TIFF picture", FILE_STILL, "tiff"),
     MAGIC(0, "MM\0*", NULL, "a TIFF picture", FILE_STILL, "tiff"),
+    MAGIC(0, "II+\0\b\0\0\0", NULL, "a TIFF picture", FILE_STILL, "tiff"), /* BigTIFF */
+    MAGIC(0, "MM\0+\0\b\0\0", NULL, "a TIFF picture", FILE_STILL, "tiff"),
     MAGIC(0, "GIF87a", NULL, "a GIF animation", FILE_CONTAINER, "gif"),
     MAGIC(0, "GIF89a", NULL, "a GIF animation", FILE_CONTAINER, "gif"),
     MAGIC(0, "P5\n", NULL, "a PGM picture", FILE_STILL, "pgm"),

@@ -58,7 +58,8 @@ static int read_picture(struct picture *out, const void *bytes, i64 count, const
         const char *reader;
         int (*read)(struct picture *out, const void *bytes, i64 count, const char *origin,
                     const struct image_request *request);
-    } readers[] = {{"png", png_read}, {"mjpeg", jpeg_read}, {"webp", webp_read}, {"heif", heif_read}};
+    } readers[] = {
+        {"png", png_read}, {"mjpeg", jpeg_read}, {"webp", webp_read}, {"heif", heif_read}, {"tiff", tiff_read}};
     for (i64 i = 0; i < COUNT_OF(readers); i++)
         if (strcmp(readers[i].reader, kind->reader) == 0)
             return readers[i].read(out, bytes, count, origin, request);

@@ -10,7 +10,7 @@
  * follow references to other files.
  *
  * Each library is used in one file: libpng in png.c, libjpeg in jpeg.c, libwebp in webp.c, libheif
- * in heif.c, Little CMS in colour.c, libav in av_*.c.
+ * in heif.c, libtiff in tiff.c, Little CMS in colour.c, libav in av_*.c.
  *
  * Where is what:
  *   file_kind.c, media.c   what kind a file is, and which reader it gets; whole.c: is its end there

@@ -5,6 +5,7 @@
 void picture_release(struct picture *picture)
 {
     memory_free(picture->pixels);
+    memory_free(picture->deep);
     buffer_release(&picture->profile);
     *picture = (struct picture){0};
 }
@@ -33,19 +34,30 @@ static void inks_to_rgb(u8 *pixels, i64 count)
     }
 }
 
+void picture_narrow(struct picture *picture)
+{
+    i64 count = picture->height * picture->width * (picture->inks == INKS_RGB ? 3 : 4);
+    picture->pixels = (u8 *)picture->deep;
+    for (i64 i = 0; i < count; i++)
+        picture->pixels[i] = deep_to_byte(picture->deep[i]);
+    picture->pixels = memory_resize(picture->pixels, 2 * count, count);
+    picture->deep = NULL;
+}
+
 static void to_rgb(struct picture *picture, const struct picture_rules *rules)
 {
     i64 count = picture->height * picture->width;
-    if (picture->profile.length)
+    if (picture->profile.length || picture->lab)
         colours_to_srgb(picture);
+    if (picture->deep)
+        picture_narrow(picture);
     if (picture->inks == INKS_RGB)
         return;
-    i64 had_bytes = count * 4;
     if (picture->inks == INKS_CMYK)
         inks_to_rgb(picture->pixels, count);
     else
         pixels_blend(picture->pixels, picture->pixels, count, rules->background);
-    picture->pixels = memory_resize(picture->pixels, had_bytes, count * 3);
+    picture->pixels = memory_resize(picture->pixels, count * 4, count * 3);
     picture->inks = INKS_RGB;
 }
 

@@ -10,17 +10,25 @@ struct picture {
     i64 height, width;               /* decoded size */
     i64 stored_height, stored_width; /* size in the file, if decoded smaller; 0: the same */
     u8 *pixels;                      /* [height, width, 3 or 4] */
+    u16 *deep;                       /* instead of pixels: 16 bits a channel, until colours are converted */
+    bool lab;                        /* deep: L, a, b in place of R, G, B, encoded as in ICC.1:2010 */
     struct buffer profile;           /* ICC; empty: sRGB */
     int orientation;                 /* EXIF 2.32, tag 274: 1 to 8; 0: none */
 };
 void picture_release(struct picture *picture);
+/* Rounds 16 bits a channel to 8, in place. */
+void picture_narrow(struct picture *picture);
+static inline u8 deep_to_byte(u16 value)
+{
+    return (u8)((value * 255u + 32767) / 65535);
+}
 /* Checks a header's size before anything is decoded. -1 with a message if it exceeds the request's
  * limit. */
 int picture_check_size(i64 height, i64 width, const char *origin, const struct image_request *request);
 /* Converts a picture into a clip of one frame. Moves the pixels out of the picture. */
 void picture_finish(struct clip *out, struct picture *picture, const struct image_request *request);
 
-/* Readers of png.c, jpeg.c, webp.c, heif.c and av_still.c. The caller releases what they fill, also
+/* Readers of png.c, jpeg.c, webp.c, heif.c, tiff.c and av_still.c. The caller releases what they fill, also
  * after -1. */
 int png_read(struct picture *out, const void *bytes, i64 count, const char *origin,
              const struct image_request *request);
@@ -30,13 +38,12 @@ int webp_read(struct picture *out, const void *bytes, i64 count, const char *ori
               const struct image_request *request);
 int heif_read(struct picture *out, const void *bytes, i64 count, const char *origin,
               const struct image_request *request);
+int tiff_read(struct picture *out, const void *bytes, i64 count, const char *origin,
+              const struct image_request *request);
 int av_read_still(struct picture *out, const void *bytes, i64 count, const char *origin,
                   const struct image_request *request, const struct file_kind *kind);
 
-/* exif.c. tiff_number: the value of a tag of type SHORT in the first directory of a TIFF file; 0:
- * none. exif_orientation: the orientation in a block of EXIF, which is a TIFF file; 0: none, or not
- * EXIF. */
-int tiff_number(const u8 *bytes, i64 count, int tag);
+/* exif.c: the orientation in a block of EXIF, which is a TIFF file; 0: none, or not EXIF. */
 int exif_orientation(const u8 *bytes, i64 count);
 struct orientation orientation_of_exif(int orientation);
 
@@ -45,7 +52,7 @@ int webp_clip_read(struct clip *out, const void *bytes, i64 count, const char *o
                    const struct clip_request *request);
 int webp_shown_size(double *height, double *width, const void *bytes, i64 count, const char *origin);
 
-/* colour.c: converts the pixels to sRGB by the ICC profile, in place; CMYK becomes RGB. False if
- * the profile is invalid or for other inks; then nothing changes. */
+/* colour.c: converts the pixels to sRGB by the ICC profile, in place; CMYK becomes RGB, and 16 bits
+ * become 8. False if the profile is invalid or for other inks; then nothing changes. */
 bool colours_to_srgb(struct picture *picture);
 #endif

@@ -164,19 +164,23 @@ static int check_bmp(const u8 *bytes, i64 count, const char *origin)
     return end > (u64)count ? cut_short(origin, "the BMP header", end, count) : 0;
 }
 
-/* TIFF 6.0: a directory of 12-byte entries. Decoders bound strips by StripByteCounts and tiles by
- * TileByteCounts; a file with neither is refused, since its end cannot be checked. */
+/* TIFF 6.0: a directory of entries of 12 bytes; in BigTIFF all lengths have 64 bits and entries 20
+ * bytes. Decoders bound strips by StripByteCounts and tiles by TileByteCounts; a file with neither
+ * is refused, since its end cannot be checked. */
 static int check_tiff(const u8 *bytes, i64 count, const char *origin)
 {
     u64 (*number)(const u8 *bytes, int length) = bytes[0] == 'I' ? little_endian : big_endian;
     enum { STRIP_BYTES = 279, TILE_BYTES = 325 };
-    i64 at = count >= 8 ? (i64)number(bytes + 4, 4) : count;
-    if (at + 2 > count)
-        return cut_short(origin, "the TIFF header", (u64)at + 2, count);
-    i64 entries = (i64)number(bytes + at, 2), end = at + 2 + 12 * entries;
-    if (end > count)
-        return cut_short(origin, "the TIFF directory", (u64)end, count);
-    for (at += 2; at < end; at += 12)
+    bool big = number(bytes + 2, 2) == 43;
+    int length = big ? 8 : 4, entry_bytes = big ? 20 : 12, count_bytes = big ? 8 : 2;
+    u64 at = count >= (big ? 16 : 8) ? number(bytes + (big ? 8 : 4), length) : (u64)count;
+    if (at > (u64)(count - count_bytes))
+        return cut_short(origin, "the TIFF header", at + (u64)count_bytes, count);
+    u64 entries = number(bytes + at, count_bytes);
+    at += (u64)count_bytes;
+    if (entries > ((u64)count - at) / (u64)entry_bytes)
+        return cut_short(origin, "the TIFF directory", at + (u64)entry_bytes, count);
+    for (; entries > 0; entries--, at += (u64)entry_bytes)
         if (number(bytes + at, 2) == STRIP_BYTES || number(bytes + at, 2) == TILE_BYTES)
             return 0;
     return error_set("%s: a TIFF picture that does not state the lengths of its strips (StripByteCounts), so that "

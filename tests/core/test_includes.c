@@ -78,6 +78,7 @@ static const struct {
     {"lcms2.h", "data/media/colour.c"},
     {"webp/decode.h", "data/media/webp.c bench/peers/pictures.c"},
     {"webp/demux.h", "data/media/webp.c"},
+    {"tiffio.h", "data/media/tiff.c"},
     {"libheif", "data/media/heif.c bench/peers/pictures.c"},
     {"libav", "data/media/av_clip.c data/media/av_deinterlace.c data/media/av_input.c data/media/av_input.h "
               "data/media/av_problem.c data/media/av_scale.c "

@@ -89,7 +89,8 @@ static void every_layout_and_profile_reads_as_in_pillow(void **state)
         {"inks.tiff", 1, 1},     {"clear.png", 0, 0},          {"clear.webp", 0, 0},   {"clear-lossy.webp", 0, 0},
         {"clear.tiff", 0, 0},    {"palette-clear.png", 0, 0},  {"palette.tiff", 0, 0}, {"grey16.png", 0, 0},
         {"grey16.tiff", 0.4, 1}, {"grey.tiff", 0, 0},          {"grey.jpg", 0, 0},     {"grey.pgm", 0, 0},
-        {"lzw.tiff", 0, 0},      {"deflate.tiff", 0, 0},       {"bits.tiff", 0, 0},    {"still.heic", 0, 0}};
+        {"lzw.tiff", 0, 0},      {"deflate.tiff", 0, 0},       {"bits.tiff", 0, 0},    {"still.heic", 0, 0},
+        {"jpeg.tiff", 0.5, 2}};
     for (i64 i = 0; i < COUNT_OF(files); i++) {
         char reference[48];
         snprintf(reference, sizeof reference, "%s.ppm", files[i].name);
@@ -135,16 +136,6 @@ static void too_many_pixels_are_refused_by_name(void **state)
         assert_says(names[i]);
         file_unmap(&file);
     }
-}
-
-static void what_would_be_read_wrongly_is_refused(void **state)
-{
-    (void)state;
-    struct file_view file = map("jpeg.tiff");
-    struct clip clip;
-    assert_int_equal(image_read(&clip, file.data, file.bytes, "jpeg.tiff"), -1);
-    assert_says("compressed as JPEG");
-    file_unmap(&file);
 }
 
 /* ---- Animated ---- */
@@ -274,7 +265,6 @@ int main(void)
         cmocka_unit_test(a_profile_that_is_srgb_changes_no_bit),
         cmocka_unit_test(transparency_shows_the_colour_that_was_chosen),
         cmocka_unit_test(too_many_pixels_are_refused_by_name),
-        cmocka_unit_test(what_would_be_read_wrongly_is_refused),
         cmocka_unit_test(animated_pictures_are_clips_where_clips_are_asked_for),
         cmocka_unit_test(a_still_is_no_clip),
         cmocka_unit_test(a_large_jpeg_is_decoded_smaller),
