@@ -216,12 +216,11 @@ static int open_bench(struct decode_bench *b, struct device *device)
 {
     struct model_config config = b->decode_subject->config;
     config.max_positions = 2 * PROMPT;
-    if (model_open(&b->model, device, &config, device->has_bf16 ? DTYPE_BF16 : DTYPE_F32, false, NULL))
+    if (model_open_quantized(&b->model, device, &config, device->has_bf16 ? DTYPE_BF16 : DTYPE_F32,
+                             b->decode_subject->bits))
         return -1;
     if (device->backend != BACKEND_META)
         weights_init(&b->model.weights, 1);
-    if (b->decode_subject->bits)
-        weights_quantize(&b->model.weights, b->decode_subject->bits);
     submodel_full(&b->full, &b->model.config);
     for (u32 i = 0; i < BATCH_MOST; i++) {
         for (u32 j = 0; j < PROMPT; j++)

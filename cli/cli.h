@@ -66,12 +66,14 @@ int command_failed(void);
 int64_t option_integer(const char *text, const char *name, i64 fallback, i64 low, i64 high, int *status);
 double option_number(const char *text, const char *name, double fallback, double low, double high, int *status);
 
-/* --weights: quantization of the backbone's gemm weights after loading. */
+/* --weights: the form of the weights in memory. */
 #define WEIGHTS_OPTION(text)                                                                                           \
     {                                                                                                                  \
-        "weights", "stored|int8|int4", &(text), NULL, "backbone gemm weights: stored (default), int8 or int4"          \
+        "weights", "stored|f32|bf16|int8|int4", &(text), NULL,                                                         \
+            "form of the weights in memory (default stored); int8 and int4: the backbone's gemm weights"               \
     }
-int option_weights(const char *text, int *status); /* bits per weight; 0: as stored */
+/* Fills dtype and bits of the source. */
+int option_weights(struct model_source *source, const char *text);
 
 #define SUBMODEL_OPTIONS(o)                                                                                            \
     {"layers", "N|LIST", &(o).layers, NULL,                                                                            \

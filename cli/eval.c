@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static int run_eval(const struct eval_settings *s, const struct submodel_options *o, int bits, u64 seed, bool json)
+static int run_eval(const struct eval_settings *s, const struct submodel_options *o, const struct model_source *weights,
+                    u64 seed, bool json)
 {
     struct model model;
     struct submodel sub;
@@ -15,8 +16,7 @@ static int run_eval(const struct eval_settings *s, const struct submodel_options
     struct buffer out = {0};
     if (!strchr(s->data, '\n') && !is_address(s->data) && !file_exists(s->data))
         return error_set("--data %s: there is no such folder or file", s->data);
-    const struct model_source weights = {.directory = s->from, .dtype = DTYPE_OTHER, .bits = bits};
-    if (eval_check_memory(&weights, o, s, cli_device()) || model_load_source(&model, cli_device(), &weights))
+    if (eval_check_memory(weights, o, s, cli_device()) || model_load_source(&model, cli_device(), weights))
         return -1;
     arena_open(&arena, 64 << 20);
     if (submodel_parse(&sub, &arena, o, &model) == 0)
@@ -87,7 +87,9 @@ int command_eval(int argc, char **argv)
     s.max_tokens = option_integer(tokens, "max-tokens", 256, 1, 1 << 20, &status);
     s.temperature = option_number(temperature, "temperature", 0, 0, 100, &status);
     u64 number = (u64)option_integer(seed, "seed", 1, 0, INT64_MAX, &status);
-    int bits = option_weights(weights, &status);
+    struct model_source source = {.dtype = DTYPE_OTHER};
+    if (status == 0)
+        status = option_weights(&source, weights);
     s.grader.verifier = status ? 0 : parse_verifier(verifier);
     if (status || s.grader.verifier < 0)
         return status > 0 ? 0 : command_failed();
@@ -95,7 +97,8 @@ int command_eval(int argc, char **argv)
     if (submodel_name_open(&model, a.positional[0], &o))
         return command_failed();
     s.from = model.directory;
-    status = run_eval(&s, &model.options, bits, number, json) ? command_failed() : 0;
+    source.directory = model.directory;
+    status = run_eval(&s, &model.options, &source, number, json) ? command_failed() : 0;
     submodel_name_release(&model);
     return status;
 }

@@ -92,6 +92,7 @@ static int run_job(struct model *model, struct logits_job *job)
 struct logits_work {
     struct model_source weights;
     struct logits_job job; /* without a file to write */
+    i64 given[2];          /* [B,T] of all ids */
 };
 
 static int run(struct memory_estimate *out, struct device *meta, void *context)
@@ -103,27 +104,30 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
         return -1;
     int status = run_job(&model, &w->job);
     model_close(&model);
+    if (!w->given[0])
+        memcpy(w->given, w->job.shape, sizeof w->given);
     return status;
 }
 
-/* Halves the rows, then the length. */
+/* Halves the rows, then the length; then takes fewer bits a weight. */
 static bool smaller(struct buffer *name, struct dry_run *d)
 {
     struct logits_work *w = d->context;
     i64 *shape = w->job.shape;
-    if (model_source_smaller(name, &w->weights))
-        return true;
-    if (shape[0] == 1 && shape[1] == 1)
-        return false;
+    if (shape[0] == 1 && shape[1] == 1) {
+        memcpy(shape, w->given, sizeof w->given);
+        return model_source_smaller(name, &w->weights);
+    }
     shape[shape[0] == 1] /= 2;
     buffer_printf(name, "ids of [%lld,%lld]", (long long)shape[0], (long long)shape[1]);
+    model_source_name(name, &w->weights);
     return true;
 }
 
 static int run_logits(const struct model_source *weights, struct logits_job *job)
 {
     struct model model;
-    struct logits_work w = {*weights, *job};
+    struct logits_work w = {.weights = *weights, .job = *job};
     w.job.out = NULL;
     const struct dry_run check = {weights->directory, run, &w, .smaller = smaller, .otherwise = SMALLER_MODEL};
     if (dry_run_check(&check, cli_device()) || model_load_source(&model, cli_device(), weights))
@@ -151,14 +155,16 @@ int command_logits(int argc, char **argv)
         status = error_usage("weft logits: --ids FILE and -o FILE are needed");
     if (status == 0)
         status = parse_dtype(&dtype, dtype_text, DTYPE_F32);
-    int bits = option_weights(weights, &status);
+    struct model_source model = {.dtype = dtype};
+    if (status == 0)
+        status = option_weights(&model, weights);
     if (status)
         return status < 0 ? command_failed() : 0;
     struct safetensors set;
     struct submodel_name name;
     if (submodel_name_open(&name, a.positional[0], &o))
         return command_failed();
-    const struct model_source model = {.directory = name.directory, .dtype = dtype, .bits = bits};
+    model.directory = name.directory;
     status = safetensors_open(&set, ids);
     if (status == 0) {
         status = run_logits(&model, &(struct logits_job){.set = &set, .in = ids, .out = out, .options = &name.options});

@@ -173,12 +173,22 @@ double option_number(const char *text, const char *name, double fallback, double
     return value;
 }
 
-int option_weights(const char *text, int *status)
+int option_weights(struct model_source *source, const char *text)
 {
-    if (!text || strcmp(text, "stored") == 0)
-        return 0;
-    if (strcmp(text, "int8") == 0 || strcmp(text, "int4") == 0)
-        return text[3] - '0';
-    *status = error_usage("--weights %s: expected stored, int8 or int4", text);
-    return 0;
+    static const struct {
+        const char *name;
+        enum dtype dtype; /* DTYPE_OTHER: stays */
+        int bits;
+    } forms[] = {{"stored", DTYPE_OTHER, 0},
+                 {"f32", DTYPE_F32, 0},
+                 {"bf16", DTYPE_BF16, 0},
+                 {"int8", DTYPE_OTHER, 8},
+                 {"int4", DTYPE_OTHER, 4}};
+    for (i64 i = 0; i < COUNT_OF(forms); i++)
+        if (strcmp(text ? text : "stored", forms[i].name) == 0) {
+            source->dtype = forms[i].dtype == DTYPE_OTHER ? source->dtype : forms[i].dtype;
+            source->bits = forms[i].bits;
+            return 0;
+        }
+    return error_usage("--weights %s: expected stored, f32, bf16, int8 or int4", text);
 }

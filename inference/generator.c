@@ -66,11 +66,12 @@ static int check_sizes(const struct generator *s, const char *directory)
     return token_sizes_check(&model, &given, directory);
 }
 
-int generator_open(struct generator *s, struct device *device, const char *directory, enum dtype dtype)
+int generator_open(struct generator *s, struct device *device, const struct model_source *source)
 {
+    const char *directory = source->directory;
     memset(s, 0, sizeof *s);
     s->device = device;
-    if (model_load(&s->model, device, directory, dtype, false))
+    if (model_load_source(&s->model, device, source))
         return -1;
     s->directory = string_copy(directory);
     s->text = text_tokenizer_load(directory);

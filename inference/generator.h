@@ -20,9 +20,8 @@ struct generator {
     i64 grid[2 * SHAPES_MOST];
 };
 /* Loads the model directory with tokenizer.json, and with weft/vision and weft/audio if the model
- * has those heads. If one of these folders is missing, only requests that need it are refused.
- * dtype DTYPE_OTHER keeps the stored dtype. */
-int generator_open(struct generator *generator, struct device *device, const char *directory, enum dtype dtype);
+ * has those heads. If one of these folders is missing, only requests that need it are refused. */
+int generator_open(struct generator *generator, struct device *device, const struct model_source *source);
 void generator_close(struct generator *generator);
 /* The first clip shape (video) or still shape of the vision tokenizer's table, the one most of its
  * training data had. NULL if there is none. Owned by the generator. */

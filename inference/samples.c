@@ -421,7 +421,8 @@ static int run_all(struct samples_run *r)
 int samples_stage(const void *settings, const struct stage *stage)
 {
     struct samples_run r = {.s = settings, .stage = stage};
-    if (samples_check_memory(r.s, stage->device) || generator_open(&r.generator, stage->device, r.s->from, DTYPE_OTHER))
+    const struct model_source source = {.directory = r.s->from, .dtype = DTYPE_OTHER, .fixed = true};
+    if (samples_check_memory(r.s, stage->device) || generator_open(&r.generator, stage->device, &source))
         return -1;
     generator_check_guidance(&r.generator, r.s->guidance);
     mel_distance_open(&r.mel, stage->device);

@@ -62,8 +62,9 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
     const struct samples_settings *s = context;
     struct generator generator;
     struct mel_distance mel;
+    const struct model_source source = {.directory = s->from, .dtype = DTYPE_OTHER, .fixed = true};
     (void)out;
-    if (generator_open(&generator, meta, s->from, DTYPE_OTHER))
+    if (generator_open(&generator, meta, &source))
         return -1;
     mel_distance_open(&mel, meta);
     int status = run_kinds(&generator, s, &mel);

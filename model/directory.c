@@ -272,43 +272,58 @@ static int check_sums(const char *directory)
 
 struct model_work {
     const struct model_config *config;
-    enum dtype dtype;
+    struct model_source source;
     bool training;
 };
 
+static int open_model(struct model *model, struct device *device, const struct model_work *w,
+                      const struct parallel *parallel)
+{
+    return w->source.bits ? model_open_quantized(model, device, w->config, w->source.dtype, w->source.bits)
+                          : model_open(model, device, w->config, w->source.dtype, w->training, parallel);
+}
+
 static int open_on_meta(struct memory_estimate *out, struct device *meta, void *context)
 {
-    const struct model_work *w = context;
     struct model model;
     (void)out;
-    int status = model_open(&model, meta, w->config, w->dtype, w->training, NULL);
+    int status = open_model(&model, meta, context, NULL);
     if (status == 0)
         model_close(&model);
     return status;
 }
 
-int model_load(struct model *model, struct device *device, const char *directory, enum dtype dtype, bool training)
+static bool smaller_source(struct buffer *name, struct dry_run *d)
 {
-    return model_load_over(NULL, model, device, directory, dtype, training);
+    struct model_work *w = d->context;
+    return !w->training && model_source_smaller(name, &w->source);
 }
 
-int model_load_over(const struct parallel *parallel, struct model *model, struct device *device, const char *directory,
-                    enum dtype dtype, bool training)
+/* Before any weight is read. */
+static int check_memory(const struct model_work *work, const struct device *device)
+{
+    struct model_work w = *work;
+    const struct dry_run check = {
+        w.source.directory, open_on_meta, &w, .otherwise = SMALLER_MODEL, .smaller = smaller_source};
+    return dry_run_check(&check, device);
+}
+
+static int load(struct model *model, struct device *device, struct model_work *w, const struct parallel *parallel)
 {
     struct model_config config;
     struct safetensors set;
+    const char *directory = w->source.directory;
     if (model_config_load(&config, directory) || safetensors_open_model(&set, directory))
         return -1;
-    if (dtype == DTYPE_OTHER)
-        dtype = stored_dtype(&set, device);
-    const struct dry_run check = {directory, open_on_meta, &(struct model_work){&config, dtype, training},
-                                  .otherwise = SMALLER_MODEL};
-    int status = parallel ? 0 : dry_run_check(&check, device); /* before any weight is read */
-    bool alone = !parallel || parallel->world->size == 1;      /* ranks read their own parts of the files only */
+    w->config = &config;
+    if (w->source.dtype == DTYPE_OTHER)
+        w->source.dtype = stored_dtype(&set, device);
+    int status = parallel ? 0 : check_memory(w, device);
+    bool alone = !parallel || parallel->world->size == 1; /* ranks read their own parts of the files only */
     if (status == 0 && alone && device->backend != BACKEND_META)
         status = check_sums(directory);
     if (status == 0)
-        status = model_open(model, device, &config, dtype, training, parallel);
+        status = open_model(model, device, w, parallel);
     if (status == 0) {
         status = weights_load(&model->weights, &set, FILE_HF, directory);
         if (status == 0)
@@ -320,36 +335,51 @@ int model_load_over(const struct parallel *parallel, struct model *model, struct
     return status;
 }
 
-void model_quantize(struct model *model, int bits)
+int model_load_over(const struct parallel *parallel, struct model *model, struct device *device, const char *directory,
+                    enum dtype dtype, bool training)
 {
-    i64 before = 0;
-    if (bits == 0)
-        return;
-    for (i64 i = 0; i < model->weights.count; i++) {
-        const struct tensor *w = &model->weights.list[i].value;
-        before += w->rows * w->columns * dtype_bytes(w->dtype);
-    }
-    weights_quantize(&model->weights, bits);
-    log_info("weights of %d bits: %.1f MB, stored %.1f", bits, 1e-6 * (double)weights_bytes(&model->weights),
-             1e-6 * (double)before);
+    struct model_work w = {.source = {.directory = directory, .dtype = dtype}, .training = training};
+    return load(model, device, &w, parallel);
+}
+
+int model_load(struct model *model, struct device *device, const char *directory, enum dtype dtype, bool training)
+{
+    return model_load_over(NULL, model, device, directory, dtype, training);
 }
 
 int model_load_source(struct model *model, struct device *device, const struct model_source *source)
 {
-    int status = model_load(model, device, source->directory, source->dtype, false);
-    if (status == 0)
-        model_quantize(model, source->bits);
-    return status;
+    struct model_work w = {.source = *source};
+    if (load(model, device, &w, NULL))
+        return -1;
+    i64 stored = 0;
+    for (i64 i = 0; i < model->weights.count; i++) {
+        const struct tensor *t = &model->weights.list[i].value;
+        stored += t->rows * t->columns * dtype_bytes(t->dtype);
+    }
+    if (source->bits)
+        log_info("weights of %d bits: %.1f MB, stored %.1f", source->bits, 1e-6 * (double)weights_bytes(&model->weights),
+                 1e-6 * (double)stored);
+    return 0;
 }
 
 bool model_source_smaller(struct buffer *name, struct model_source *source)
 {
-    int bits = source->bits;
-    bool stored = bits && !source->later_bits;
-    source->bits = source->later_bits;
-    if (stored) {
-        source->later_bits = bits;
-        buffer_printf(name, "--weights stored");
-    }
-    return stored;
+    if (source->fixed || source->bits == 4)
+        return false;
+    if (!source->reduced)
+        source->asked = source->dtype;
+    bool as_bf16 = source->bits == 0 && source->dtype != DTYPE_BF16;
+    source->bits = as_bf16 ? 0 : source->bits == 8 ? 4 : 8;
+    source->dtype = as_bf16 ? DTYPE_BF16 : source->asked;
+    source->reduced = true;
+    model_source_name(name, source);
+    return true;
+}
+
+void model_source_name(struct buffer *name, const struct model_source *source)
+{
+    if (source->reduced)
+        buffer_printf(name, "%s--weights %s", name->length ? " " : "",
+                      source->bits == 0 ? "bf16" : source->bits == 8 ? "int8" : "int4");
 }

@@ -115,6 +115,10 @@ struct model {
 struct parallel;
 int model_open(struct model *model, struct device *device, const struct model_config *config, enum dtype dtype,
                bool training, const struct parallel *parallel);
+/* The same on one rank and without training, with gemm weights of 8 or 4 bits (weights_quantize); 0:
+ * as of dtype. */
+int model_open_quantized(struct model *model, struct device *device, const struct model_config *config,
+                         enum dtype dtype, int bits);
 void model_close(struct model *model);
 /* Collective over all ranks. On world rank 0 `whole` becomes the same model with every weight
  * complete, ready to be saved; on the other ranks it holds no weights. With one rank `whole`
@@ -238,16 +242,18 @@ int model_load(struct model *model, struct device *device, const char *directory
 struct model_source {
     const char *directory;
     enum dtype dtype; /* same as in model_load */
-    int bits;         /* 8 or 4: quantizes the gemm weights after loading; 0: as stored */
-    int later_bits;   /* internal: `bits`, once weights as stored have been tried */
+    int bits;         /* 8 or 4: of the gemm weights, rounded as they are read; 0: as stored */
+    bool fixed;       /* the caller has no option --weights */
+    /* internal: model_source_smaller has taken another form than was asked for */
+    bool reduced;
+    enum dtype asked;
 };
-/* The same, without training; quantizes the weights. model_quantize does so for a loaded model, and
- * logs the saving; 0 bits: it does nothing. */
+/* The same, without training. Logs what fewer bits save. */
 int model_load_source(struct model *model, struct device *device, const struct model_source *source);
-void model_quantize(struct model *model, int bits);
-/* For `smaller` of a dry run (kernels/device/dry_run.h): while weights are quantized there are two
- * copies of them, so those as stored are tried first. False after that. */
+/* For `smaller` of a dry run (kernels/device/dry_run.h): takes bf16, then 8, then 4 bits, and appends
+ * "--weights int8". False after that. model_source_name appends what was taken. */
 bool model_source_smaller(struct buffer *name, struct model_source *source);
+void model_source_name(struct buffer *name, const struct model_source *source);
 /* For `otherwise` of a dry run. */
 #define SMALLER_MODEL "take a smaller model (`weft extract` cuts one out), or --device cpu"
 /* model_load over several ranks; each rank reads only its own weights, and verifies no checksum. */

@@ -261,8 +261,8 @@ static int check_layout(const struct model_config *c, const struct layout *l)
     return 0;
 }
 
-int model_open(struct model *model, struct device *device, const struct model_config *config, enum dtype dtype,
-               bool training, const struct parallel *parallel)
+static int open_table(struct model *model, struct device *device, const struct model_config *config, enum dtype dtype,
+                      bool training, int bits, const struct parallel *parallel)
 {
     struct table_builder b = {.model = model};
     memset(model, 0, sizeof *model);
@@ -283,6 +283,8 @@ int model_open(struct model *model, struct device *device, const struct model_co
     modality_rows_of_weights(&b);
     for (i64 i = config->first_moe_layer; i < config->layers && config->reduced_bias; i++)
         reduced_bias_row(&b, i);
+    if (bits)
+        weights_quantize(&model->weights, bits);
     weights_allocate(&model->weights);
     i64 counts = model_use_count(config);
     model->use = device_alloc(device, counts * (i64)sizeof *model->use);
@@ -290,6 +292,18 @@ int model_open(struct model *model, struct device *device, const struct model_co
     device->ops->zero(device, model->use, counts * (i64)sizeof *model->use);
     device->ops->zero(device, model->usage, model_usage_count(config) * (i64)sizeof *model->usage);
     return 0;
+}
+
+int model_open(struct model *model, struct device *device, const struct model_config *config, enum dtype dtype,
+               bool training, const struct parallel *parallel)
+{
+    return open_table(model, device, config, dtype, training, 0, parallel);
+}
+
+int model_open_quantized(struct model *model, struct device *device, const struct model_config *config,
+                         enum dtype dtype, int bits)
+{
+    return open_table(model, device, config, dtype, false, bits, NULL);
 }
 
 void model_close(struct model *model)

@@ -288,7 +288,14 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
 
 static bool smaller(struct buffer *name, struct dry_run *d)
 {
-    return model_source_smaller(name, &((struct eval_work *)d->context)->weights) || dry_run_reduce(name, d);
+    struct model_source *weights = &((struct eval_work *)d->context)->weights;
+    if (dry_run_reduce(name, d)) {
+        model_source_name(name, weights);
+        return true;
+    }
+    buffer_clear(name);
+    dry_run_restart(d);
+    return model_source_smaller(name, weights);
 }
 
 int eval_check_memory(const struct model_source *weights, const struct submodel_options *sub,
@@ -339,7 +346,7 @@ int eval_stage(const void *settings, const struct stage *stage)
     const struct eval_settings *s = settings;
     struct model model;
     struct submodel full;
-    const struct model_source weights = {.directory = s->from, .dtype = stage->dtype};
+    const struct model_source weights = {.directory = s->from, .dtype = stage->dtype, .fixed = true};
     if (eval_check_memory(&weights, &(struct submodel_options){0}, s, stage->device) ||
         model_load(&model, stage->device, s->from, stage->dtype, false))
         return -1;

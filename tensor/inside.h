@@ -1,7 +1,7 @@
 /* Internal declarations shared by the files of this folder. */
 #ifndef WEFT_TENSOR_INSIDE_H
 #define WEFT_TENSOR_INSIDE_H
-#include "tensor/tensor.h"
+#include "tensor/weights.h"
 
 /* For ops: the signature of a backward, access to its own record, and the creation of a record. */
 #define BACKWARD(name) static void name##_backward(struct tape_record *base, struct device *device, struct tape *tape)
@@ -32,6 +32,14 @@ struct attention;
  * in the cache. */
 struct rope_cache rope_cache_of(const struct attention *a);
 struct tensor *attend_cached(struct tape *tape, struct tensor *qkv, const struct attention *a);
+
+/* quantize.c: the quantized form of a weight, if the table asks for one. quantized_bytes: its size, 0:
+ * none. quantized_replaces: no copy is kept beside it. quantized_put rounds rows as weight_put puts
+ * them. */
+i64 quantized_bytes(const struct weights *weights, const struct weight *w);
+bool quantized_replaces(const struct weights *weights, const struct weight *w);
+void quantized_allocate(struct weights *weights, struct weight *w);
+void quantized_put(struct weights *weights, struct weight *w, i64 row, i64 rows, const float *values);
 
 void segments_clear(struct tape *tape);
 void segments_close(struct tape *tape);

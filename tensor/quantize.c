@@ -1,6 +1,6 @@
-/* Quantizes weights to 8 or 4 bits, once, after a model is loaded for inference. */
+/* Quantizes weights to 8 or 4 bits, row by row, as a model is loaded for inference. */
 #include "kernels/quantized.h"
-#include "tensor/weights.h"
+#include "tensor/inside.h"
 
 #include <math.h>
 #include <string.h>
@@ -165,51 +165,123 @@ static float quantize_row_4(u8 *codes, u8 *factors, const float *x, i64 blocks)
 
 /* ---- A weight ---- */
 
+static bool is_quantized(const struct weights *weights, const struct weight *w)
+{
+    const struct weight_spec *s = &w->spec;
+    return weights->bits && s->multiplied && s->file == FILE_HF && s->type == TYPE_ACTIVATION && w->matrices > 0 &&
+           s->disk_rank == 2;
+}
+
+struct quantized_sizes { /* all in bytes */
+    i64 codes, factors, scale;
+};
+static struct quantized_sizes sizes_of(i64 strips, i64 columns, int bits)
+{
+    i64 rows = strips * QUANTIZED_ROWS, width = quantized_steps(columns) * QUANTIZED_COLUMNS;
+    return (struct quantized_sizes){rows * width * bits / 8, bits == 4 ? rows * width / BLOCK : 0, rows * 4};
+}
+
+i64 quantized_bytes(const struct weights *weights, const struct weight *w)
+{
+    struct quantized_sizes size = sizes_of(w->matrices * quantized_strips(w->rows), w->columns, weights->bits);
+    return is_quantized(weights, w) ? size.codes + size.factors + size.scale + 1024 : 0;
+}
+
+bool quantized_replaces(const struct weights *weights, const struct weight *w)
+{
+    return is_quantized(weights, w) && w->spec.layer >= 0; /* an embedding, of layer -1, is looked up too */
+}
+
+/* Strips of the stacked parts, in host memory. */
+struct strips {
+    void *codes;
+    u8 *factors;
+    float *scale;
+    i64 first, count;
+};
+
+static void open_strips(struct strips *s, i64 first, i64 count, const struct quantized_weight *q)
+{
+    struct quantized_sizes size = sizes_of(count, q->columns, q->bits);
+    *s = (struct strips){memory_alloc(size.codes), memory_alloc(size.factors), memory_alloc(size.scale), first, count};
+    memset(s->factors, QUANTIZED_FACTOR_ZERO, (size_t)size.factors);
+}
+
+/* Copies the strips to the device, or from it, and frees nothing. */
+static void move_strips(struct device *device, struct strips *s, const struct quantized_weight *q, bool to_device)
+{
+    struct quantized_sizes at = sizes_of(s->first, q->columns, q->bits), size = sizes_of(s->count, q->columns, q->bits);
+    const struct {
+        void *host;
+        const void *device;
+        i64 bytes;
+    } parts[] = {{s->codes, (const char *)q->codes + at.codes, size.codes},
+                 {s->factors, q->factors + at.factors, size.factors},
+                 {s->scale, (const char *)q->scale + at.scale, size.scale}};
+    for (i64 i = 0; i < COUNT_OF(parts); i++) {
+        if (parts[i].bytes == 0)
+            continue;
+        if (to_device)
+            device_put(device, (void *)(uintptr_t)parts[i].device, parts[i].host, parts[i].bytes);
+        else
+            device_get(device, parts[i].host, parts[i].device, parts[i].bytes);
+    }
+}
+
+static void close_strips(struct strips *s)
+{
+    memory_free(s->codes);
+    memory_free(s->factors);
+    memory_free(s->scale);
+}
+
 struct quantize_job {
-    const struct weight *weight;
-    struct quantized_weight to; /* host memory, filled row by row */
-    const char *from;           /* host copy of the weight */
-    i64 steps, strips;
+    const struct quantized_weight *form;
+    struct strips to; /* of one part */
+    i64 first_row;    /* row of `to` that tile 0 writes */
+    const float *from;
+    enum dtype dtype; /* to which values are rounded first */
 };
 
 static void place_row_8(const struct quantize_job *job, i64 row, const signed char *v)
 {
-    signed char *codes = (signed char *)(uintptr_t)job->to.codes;
-    for (i64 step = 0; step < job->steps; step++)
-        memcpy(codes + ((row / QUANTIZED_ROWS * job->steps + step) * QUANTIZED_ROWS + row % QUANTIZED_ROWS) *
+    signed char *codes = job->to.codes;
+    i64 steps = quantized_steps(job->form->columns);
+    for (i64 step = 0; step < steps; step++)
+        memcpy(codes + ((row / QUANTIZED_ROWS * steps + step) * QUANTIZED_ROWS + row % QUANTIZED_ROWS) *
                            QUANTIZED_COLUMNS,
                v + step * QUANTIZED_COLUMNS, QUANTIZED_COLUMNS);
 }
 
 static void place_row_4(const struct quantize_job *job, i64 row, const u8 *codes, const u8 *factors)
 {
-    for (i64 step = 0; step < job->steps; step++) {
-        i64 at = (row / QUANTIZED_ROWS * job->steps + step) * QUANTIZED_ROWS + row % QUANTIZED_ROWS;
-        u8 *to = (u8 *)(uintptr_t)job->to.codes + at * BLOCK;
+    i64 steps = quantized_steps(job->form->columns);
+    for (i64 step = 0; step < steps; step++) {
+        i64 at = (row / QUANTIZED_ROWS * steps + step) * QUANTIZED_ROWS + row % QUANTIZED_ROWS;
+        u8 *to = (u8 *)job->to.codes + at * BLOCK;
         const u8 *first = codes + step * QUANTIZED_COLUMNS;
         for (int i = 0; i < BLOCK; i++)
             to[i] = (u8)(first[i] | first[BLOCK + i] << 4);
-        memcpy((u8 *)(uintptr_t)job->to.factors + at * BLOCKS_OF_STEP, factors + step * BLOCKS_OF_STEP, BLOCKS_OF_STEP);
+        memcpy(job->to.factors + at * BLOCKS_OF_STEP, factors + step * BLOCKS_OF_STEP, BLOCKS_OF_STEP);
     }
 }
 
 static void quantize_row(void *context, i64 tile, int worker)
 {
     const struct quantize_job *job = context;
-    i64 columns = job->to.columns, width = job->steps * QUANTIZED_COLUMNS;
-    i64 row = tile / job->to.rows * job->strips * QUANTIZED_ROWS + tile % job->to.rows;
-    float *x = memory_alloc(width * 4), *scale = (float *)(uintptr_t)&job->to.scale[row];
+    i64 columns = job->form->columns, width = quantized_steps(columns) * QUANTIZED_COLUMNS, row = job->first_row + tile;
+    float *x = memory_alloc(width * 4);
     u8 *codes = memory_alloc(width), *factors = memory_alloc(width / BLOCK);
     (void)worker;
-    memset(x, 0, (size_t)width * 4);
-    for (i64 c = 0; c < columns; c++)
-        x[c] = job->weight->value.dtype == DTYPE_F32 ? ((const float *)job->from)[tile * columns + c]
-                                                     : bf16_to_f32(((const bf16 *)job->from)[tile * columns + c]);
-    if (job->to.bits == 8) {
-        *scale = quantize_row_8((signed char *)codes, x, width);
+    for (i64 c = 0; c < columns; c++) {
+        float value = job->from[tile * columns + c];
+        x[c] = job->dtype == DTYPE_BF16 ? bf16_to_f32(bf16_from_f32(value)) : value;
+    }
+    if (job->form->bits == 8) {
+        job->to.scale[row] = quantize_row_8((signed char *)codes, x, width);
         place_row_8(job, row, (const signed char *)codes);
     } else {
-        *scale = quantize_row_4(codes, factors, x, width / BLOCK);
+        job->to.scale[row] = quantize_row_4(codes, factors, x, width / BLOCK);
         place_row_4(job, row, codes, factors);
     }
     memory_free(x);
@@ -217,14 +289,18 @@ static void quantize_row(void *context, i64 tile, int worker)
     memory_free(factors);
 }
 
-struct quantized_sizes { /* all in bytes */
-    i64 codes, factors, scale;
-};
-static struct quantized_sizes sizes_of(const struct weight *w, int bits)
+/* Rows [row, +rows) of one part. A strip of which only some rows are put keeps the others. */
+static void put_rows(struct weights *weights, struct weight *w, i64 part, i64 row, i64 rows, const float *values)
 {
-    i64 rows = w->matrices * quantized_strips(w->rows) * QUANTIZED_ROWS,
-        width = quantized_steps(w->columns) * QUANTIZED_COLUMNS;
-    return (struct quantized_sizes){rows * width * bits / 8, bits == 4 ? rows * width / BLOCK : 0, rows * 4};
+    i64 first = row / QUANTIZED_ROWS, end = quantized_strips(row + rows);
+    struct quantize_job job = {
+        .form = &w->quantized, .first_row = row % QUANTIZED_ROWS, .from = values, .dtype = w->value.dtype};
+    open_strips(&job.to, part * quantized_strips(w->rows) + first, end - first, &w->quantized);
+    if (row % QUANTIZED_ROWS || (row + rows) % QUANTIZED_ROWS)
+        move_strips(weights->device, &job.to, &w->quantized, false);
+    workers_run(rows, quantize_row, &job);
+    move_strips(weights->device, &job.to, &w->quantized, true);
+    close_strips(&job.to);
 }
 
 /* The meta backend has no values to read or write. */
@@ -233,89 +309,42 @@ static bool has_values(const struct weights *weights)
     return weights->device->backend != BACKEND_META;
 }
 
-static void get(const struct weights *weights, void *host, const void *from, i64 bytes)
+void quantized_put(struct weights *weights, struct weight *w, i64 row, i64 rows, const float *values)
 {
-    if (has_values(weights))
-        device_get(weights->device, host, from, bytes);
+    while (rows > 0 && has_values(weights)) {
+        i64 part = row / w->rows, count = min_i64(rows, (part + 1) * w->rows - row);
+        put_rows(weights, w, part, row % w->rows, count, values);
+        values += count * w->columns;
+        row += count;
+        rows -= count;
+    }
 }
 
-static void *put(struct weights *weights, struct arena *to, void *host, i64 bytes)
+/* Rows that pad the last strip of a part are never put: they are zero from the beginning. */
+void quantized_allocate(struct weights *weights, struct weight *w)
 {
-    void *there = arena_alloc(to, bytes);
-    if (has_values(weights))
-        device_put(weights->device, there, host, bytes);
-    memory_free(host);
-    return there;
-}
-
-static void quantize_weight(struct weights *weights, struct weight *w, int bits, struct arena *to)
-{
-    struct quantized_sizes size = sizes_of(w, bits);
-    i64 bytes = w->value.rows * w->value.columns * dtype_bytes(w->value.dtype);
-    char *copy = memory_alloc(bytes);
-    void *codes = memory_alloc(size.codes), *factors = memory_alloc(max_i64(size.factors, 1));
-    float *scale = memory_alloc(size.scale);
-    memset(codes, 0, (size_t)size.codes);
-    memset(factors, QUANTIZED_FACTOR_ZERO, (size_t)size.factors);
-    memset(scale, 0, (size_t)size.scale);
-    get(weights, copy, w->value.data, bytes);
-    struct quantize_job job = {w,
-                               {codes, factors, scale, w->matrices, w->rows, w->columns, bits},
-                               copy,
-                               quantized_steps(w->columns),
-                               quantized_strips(w->rows)};
-    if (has_values(weights))
-        workers_run(w->matrices * w->rows, quantize_row, &job);
-    memory_free(copy);
-    w->quantized = job.to;
-    w->quantized.codes = put(weights, to, codes, size.codes);
-    w->quantized.factors = put(weights, to, factors, size.factors);
-    w->quantized.scale = put(weights, to, scale, size.scale);
+    i64 strips = quantized_strips(w->rows);
+    struct quantized_sizes size = sizes_of(w->matrices * strips, w->columns, weights->bits);
+    struct strips last;
+    w->quantized = (struct quantized_weight){.codes = arena_alloc(&weights->memory, size.codes),
+                                             .factors = arena_alloc(&weights->memory, size.factors),
+                                             .scale = arena_alloc(&weights->memory, size.scale),
+                                             .parts = w->matrices,
+                                             .rows = w->rows,
+                                             .columns = w->columns,
+                                             .bits = weights->bits};
     w->value.quantized = &w->quantized;
-}
-
-static bool is_quantized(const struct weight *w)
-{
-    const struct weight_spec *s = &w->spec;
-    return s->multiplied && s->file == FILE_HF && s->type == TYPE_ACTIVATION && w->matrices > 0 && s->disk_rank == 2;
-}
-static bool is_kept(const struct weight *w) /* an embedding (layer < 0), or not quantized at all */
-{
-    return !is_quantized(w) || w->spec.layer < 0;
-}
-
-static void move_copy(struct weights *weights, struct weight *w, struct arena *to)
-{
-    i64 bytes = w->value.rows * w->value.columns * dtype_bytes(w->value.dtype);
-    void *host = memory_alloc(max_i64(bytes, 1));
-    get(weights, host, w->value.data, bytes);
-    w->value.data = put(weights, to, host, bytes);
+    open_strips(&last, 0, 1, &w->quantized);
+    for (i64 part = 0; part < w->matrices && w->rows % QUANTIZED_ROWS && has_values(weights); part++) {
+        last.first = (part + 1) * strips - 1;
+        move_strips(weights->device, &last, &w->quantized, true);
+    }
+    close_strips(&last);
 }
 
 void weights_quantize(struct weights *weights, int bits)
 {
-    i64 bytes = 4096;
-    struct arena to;
-    require(!weights->training && (bits == 8 || bits == 4), "weights of %d bits", bits);
-    for (i64 i = 0; i < weights->count; i++) {
-        const struct weight *w = &weights->list[i];
-        struct quantized_sizes size = is_quantized(w) ? sizes_of(w, bits) : (struct quantized_sizes){0};
-        bytes += size.codes + size.factors + size.scale + 1024;
-        bytes += is_kept(w) ? w->value.rows * w->value.columns * dtype_bytes(w->value.dtype) : 0;
-    }
-    device_arena_open(weights->device, &to, bytes);
-    for (i64 i = 0; i < weights->count; i++) {
-        struct weight *w = &weights->list[i];
-        if (is_quantized(w))
-            quantize_weight(weights, w, bits, &to);
-        if (is_kept(w))
-            move_copy(weights, w, &to);
-        else
-            w->value.data = NULL;
-        w->master = w->value.dtype == DTYPE_F32 ? w->value.data : NULL;
-    }
-    device_arena_close(weights->device, &weights->memory);
-    weights->memory = to;
-    weights->grads = NULL;
-    weights->written = NULL;
+    require(!weights->training && !weights->memory.base && (bits == 8 || bits == 4),
+            "weights of %d bits in a table that trains or is allocated", bits);
+    weights->bits = bits;
 }

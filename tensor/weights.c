@@ -1,6 +1,7 @@
 #include "tensor/weights.h"
 
 #include "kernels/device/deferred.h"
+#include "tensor/inside.h"
 
 #include <math.h>
 #include <string.h>
@@ -69,19 +70,30 @@ static i64 image_bytes_of(const struct weights *weights, const struct weight *w)
     return wanted ? kernels_packed_bytes(weights->device, w->matrices, w->rows, w->columns) : 0;
 }
 
-/* An f32 copy is its own master. */
+/* An f32 copy is its own master. Only training updates masters: a table that does not train has none
+ * beside bf16 copies. */
+static void allocate_values(struct weights *weights, struct weight *w)
+{
+    bool own_master = w->value.dtype != DTYPE_F32 && weights->training;
+    if (quantized_bytes(weights, w))
+        quantized_allocate(weights, w);
+    if (!quantized_replaces(weights, w))
+        w->value.data = arena_alloc(&weights->memory, elements_of(w) * dtype_bytes(w->value.dtype));
+    if (own_master)
+        w->master = arena_alloc(&weights->memory, w->share_rows * w->columns * 4);
+    else if (w->value.data && w->value.dtype == DTYPE_F32)
+        w->master = (float *)w->value.data + w->share_first * w->columns;
+}
+
 static void allocate_one(struct weights *weights, struct weight *w)
 {
     i64 n = elements_of(w), share = w->share_rows * w->columns;
-    enum dtype dtype = copy_dtype(weights, w);
-    w->value = (struct tensor){.dtype = dtype,
+    w->value = (struct tensor){.dtype = copy_dtype(weights, w),
                                .grad_dtype = DTYPE_F32,
                                .rows = w->matrices * w->rows,
                                .columns = w->columns,
                                .matrices = w->matrices};
-    w->value.data = arena_alloc(&weights->memory, n * dtype_bytes(dtype));
-    w->master = dtype == DTYPE_F32 ? (float *)w->value.data + w->share_first * w->columns
-                                   : arena_alloc(&weights->memory, share * 4);
+    allocate_values(weights, w);
     if (!weights->training || !w->spec.trained || n == 0)
         return;
     w->image_bytes = image_bytes_of(weights, w);
@@ -122,8 +134,10 @@ void weights_allocate(struct weights *weights)
 {
     i64 bytes = 0;
     for (i64 i = 0; i < weights->count; i++) {
-        i64 n = round_up(elements_of(&weights->list[i]), 16);
-        bytes += n * 18 + 384 + weights->list[i].matrices + image_bytes_of(weights, &weights->list[i]);
+        const struct weight *w = &weights->list[i];
+        i64 n = round_up(elements_of(w), 16);
+        bytes += n * (weights->training ? 18 : dtype_bytes(copy_dtype(weights, w))) + 384 + w->matrices;
+        bytes += image_bytes_of(weights, w) + quantized_bytes(weights, w);
         weights->grad_elements += weights->training && weights->list[i].spec.trained ? n : 0;
     }
     device_arena_open(weights->device, &weights->memory, bytes + 4096);
@@ -231,16 +245,29 @@ static void put_copy(struct weights *weights, struct weight *w, i64 at, i64 coun
 void weight_put(struct weights *weights, struct weight *w, i64 row, i64 rows, const float *values)
 {
     i64 first = max_i64(row, w->share_first), end = min_i64(row + rows, w->share_first + w->share_rows);
-    put_copy(weights, w, row * w->columns, rows * w->columns, values);
+    if (w->value.quantized)
+        quantized_put(weights, w, row, rows, values);
+    if (w->value.data)
+        put_copy(weights, w, row * w->columns, rows * w->columns, values);
     drop_forms(w);
-    if (w->value.dtype != DTYPE_F32 && first < end)
+    if (w->master && w->value.dtype != DTYPE_F32 && first < end)
         device_put(weights->device, w->master + (first - w->share_first) * w->columns,
                    values + (first - row) * w->columns, (end - first) * w->columns * 4);
 }
 
 void weight_get(const struct weights *weights, const struct weight *w, i64 row, i64 rows, float *values)
 {
-    device_get(weights->device, values, w->master + (row - w->share_first) * w->columns, rows * w->columns * 4);
+    i64 count = rows * w->columns;
+    if (w->master) {
+        device_get(weights->device, values, w->master + (row - w->share_first) * w->columns, count * 4);
+        return;
+    }
+    require(w->value.data || count == 0, "%s is kept in %d bits only", w->spec.name, weights->bits);
+    bf16 *narrow = memory_alloc(count * 2);
+    device_get(weights->device, narrow, (const bf16 *)w->value.data + row * w->columns, count * 2);
+    for (i64 i = 0; i < count; i++)
+        values[i] = bf16_to_f32(narrow[i]);
+    memory_free(narrow);
 }
 
 struct init_job {

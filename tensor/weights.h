@@ -62,7 +62,8 @@ struct weight {
      * the copy. */
     void *rounded;
     struct fp8_matrix codes[2]; /* codes of the weight and of its transpose */
-    /* F32, rows [share_first, +share_rows). m and v are NULL if not trained or not training. */
+    /* F32, rows [share_first, +share_rows). m and v are NULL if not trained or not training; the master
+     * is NULL beside copies that are not F32 if not training. */
     float *master, *m, *v;
     /* Rows, out of matrices * rows, that this data rank updates. All rows for one rank or an
      * untrained weight. */
@@ -86,6 +87,7 @@ struct weights {
     i64 count;
     enum dtype dtype; /* dtype of TYPE_ACTIVATION copies */
     bool training;
+    int bits; /* of the backbone's gemm weights, 8 or 4; 0: as the copies */
     struct weights_layout layout;
     struct arena memory;  /* device memory: copies, gradients, masters, moments */
     struct arena rounded; /* device memory: fp8 forms */
@@ -104,6 +106,11 @@ struct weight *weights_add(struct weights *weights, const struct weight_spec *sp
 /* Spec of a trained [rows, columns] matrix stored as one tensor of the same name, with weight decay
  * and initialized from N(0, 1 / columns). */
 struct weight_spec weight_matrix(const char *name, i64 rows, i64 columns);
+/* Makes an inference table keep the backbone's gemm weights in 8 or 4 bits. Call before
+ * weights_allocate. weight_put rounds to them; scales of rows (4 bits: also of blocks of 32) minimize
+ * the square error. No other copy is kept, except of an embedding that is also looked up. Such
+ * weights cannot be read back or saved. */
+void weights_quantize(struct weights *weights, int bits);
 void weights_allocate(struct weights *weights);
 /* Switches gemms of the training step to fp8 operands (tensor/fp8.h), for the weights whose spec
  * allows it. Call once, after weights_allocate, on a training table. */
@@ -134,7 +141,7 @@ i64 weight_sharer(const struct weight_spec *spec, const struct weights_layout *l
 void weight_place(struct weight *weight, const struct weights_layout *layout, bool training);
 /* Copy values between host and device. weight_put writes rows [row, +rows) of this rank's slice to
  * the copy and, within this rank's share, to the master. weight_get reads rows of the master, which
- * must lie in the share. */
+ * must lie in the share, or of the copy if there is no master. */
 void weight_put(struct weights *weights, struct weight *weight, i64 row, i64 rows, const float *values);
 void weight_get(const struct weights *weights, const struct weight *weight, i64 row, i64 rows, float *values);
 void weight_clear_moments(struct weights *weights, struct weight *weight);
@@ -144,10 +151,6 @@ void weight_clear_moments(struct weights *weights, struct weight *weight);
 void weight_share_to_logical(float *logical, const struct weight *placed, const float *share);
 void weight_share_from_logical(float *share, const struct weight *placed, const float *logical);
 i64 weight_logical_at(const struct weight *placed, i64 row);
-/* quantize.c: quantizes the backbone's gemm weights of an inference table to 8 or 4 bits. Scales of
- * rows (4 bits: also of blocks of 32) minimize the square error. Frees the originals, except an
- * embedding that is also looked up. Weights cannot be loaded, put or saved afterwards. */
-void weights_quantize(struct weights *weights, int bits);
 i64 weights_parameters(const struct weights *weights); /* trained parameters of the unsharded model */
 i64 weights_bytes(const struct weights *weights);
 

@@ -41,41 +41,57 @@ static int check_shape(const char *origin, const struct tensor_view *view, int r
     return 0;
 }
 
-/* Copies rows [first, +rows) of an unsharded block, restricted to this rank's columns, to this
- * rank's slice from row `row` on. */
-static void put_block(struct weights *weights, struct weight *w, i64 row, const float *in, i64 first, i64 rows)
+/* Puts whole rows, restricted to this rank's columns, to this rank's slice from row `row` on. */
+static void put_block(struct weights *weights, struct weight *w, i64 row, const float *in, i64 rows)
 {
     bool whole = w->columns == w->spec.columns;
     float *cut = whole ? NULL : memory_alloc(rows * w->columns * 4);
     for (i64 r = 0; r < rows && !whole; r++)
-        memcpy(cut + r * w->columns, in + (first + r) * w->spec.columns + w->first_column, (size_t)w->columns * 4);
-    weight_put(weights, w, row, rows, whole ? in + first * w->columns : cut);
+        memcpy(cut + r * w->columns, in + r * w->spec.columns + w->first_column, (size_t)w->columns * 4);
+    weight_put(weights, w, row, rows, whole ? in : cut);
     memory_free(cut);
 }
 
-static float *view_values(const struct tensor_view *view, const char *origin)
+/* Values [first, +count) of a tensor as f32. */
+static int view_values(float *out, const struct tensor_view *view, i64 first, i64 count, const char *origin)
 {
-    float *values = memory_alloc(tensor_view_elements(view) * 4);
-    if (tensor_view_to_f32(values, view) == 0)
-        return values;
-    memory_free(values);
-    error_prefix("%s", origin);
-    return NULL;
+    struct tensor_view part = *view;
+    i64 width = view->bytes / max_i64(1, tensor_view_elements(view));
+    part.rank = 1;
+    part.shape[0] = count;
+    part.bytes = count * width;
+    part.data = (const char *)view->data + first * width;
+    return tensor_view_to_f32(out, &part) ? error_prefix("%s", origin) : 0;
 }
 
-/* Like view_values, but a value that is not finite is an error. */
-static float *weight_values_of(const struct tensor_view *view, const char *origin)
+/* The same; a value that is not finite is an error. */
+static int finite_values(float *out, const struct tensor_view *view, i64 first, i64 count, const char *origin)
 {
-    float *values = view_values(view, origin);
-    i64 at = 0, n = tensor_view_elements(view);
-    while (values && at < n && isfinite(values[at]))
-        at++;
-    if (!values || at == n)
-        return values;
-    error_set("%s: %s contains non-finite numbers (element %lld is %g): its training diverged", origin, view->name,
-              (long long)at, (double)values[at]);
+    if (view_values(out, view, first, count, origin))
+        return -1;
+    for (i64 i = 0; i < count; i++)
+        if (!isfinite(out[i]))
+            return error_set("%s: %s contains non-finite numbers (element %lld is %g): its training diverged", origin,
+                             view->name, (long long)(first + i), (double)out[i]);
+    return 0;
+}
+
+/* Puts rows [first, +rows) of a tensor to this rank's slice from row `row` on, a block at a time. */
+static int put_view(struct weights *weights, struct weight *w, i64 row, const struct tensor_view *view, i64 first,
+                    i64 rows, const char *origin)
+{
+    enum { BLOCK_BYTES = 4 << 20, BLOCK_ROWS = 32 };
+    i64 columns = w->spec.columns, most = max_i64(BLOCK_ROWS, BLOCK_BYTES / (4 * columns) / BLOCK_ROWS * BLOCK_ROWS);
+    float *values = memory_alloc(min_i64(most, rows) * columns * 4);
+    int status = 0;
+    for (i64 at = 0; at < rows && status == 0; at += most) {
+        i64 count = min_i64(most, rows - at);
+        status = finite_values(values, view, (first + at) * columns, count * columns, origin);
+        if (status == 0)
+            put_block(weights, w, row + at, values, count);
+    }
     memory_free(values);
-    return NULL;
+    return status;
 }
 
 static int load_piece(struct weights *weights, struct weight *w, const struct safetensors *set, i64 part, int piece,
@@ -90,12 +106,7 @@ static int load_piece(struct weights *weights, struct weight *w, const struct sa
         return error_set("%s: tensor %s is missing: is this the checkpoint its config.json describes?", origin, name);
     if (check_shape(origin, view, rank, rank == 2 ? shape : shape + 1))
         return -1;
-    float *values = weight_values_of(view, origin);
-    if (!values)
-        return -1;
-    put_block(weights, w, part * w->rows + row, values, w->piece_first[piece], w->piece_rows[piece]);
-    memory_free(values);
-    return 0;
+    return put_view(weights, w, part * w->rows + row, view, w->piece_first[piece], w->piece_rows[piece], origin);
 }
 
 static int load_fused(struct weights *weights, struct weight *w, const struct tensor_view *view, const char *origin)
@@ -104,18 +115,15 @@ static int load_fused(struct weights *weights, struct weight *w, const struct te
     int skip = w->spec.matrices == 1;
     if (check_shape(origin, view, 3 - skip, shape + skip))
         return -1;
-    float *values = weight_values_of(view, origin);
-    if (!values)
-        return -1;
     for (i64 part = 0, row = 0; part < w->matrices; part++) {
         i64 base = (w->first_matrix + part) * w->spec.rows;
         for (int i = 0; i < 4 && w->spec.pieces[i].name; i++) {
-            put_block(weights, w, row, values, base + w->piece_first[i], w->piece_rows[i]);
+            if (put_view(weights, w, row, view, base + w->piece_first[i], w->piece_rows[i], origin))
+                return -1;
             row += w->piece_rows[i];
             base += w->spec.pieces[i].rows;
         }
     }
-    memory_free(values);
     return 0;
 }
 
@@ -166,22 +174,43 @@ static void read_device(void *device, void *out, const void *data, i64 bytes)
     device_get(device, out, data, bytes);
 }
 
-/* Reads from the device if the dtype matches; otherwise converts on the host. */
+/* Tells the reader of a source how to convert: place 0 of the source is `data`, and bytes count in
+ * the dtype asked for. */
+struct conversion {
+    struct device *device;
+    const char *data;
+    enum dtype from, to;
+};
+
+static void read_converted(void *context, void *out, const void *place, i64 bytes)
+{
+    const struct conversion *c = context;
+    i64 first = ((const char *)place - c->data) / dtype_bytes(c->to), count = bytes / dtype_bytes(c->to);
+    void *stored = memory_alloc(count * dtype_bytes(c->from));
+    device_get(c->device, stored, c->data + first * dtype_bytes(c->from), count * dtype_bytes(c->from));
+    for (i64 i = 0; i < count; i++) {
+        if (c->to == DTYPE_BF16)
+            ((bf16 *)out)[i] = bf16_from_f32(((const float *)stored)[i]);
+        else
+            ((float *)out)[i] = bf16_to_f32(((const bf16 *)stored)[i]);
+    }
+    memory_free(stored);
+}
+
+/* Reads from the device, and converts if it has no such copy. */
 static struct tensor_source source_of(struct weight_list *list, const struct weights *weights, const struct weight *w,
                                       enum dtype dtype)
 {
-    i64 n = w->matrices * w->rows * w->columns;
     struct tensor_source source = {.dtype = dtype, .read = read_device, .context = weights->device};
-    source.data = dtype == DTYPE_F32 ? w->master : w->value.data;
-    if (dtype == DTYPE_F32 || w->value.dtype == dtype)
+    require(w->value.data || w->matrices == 0, "%s is kept in %d bits only", w->spec.name, weights->bits);
+    source.data = dtype == DTYPE_F32 && w->master ? w->master : w->value.data;
+    if (w->value.dtype == dtype || (dtype == DTYPE_F32 && w->master))
         return source;
-    bf16 *out = arena_alloc(&list->memory, n * 2);
-    float *values = memory_alloc(n * 4);
-    weight_get(weights, w, 0, w->matrices * w->rows, values);
-    for (i64 i = 0; i < n; i++)
-        out[i] = bf16_from_f32(values[i]);
-    memory_free(values);
-    return (struct tensor_source){.dtype = dtype, .data = out};
+    struct conversion *c = arena_alloc(&list->memory, (i64)sizeof *c);
+    *c = (struct conversion){weights->device, w->value.data, w->value.dtype, dtype};
+    source.read = read_converted;
+    source.context = c;
+    return source;
 }
 
 static void list_one(struct weight_list *list, const struct weights *weights, const struct weight *w, enum dtype dtype)
@@ -289,9 +318,12 @@ static int load_state(struct weights *weights, struct weight *w, const struct sa
         return error_set("%s: tensor %s is missing", origin, name);
     if (check_shape(origin, view, 2, shape))
         return -1;
-    float *logical = view_values(view, origin);
-    if (!logical)
+    i64 count = tensor_view_elements(view);
+    float *logical = memory_alloc(count * 4);
+    if (view_values(logical, view, 0, count, origin)) {
+        memory_free(logical);
         return -1;
+    }
     if (strcmp(kind, "master") == 0) /* not by address: without rows all three states have the same */
         put_slice(weights, w, logical);
     else

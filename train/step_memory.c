@@ -25,7 +25,7 @@ void step_memory_add_weights(struct step_memory *out, const struct weights *weig
         const struct weight *w = &weights->list[i];
         i64 share = w->share_rows * w->columns * 4;
         out->copies += w->value.rows * w->value.columns * dtype_bytes(w->value.dtype) + w->image_bytes;
-        out->masters += w->value.dtype == DTYPE_F32 ? 0 : share;
+        out->masters += w->master && w->value.dtype != DTYPE_F32 ? share : 0;
         out->moments += w->m ? 2 * share : 0;
     }
     out->rounding += weights_rounding(weights, weights_parts(out) - before);

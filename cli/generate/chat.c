@@ -338,8 +338,9 @@ static void close_chat(struct chat *c)
 }
 
 struct chat_work {
-    const char *directory, *system;
+    const char *system;
     struct generation_arguments arguments;
+    i64 given_ids; /* of an answer, at the most */
 };
 
 static int run_dry(struct memory_estimate *out, struct device *meta, void *context)
@@ -348,7 +349,7 @@ static int run_dry(struct memory_estimate *out, struct device *meta, void *conte
     struct generator generator;
     struct chat c;
     (void)out;
-    if (generator_open(&generator, meta, w->directory, DTYPE_OTHER))
+    if (generator_open(&generator, meta, &w->arguments.source))
         return -1;
     int status = open_chat(&c, &generator, &w->arguments, w->system);
     const struct conversation_options options = {.decoding = c.generation.options, .most = c.most};
@@ -365,19 +366,24 @@ static int run_dry(struct memory_estimate *out, struct device *meta, void *conte
 static bool smaller(struct buffer *name, struct dry_run *d)
 {
     struct generation_arguments *r = &((struct chat_work *)d->context)->arguments;
-    r->most_ids = (r->most_ids ? r->most_ids : CONVERSATION_IDS) / 2;
+    i64 given = ((struct chat_work *)d->context)->given_ids;
+    r->most_ids = (r->most_ids ? r->most_ids : given) / 2;
+    if (r->most_ids == 0)
+        return model_source_smaller(name, &r->source);
     buffer_printf(name, "--max-tokens %lld", (long long)r->most_ids);
-    return r->most_ids > 0;
+    model_source_name(name, &r->source);
+    return true;
 }
 
 /* Returns the exit status. */
-static int run(const char *directory, const struct generation_arguments *r, const char *system)
+static int run(const struct generation_arguments *r, const char *system)
 {
     struct generator generator;
     struct chat c;
-    struct chat_work w = {directory, system, *r};
+    const char *directory = r->source.directory;
+    struct chat_work w = {system, *r, r->most_ids ? r->most_ids : CONVERSATION_IDS};
     const struct dry_run check = {directory, run_dry, &w, .smaller = smaller, .otherwise = SMALLER_MODEL};
-    if (dry_run_check(&check, cli_device()) || generator_open(&generator, cli_device(), directory, DTYPE_OTHER))
+    if (dry_run_check(&check, cli_device()) || generator_open(&generator, cli_device(), &r->source))
         return command_failed();
     int status = open_chat(&c, &generator, r, system);
     c.terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
@@ -419,7 +425,8 @@ int command_chat(int argc, char **argv)
     if (submodel_name_open(&model, a.positional[0], &r.sub))
         return command_failed();
     r.sub = model.options;
-    status = run(model.directory, &r, system);
+    r.source.directory = model.directory;
+    status = run(&r, system);
     submodel_name_release(&model);
     return status;
 }

@@ -112,10 +112,11 @@ static int answer_messages(struct generator *s, const struct generate_arguments 
 /* ---- Memory estimate ---- */
 
 struct generate_work {
-    const char *directory;
     struct generate_arguments request;
+    i64 given_ids;                  /* largest number of ids of an answer as asked for */
     struct vision_config tokenizer; /* vision tokenizer, once the dry run has opened it */
     i64 pixels;                     /* pixels of the shape tried last; 0: none yet */
+    const char *asked_shape;
 };
 
 static int run_dry(struct memory_estimate *out, struct device *meta, void *context)
@@ -124,7 +125,7 @@ static int run_dry(struct memory_estimate *out, struct device *meta, void *conte
     struct generator generator;
     struct generate_job g;
     (void)out;
-    if (generator_open(&generator, meta, w->directory, DTYPE_OTHER))
+    if (generator_open(&generator, meta, &w->request.drawing.source))
         return -1;
     w->tokenizer = generator.vision.config;
     int status = 0;
@@ -135,6 +136,7 @@ static int run_dry(struct memory_estimate *out, struct device *meta, void *conte
         if (status == 0)
             status = generator_dry_run_answer(&generator, &g.prompt, &g.generation.options);
         w->request.drawing.most_ids = g.prompt.most;
+        w->given_ids = max_i64(w->given_ids, g.prompt.most);
         job_close(&g);
     }
     generator_close(&generator);
@@ -142,7 +144,7 @@ static int run_dry(struct memory_estimate *out, struct device *meta, void *conte
 }
 
 /* The shape of the same kind with the most pixels among those with fewer than the last. */
-static bool other_shape(struct buffer *name, struct generate_work *w)
+static bool other_shape(struct generate_work *w)
 {
     i64 most = 0;
     for (i64 i = 0; i < w->tokenizer.shape_count; i++) {
@@ -155,30 +157,47 @@ static bool other_shape(struct buffer *name, struct generate_work *w)
         }
     }
     w->pixels = most;
-    if (most)
-        buffer_printf(name, "--shape %s", w->request.shape);
     return most > 0;
+}
+
+static bool shorter(struct generate_work *w)
+{
+    if (w->request.drawing.most_ids <= 1)
+        return false;
+    w->request.drawing.most_ids /= 2;
+    return true;
+}
+
+/* The same request with fewer bits a weight. */
+static bool fewer_bits(struct buffer *name, struct generate_work *w)
+{
+    w->request.drawing.most_ids = w->given_ids;
+    w->request.shape = w->asked_shape;
+    w->pixels = 0;
+    return model_source_smaller(name, &w->request.drawing.source);
 }
 
 static bool smaller(struct buffer *name, struct dry_run *d)
 {
     struct generate_work *w = d->context;
-    if (modality_has_form(w->request.kind, FORM_SCALES))
-        return other_shape(name, w);
     if (w->request.messages && !w->request.drawing.most_ids)
-        w->request.drawing.most_ids = CONVERSATION_IDS;
-    if (w->request.drawing.most_ids <= 1)
-        return false;
-    w->request.drawing.most_ids /= 2;
-    buffer_printf(name, "--max-tokens %lld", (long long)w->request.drawing.most_ids);
+        w->request.drawing.most_ids = w->given_ids = CONVERSATION_IDS;
+    if (modality_has_form(w->request.kind, FORM_SCALES) ? !other_shape(w) : !shorter(w))
+        return fewer_bits(name, w);
+    if (modality_has_form(w->request.kind, FORM_SCALES))
+        buffer_printf(name, "--shape %s", w->request.shape);
+    else
+        buffer_printf(name, "--max-tokens %lld", (long long)w->request.drawing.most_ids);
+    model_source_name(name, &w->request.drawing.source);
     return true;
 }
 
-static int check_memory(const char *directory, const struct generate_arguments *r)
+static int check_memory(const struct generate_arguments *r)
 {
-    struct generate_work w = {.directory = directory, .request = *r};
-    return dry_run_check(&(struct dry_run){directory, run_dry, &w, .smaller = smaller, .otherwise = SMALLER_MODEL},
-                         cli_device());
+    struct generate_work w = {.request = *r, .asked_shape = r->shape};
+    const struct dry_run check = {
+        r->drawing.source.directory, run_dry, &w, .smaller = smaller, .otherwise = SMALLER_MODEL};
+    return dry_run_check(&check, cli_device());
 }
 
 /* ---- Generation ---- */
@@ -198,10 +217,10 @@ static int generate_with(struct generator *s, const struct generate_arguments *r
     return status;
 }
 
-static int run(const char *directory, const struct generate_arguments *r)
+static int run(const struct generate_arguments *r)
 {
     struct generator generator;
-    if (check_memory(directory, r) || generator_open(&generator, cli_device(), directory, DTYPE_OTHER))
+    if (check_memory(r) || generator_open(&generator, cli_device(), &r->drawing.source))
         return -1;
     int status = r->messages ? answer_messages(&generator, r) : generate_with(&generator, r);
     generator_close(&generator);
@@ -293,8 +312,9 @@ int command_generate(int argc, char **argv)
     if (status == 0)
         status = submodel_name_open(&model, a.positional[0], &r.drawing.sub);
     r.drawing.sub = model.options;
+    r.drawing.source.directory = model.directory;
     if (status == 0)
-        status = run(model.directory, &r);
+        status = run(&r);
     submodel_name_release(&model);
     buffer_release(&r.conversations);
     return status < 0 ? command_failed() : 0;

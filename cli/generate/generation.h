@@ -12,7 +12,7 @@ struct generation_arguments {
     /* parsed from the strings above; most_ids 0: not given */
     i64 seed_number, most_ids;
     double temperature_number, top_p_number;
-    int bits;
+    struct model_source source; /* without its directory */
 };
 #define SAMPLING_OPTIONS(r)                                                                                            \
     {"greedy", NULL, NULL, &(r).greedy, "greedy decoding"},                                                            \
@@ -29,7 +29,7 @@ struct generation {
     struct submodel sub;
     struct arena arena;
 };
-/* Quantizes the generator's weights and chooses the sub-model. The generation must be closed, also
+/* Chooses the sub-model. The generation must be closed, also
  * after -1. */
 int generation_open(struct generation *generation, struct generator *generator,
                     const struct generation_arguments *arguments);

@@ -79,6 +79,14 @@ bool dry_run_reduce(struct buffer *name, struct dry_run *d)
     return smaller;
 }
 
+void dry_run_restart(struct dry_run *d)
+{
+    for (i64 i = 0; d->reductions && d->reductions[i].key; i++)
+        set_value(d, &d->reductions[i], d->given[i]);
+    d->at = 0;
+    d->begun = false;
+}
+
 /* ---- Dry runs ---- */
 
 static int estimate(struct memory_estimate *out, const struct dry_run *d, const struct device *device)

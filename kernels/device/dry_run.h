@@ -72,5 +72,8 @@ int dry_run_check(const struct dry_run *work, const struct device *device);
 /* For `smaller`: takes the next step of the reductions, if there is one, and appends the settings
  * that differ from the given ones: "batch.micro_rows=4 recompute=true". */
 bool dry_run_reduce(struct buffer *name, struct dry_run *work);
+/* Takes the settings as given and begins anew with the first reduction, for `smaller` that then makes
+ * the work smaller in another way. */
+void dry_run_restart(struct dry_run *work);
 
 #endif

@@ -504,7 +504,7 @@ static void a_model_without_a_chat_layout_is_refused(void **state)
 
 static void open_conversation(struct conversation *c, struct generator *generator)
 {
-    succeed(generator_open(generator, &device, model, DTYPE_F32));
+    succeed(generator_open(generator, &device, &(struct model_source){.directory = model, .dtype = DTYPE_F32}));
     succeed(conversation_open(c, generator));
 }
 

@@ -24,7 +24,7 @@ static void assert_says(const char *wanted)
 
 static void open_studio(struct generator *generator)
 {
-    if (generator_open(generator, &device, model, DTYPE_F32) < 0)
+    if (generator_open(generator, &device, &(struct model_source){.directory = model, .dtype = DTYPE_F32}) < 0)
         fail_msg("%s", error_text());
 }
 

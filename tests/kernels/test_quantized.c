@@ -13,7 +13,7 @@
 enum { ROWS = 70, COLUMNS = 300, PARTS = 3 };
 static struct device device;
 
-static void open_weights(struct weights *w, double std)
+static void open_weights(struct weights *w, double std, int bits)
 {
     struct weight_spec spec = weight_matrix("w", ROWS, COLUMNS);
     spec.matrices = PARTS;
@@ -21,6 +21,8 @@ static void open_weights(struct weights *w, double std)
     weights_open(w, &device, DTYPE_BF16, false, NULL);
     spec.init_std = (float)std;
     weights_add(w, &spec);
+    if (bits)
+        weights_quantize(w, bits);
     weights_allocate(w);
     weights_init(w, 5);
 }
@@ -56,11 +58,12 @@ static void errors_are_small(void **state)
     } cases[] = {{8, 1.0e-4}, {4, 5.7e-3}};
     (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        struct weights w;
+        struct weights stored, w;
         float *values = memory_alloc(PARTS * ROWS * COLUMNS * 4);
-        open_weights(&w, 0.02);
-        take_copy(values, &w.list[0]);
-        weights_quantize(&w, cases[i].bits);
+        open_weights(&stored, 0.02, 0);
+        take_copy(values, &stored.list[0]);
+        weights_close(&stored);
+        open_weights(&w, 0.02, cases[i].bits);
         assert_null(w.list[0].value.data);
         double error = relative_error(values, &w.list[0].quantized);
         if (!(error < cases[i].most))
@@ -76,13 +79,12 @@ static void whole_numbers_are_kept(void **state)
     struct weights w;
     float *values = memory_alloc(PARTS * ROWS * COLUMNS * 4);
     (void)state;
-    open_weights(&w, 0.02);
+    open_weights(&w, 0.02, 8);
     for (i64 i = 0; i < PARTS * ROWS * COLUMNS; i++) {
         i64 row = i / COLUMNS, v = i % COLUMNS == row ? 127 : (i * 37 + row) % 253 - 126;
         values[i] = row % 5 == 4 ? 0 : ldexpf((float)v, (int)(row % 3) - 9);
     }
     weight_put(&w, &w.list[0], 0, PARTS * ROWS, values);
-    weights_quantize(&w, 8);
     assert_true(relative_error(values, &w.list[0].quantized) == 0);
     weights_close(&w);
     memory_free(values);
@@ -172,14 +174,17 @@ static void a_model_says_nearly_the_same(void **state)
         for (int parts = TOY_DENSE | TOY_SHARED; parts <= (TOY_DENSE | TOY_SHARED | TOY_TIED); parts += TOY_TIED) {
             struct model_config config = toy_config(3, (unsigned)parts);
             struct model model;
-            config.width = 64;
+            config.width = config.expert_width = 64;
             config.init_std = 0.1;
             assert_int_equal(
                 model_open(&model, &device, &config, device.has_bf16 ? DTYPE_BF16 : DTYPE_F32, false, NULL), 0);
             toy_init(&model);
             double stored = loss_of(&model, ids, 2, N / 2);
             i64 before = weights_bytes(&model.weights), products = bytes_of_products(&model.weights);
-            weights_quantize(&model.weights, bits);
+            enum dtype dtype = model.weights.dtype;
+            model_close(&model);
+            assert_int_equal(model_open_quantized(&model, &device, &config, dtype, bits), 0);
+            toy_init(&model);
             assert_true(weights_bytes(&model.weights) < before - products / 4);
             double narrow = loss_of(&model, ids, 2, N / 2);
             if (!(fabs(narrow - stored) < most[round]))
