@@ -1,5 +1,6 @@
 /* config.json: the keys of HF's Ernie4_5_Moe, and an object "weft" that other software ignores. */
 #include "core/json.h"
+#include "core/safetensors.h"
 #include "model/model.h"
 
 #include <math.h>
@@ -365,6 +366,38 @@ void model_config_add_end(struct model_config *config, i64 id)
         config->more_ends[config->more_end_count++] = id;
 }
 
+static bool same_values(const struct tensor_view *a, const struct tensor_view *b)
+{
+    i64 n = tensor_view_elements(a);
+    if (tensor_view_elements(b) != n || a->rank != b->rank || memcmp(a->shape, b->shape, sizeof a->shape) != 0)
+        return false;
+    if (a->dtype == b->dtype)
+        return memcmp(a->data, b->data, (size_t)a->bytes) == 0;
+    float *x = memory_alloc(max_i64(n, 1) * 4), *y = memory_alloc(max_i64(n, 1) * 4);
+    bool same = tensor_view_to_f32(x, a) == 0 && tensor_view_to_f32(y, b) == 0 && memcmp(x, y, (size_t)n * 4) == 0;
+    memory_free(x);
+    memory_free(y);
+    return same;
+}
+
+/* True if the weights have a head of other values than the embeddings. transformers 5 then does not
+ * tie them, whatever config.json says. Weights that cannot be read are reported where they are needed. */
+static bool has_own_head(const char *directory)
+{
+    struct safetensors set;
+    char *one = path_join(directory, "model.safetensors"), *many = path_join(directory, "model.safetensors.index.json");
+    bool own = false;
+    if ((file_exists(one) || file_exists(many)) && safetensors_open_model(&set, directory) == 0) {
+        const struct tensor_view *head = safetensors_find(&set, "lm_head.weight");
+        const struct tensor_view *embed = safetensors_find(&set, "model.embed_tokens.weight");
+        own = head && embed && !same_values(head, embed);
+        safetensors_close(&set);
+    }
+    memory_free(one);
+    memory_free(many);
+    return own;
+}
+
 int model_config_load(struct model_config *config, const char *directory)
 {
     char *path = path_join(directory, "config.json"), *run = path_join(directory, "run.json");
@@ -376,6 +409,7 @@ int model_config_load(struct model_config *config, const char *directory)
                   file_exists(run) ? ", and this is a run: its models are in the folders of its stages" : "");
     else if (j && read_config(config, j, path) == 0 && refuse_unsupported(j, config, path) == 0)
         status = model_config_check(config) ? error_prefix("%s", path) : 0;
+    config->tied &= status == 0 && !has_own_head(directory);
     json_free(j);
     memory_free(run);
     memory_free(path);

@@ -224,6 +224,13 @@ static int load_use_counts(struct model *model, const struct safetensors *extra)
     return status;
 }
 
+/* Parts of the names of tensors that logits do not depend on. transformers leaves them out without a
+ * warning: multi-token prediction of other software, and buffers that the configuration determines. */
+static const char *const harmless[] = {"mtp", "rotary_emb.inv_freq", "position_ids", NULL};
+static const char *const harmless_extra[] = {"weft.expert_use", NULL};
+/* Where config.json ties it, an equal head is harmless. model_config_load has compared them. */
+static const char *const harmless_tied[] = {"mtp", "rotary_emb.inv_freq", "position_ids", "lm_head.weight", NULL};
+
 static int load_extra(struct model *model, const char *directory)
 {
     struct safetensors extra;
@@ -235,7 +242,9 @@ static int load_extra(struct model *model, const char *directory)
     if (file_exists(path) || wanted) {
         status = safetensors_open(&extra, path);
         if (status == 0) {
-            status = weights_load(&model->weights, &extra, FILE_EXTRA, path);
+            status = weights_check_names(&model->weights, &extra, FILE_EXTRA, harmless_extra, path);
+            if (status == 0)
+                status = weights_load(&model->weights, &extra, FILE_EXTRA, path);
             if (status == 0)
                 status = load_use_counts(model, &extra);
             safetensors_close(&extra);
@@ -303,9 +312,22 @@ static bool smaller_source(struct buffer *name, struct dry_run *d)
 static int check_memory(const struct model_work *work, const struct device *device)
 {
     struct model_work w = *work;
-    const struct dry_run check = {
-        w.source.directory, open_on_meta, &w, .otherwise = SMALLER_MODEL, .smaller = smaller_source};
+    const struct dry_run check = {w.source.directory, open_on_meta, &w, .otherwise = SMALLER_MODEL,
+                                  .smaller = smaller_source};
     return dry_run_check(&check, device);
+}
+
+static void warn_of_own_head(const struct model_config *config, const char *directory)
+{
+    char *path = path_join(directory, "config.json");
+    struct json *j = config->tied ? NULL : json_load(path);
+    if (json_bool(json_get(j, "tie_word_embeddings"), !config->tied && j))
+        log_warn(
+            "%s: tie_word_embeddings is true, but lm_head.weight has other values than the embeddings: it is used, "
+            "as transformers 5 does",
+            path);
+    json_free(j);
+    memory_free(path);
 }
 
 static int load(struct model *model, struct device *device, struct model_work *w, const struct parallel *parallel)
@@ -320,12 +342,16 @@ static int load(struct model *model, struct device *device, struct model_work *w
         w->source.dtype = stored_dtype(&set, device);
     int status = parallel ? 0 : check_memory(w, device);
     bool alone = !parallel || parallel->world->size == 1; /* ranks read their own parts of the files only */
+    if (status == 0 && device->backend != BACKEND_META)
+        warn_of_own_head(&config, directory);
     if (status == 0 && alone && device->backend != BACKEND_META)
         status = check_sums(directory);
     if (status == 0)
         status = open_model(model, device, w, parallel);
     if (status == 0) {
-        status = weights_load(&model->weights, &set, FILE_HF, directory);
+        status = weights_check_names(&model->weights, &set, FILE_HF, config.tied ? harmless_tied : harmless, directory);
+        if (status == 0)
+            status = weights_load(&model->weights, &set, FILE_HF, directory);
         if (status == 0)
             status = load_extra(model, directory);
         if (status)
@@ -358,8 +384,8 @@ int model_load_source(struct model *model, struct device *device, const struct m
         stored += t->rows * t->columns * dtype_bytes(t->dtype);
     }
     if (source->bits)
-        log_info("weights of %d bits: %.1f MB, stored %.1f", source->bits, 1e-6 * (double)weights_bytes(&model->weights),
-                 1e-6 * (double)stored);
+        log_info("weights of %d bits: %.1f MB, stored %.1f", source->bits,
+                 1e-6 * (double)weights_bytes(&model->weights), 1e-6 * (double)stored);
     return 0;
 }
 
@@ -381,5 +407,7 @@ void model_source_name(struct buffer *name, const struct model_source *source)
 {
     if (source->reduced)
         buffer_printf(name, "%s--weights %s", name->length ? " " : "",
-                      source->bits == 0 ? "bf16" : source->bits == 8 ? "int8" : "int4");
+                      source->bits == 0   ? "bf16"
+                      : source->bits == 8 ? "int8"
+                                          : "int4");
 }

@@ -234,6 +234,7 @@ void model_use_get(double *use, const struct model *model);
 void model_use_put(struct model *model, const double *use);
 
 /* ---- Model directories ---- */
+/* `tied` becomes false if the weights have a head of other values than the embeddings. */
 int model_config_load(struct model_config *config, const char *directory);
 /* Opens a model with the directory's configuration and loads its weights. dtype DTYPE_OTHER: the
  * stored dtype if the machine supports it. Verifies the checksums that the files state. Returns -1

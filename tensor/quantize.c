@@ -248,8 +248,8 @@ static void place_row_8(const struct quantize_job *job, i64 row, const signed ch
     signed char *codes = job->to.codes;
     i64 steps = quantized_steps(job->form->columns);
     for (i64 step = 0; step < steps; step++)
-        memcpy(codes + ((row / QUANTIZED_ROWS * steps + step) * QUANTIZED_ROWS + row % QUANTIZED_ROWS) *
-                           QUANTIZED_COLUMNS,
+        memcpy(codes +
+                   ((row / QUANTIZED_ROWS * steps + step) * QUANTIZED_ROWS + row % QUANTIZED_ROWS) * QUANTIZED_COLUMNS,
                v + step * QUANTIZED_COLUMNS, QUANTIZED_COLUMNS);
 }
 

@@ -141,6 +141,60 @@ static int load_one(struct weights *weights, struct weight *w, const struct safe
     return 0;
 }
 
+/* ---- Tensors that no weight reads ---- */
+
+enum name_use { NAME_UNKNOWN, NAME_READ, NAME_REPEATED };
+
+static void mark_name(u8 *uses, const struct safetensors *set, const char *name, enum name_use use)
+{
+    const struct tensor_view *view = safetensors_find(set, name);
+    if (view)
+        uses[view - set->tensors] = (u8)use;
+}
+
+/* Beside the fused form of a weight its pieces are not read. */
+static void mark_weight(u8 *uses, const struct safetensors *set, const struct weight_spec *s)
+{
+    bool fused = s->fused && safetensors_find(set, s->fused);
+    char name[512];
+    if (fused)
+        mark_name(uses, set, s->fused, NAME_READ);
+    for (i64 part = 0; part < s->matrices; part++)
+        for (int i = 0; i < 4 && s->pieces[i].name; i++) {
+            part_name(name, sizeof name, s->pieces[i].name, part);
+            mark_name(uses, set, name, fused ? NAME_REPEATED : NAME_READ);
+        }
+}
+
+static bool has_part(const char *name, const char *const *parts)
+{
+    while (*parts && !strstr(name, *parts))
+        parts++;
+    return *parts != NULL;
+}
+
+int weights_check_names(const struct weights *weights, const struct safetensors *set, enum weight_file file,
+                        const char *const *harmless, const char *origin)
+{
+    u8 *uses = memory_alloc(max_i64(set->count, 1));
+    int status = 0;
+    for (i64 i = 0; i < weights->count; i++)
+        if (weights->list[i].spec.file == file)
+            mark_weight(uses, set, &weights->list[i].spec);
+    for (i64 i = 0; i < set->count && status == 0; i++) {
+        const char *name = set->tensors[i].name;
+        if (uses[i] == NAME_REPEATED)
+            status = error_set("%s: tensor %s stands beside another tensor of the same weights: remove one of both",
+                               origin, name);
+        else if (uses[i] == NAME_UNKNOWN && !has_part(name, harmless))
+            status = error_set("%s: tensor %s has no place in the model that config.json describes (transformers would "
+                               "warn and leave it out): correct config.json, or remove the tensor",
+                               origin, name);
+    }
+    memory_free(uses);
+    return status;
+}
+
 int weights_load(struct weights *weights, const struct safetensors *set, enum weight_file file, const char *origin)
 {
     for (i64 i = 0; i < weights->count; i++) {

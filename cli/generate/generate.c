@@ -195,8 +195,8 @@ static bool smaller(struct buffer *name, struct dry_run *d)
 static int check_memory(const struct generate_arguments *r)
 {
     struct generate_work w = {.request = *r, .asked_shape = r->shape};
-    const struct dry_run check = {
-        r->drawing.source.directory, run_dry, &w, .smaller = smaller, .otherwise = SMALLER_MODEL};
+    const struct dry_run check = {r->drawing.source.directory, run_dry, &w, .smaller = smaller,
+                                  .otherwise = SMALLER_MODEL};
     return dry_run_check(&check, cli_device());
 }
 

@@ -90,6 +90,53 @@ static void whole_numbers_are_kept(void **state)
     memory_free(values);
 }
 
+/* Files hold gate and up of an expert apart, and rows arrive in blocks: pieces that end within a strip
+ * or cross parts give the codes of the whole. */
+static void rows_put_in_pieces_are_the_same(void **state)
+{
+    static const i64 ends[] = {1, 32, 50, 64, 69, 70, 150, 209, PARTS * ROWS};
+    (void)state;
+    for (int bits = 4; bits <= 8; bits += 4) {
+        struct weights whole, pieces;
+        float *values = memory_alloc(PARTS * ROWS * COLUMNS * 4);
+        open_weights(&whole, 0.02, bits);
+        open_weights(&pieces, 0.5, bits); /* other values, which the pieces replace */
+        for (u32 i = 0; i < PARTS * ROWS * COLUMNS; i++)
+            values[i] = (float)rng_normal((struct rng_key){3, RNG_TEST}, i, 0, 0, 0);
+        weight_put(&whole, &whole.list[0], 0, PARTS * ROWS, values);
+        for (i64 i = COUNT_OF(ends) - 1; i >= 0; i--) {
+            i64 first = i ? ends[i - 1] : 0;
+            weight_put(&pieces, &pieces.list[0], first, ends[i] - first, values + first * COLUMNS);
+        }
+        const struct quantized_weight *a = &whole.list[0].quantized, *b = &pieces.list[0].quantized;
+        i64 rows = PARTS * quantized_strips(ROWS) * QUANTIZED_ROWS,
+            width = quantized_steps(COLUMNS) * QUANTIZED_COLUMNS;
+        assert_memory_equal(a->codes, b->codes, rows * width * bits / 8);
+        assert_memory_equal(a->scale, b->scale, rows * 4);
+        if (bits == 4)
+            assert_memory_equal(a->factors, b->factors, rows * width / 32);
+        weights_close(&whole);
+        weights_close(&pieces);
+        memory_free(values);
+    }
+}
+
+/* A table that does not train has one copy of each weight, in the form asked for. */
+static void without_training_there_is_one_copy(void **state)
+{
+    enum { VALUES = PARTS * ROWS * COLUMNS, PADDED = PARTS * 96 * 320, SLACK = 8192 };
+    static const i64 most[] = {
+        [0] = VALUES * 2, [4] = PADDED / 2 + PADDED / 32 + PARTS * 96 * 4, [8] = PADDED + PARTS * 96 * 4};
+    (void)state;
+    for (int bits = 0; bits <= 8; bits += 4) {
+        struct weights w;
+        open_weights(&w, 0.02, bits);
+        assert_in_range(weights_bytes(&w), most[bits], most[bits] + SLACK);
+        assert_null(w.list[0].master);
+        weights_close(&w);
+    }
+}
+
 /* Deeper than 32-bit sums of the largest products allow. The bits of a row do not depend on the
  * rows beside it, and non-finite values stay within their row. */
 static void check_largest(enum dtype dtype, float spoilt)
@@ -196,7 +243,10 @@ static void a_model_says_nearly_the_same(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(errors_are_small), cmocka_unit_test(whole_numbers_are_kept),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(errors_are_small),
+                                       cmocka_unit_test(whole_numbers_are_kept),
+                                       cmocka_unit_test(rows_put_in_pieces_are_the_same),
+                                       cmocka_unit_test(without_training_there_is_one_copy),
                                        cmocka_unit_test(sums_of_the_largest_fit),
                                        cmocka_unit_test(a_model_says_nearly_the_same)};
     device_open_cpu(&device);
