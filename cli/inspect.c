@@ -166,12 +166,29 @@ static struct json *inspect_file(const char *path, const struct inspect_options 
     return inspect_media(path);
 }
 
+/* The index of a word in a list; -1: it is not there. */
+static int word_index(const char *words, const char *word)
+{
+    size_t length = strlen(word);
+    int index = 0;
+    for (const char *at = words; *at; at += strcspn(at, " "), at += *at == ' ', index++)
+        if (strcspn(at, " ") == length && strncmp(at, word, length) == 0)
+            return index;
+    return -1;
+}
+
 /* Parses NAME=COLUMN,.., and in the same form how tables are written. Columns point into `text`,
  * which is modified and must outlive them. */
 static int read_columns(struct source_columns *columns, char *text)
 {
     static const char names[] = "text, image, video, audio, messages, question, answer, separator, header, folder, "
-                                "ending, outside";
+                                "ending, outside, lone_texts";
+    const struct {
+        const char *name, *words; /* words: by value */
+        int *value;
+    } choices[] = {{"header", "true false", &columns->header},
+                   {"outside", "refuse allow", &columns->outside},
+                   {"lone_texts", "auto read leave", &columns->lone_texts}};
     const struct {
         const char *name;
         char **column;
@@ -183,12 +200,14 @@ static int read_columns(struct source_columns *columns, char *text)
         char **column = kind == MODALITIES ? NULL : &columns->modality[kind];
         for (i64 i = 0; i < COUNT_OF(known); i++)
             column = strcmp(name, known[i].name) == 0 ? known[i].column : column;
-        if (strcmp(name, "header") == 0 && pair && (strcmp(pair, "true") == 0 || strcmp(pair, "false") == 0)) {
-            columns->header = strcmp(pair, "false") == 0;
-            continue;
-        }
-        if (strcmp(name, "outside") == 0 && pair && (strcmp(pair, "refuse") == 0 || strcmp(pair, "allow") == 0)) {
-            columns->outside = strcmp(pair, "allow") == 0 ? OUTSIDE_ALLOW : OUTSIDE_REFUSE;
+        int *choice = NULL, chosen = -1;
+        for (i64 i = 0; i < COUNT_OF(choices) && pair; i++)
+            if (strcmp(name, choices[i].name) == 0) {
+                choice = choices[i].value;
+                chosen = word_index(choices[i].words, pair);
+            }
+        if (chosen >= 0) {
+            *choice = chosen;
             continue;
         }
         if (!column || !pair || !*pair)
@@ -205,7 +224,7 @@ int command_inspect(int argc, char **argv)
     const char *columns = NULL;
     const struct option options[] = {
         {"columns", "NAME=COLUMN,...", &columns, NULL,
-         "column names of raw data, as in the setting `columns`, and outside=allow"},
+         "column names of raw data, as in the setting `columns`, outside=allow, lone_texts=read"},
         {"json", NULL, NULL, &json, "print one JSON object; for raw data, list every file and its use"},
         {"verify", NULL, NULL, &verify, "read and verify every byte (default for local paths below 1 GiB)"},
         {NULL}};

@@ -1,7 +1,6 @@
 #include "data/formats/archive.h"
 
-#include "data/formats/file_name.h"
-#include "data/remote/blob.h"
+#include "data/formats/packed_file.h"
 #include "data/formats/unpack.h"
 
 #include <archive.h>
@@ -9,54 +8,46 @@
 #include <errno.h>
 #include <string.h>
 
-enum { BLOCK_BYTES = 1 << 16 };
+enum { BLOCK_BYTES = 1 << 16, TAR_BLOCK_BYTES = 512 };
 
 struct archive_file {
-    struct archive *archive;
-    struct blob *blob;
+    struct packed_file *packed;
+    struct archive *tar; /* NULL: the file is the only member */
+    struct archive_entry *entry;
     u8 *block;
-    char *path, *problem; /* problem: error of reading the blob */
+    i64 at, filled;       /* of the block of a file that is no tar */
+    char *path, *problem; /* problem: error of reading the file */
     i64 member_at;
+    bool begun, mark; /* mark: the last block read ends with zeros, as a tar does */
 };
 
 static int damaged(const struct archive_file *f)
 {
     if (f->problem)
         return error_set("%s", f->problem);
-    const char *why = archive_error_string(f->archive);
-    return error_set("%s: byte %lld: %s", f->path, (long long)archive_filter_bytes(f->archive, -1),
+    const char *why = archive_error_string(f->tar);
+    return error_set("%s: byte %lld: %s", f->path, (long long)archive_filter_bytes(f->tar, -1),
                      why ? why : "cannot be read");
 }
 
-/* Chooses filters by name only: a text that happens to begin like a compressed file stays a
- * text. */
-static void expect_format(struct archive *a, const char *path, bool tar)
+static bool ends_with_zeros(const u8 *block, i64 bytes)
 {
-    if (name_ends_with(path, ".gz"))
-        archive_read_support_filter_gzip(a);
-    if (name_ends_with(path, ".zst"))
-        archive_read_support_filter_zstd(a);
-    if (name_ends_with(path, ".xz"))
-        archive_read_support_filter_xz(a);
-    if (name_ends_with(path, ".bz2"))
-        archive_read_support_filter_bzip2(a);
-    if (name_ends_with(path, ".lz4"))
-        archive_read_support_filter_lz4(a);
-    if (tar) {
-        archive_read_support_format_tar(a);
-    } else {
-        archive_read_support_format_raw(a);
-    }
-    archive_read_support_format_empty(a);
+    i64 zeros = 0;
+    while (zeros < min_i64(bytes, TAR_BLOCK_BYTES) && block[bytes - 1 - zeros] == 0)
+        zeros++;
+    return zeros == TAR_BLOCK_BYTES;
 }
 
 static la_ssize_t read_block(struct archive *a, void *context, const void **block)
 {
     struct archive_file *f = context;
-    i64 count = blob_read(f->blob, f->block, BLOCK_BYTES);
+    i64 filled = 0, count = 1;
+    while (filled < BLOCK_BYTES && (count = packed_file_read(f->packed, f->block + filled, BLOCK_BYTES - filled)) > 0)
+        filled += count;
     *block = f->block;
-    if (count >= 0)
-        return count;
+    f->mark = filled ? ends_with_zeros(f->block, filled) : f->mark;
+    if (count >= 0 || filled)
+        return filled;
     f->problem = f->problem ? f->problem : string_copy(error_text());
     archive_set_error(a, EIO, "%s", f->problem);
     return -1;
@@ -65,50 +56,81 @@ static la_ssize_t read_block(struct archive *a, void *context, const void **bloc
 static la_int64_t skip_bytes(struct archive *a, void *context, la_int64_t bytes)
 {
     (void)a;
-    return blob_skip(((struct archive_file *)context)->blob, bytes);
+    return packed_file_skip(((struct archive_file *)context)->packed, bytes);
+}
+
+static int open_tar(struct archive_file *f)
+{
+    f->tar = archive_read_new();
+    require_memory(f->tar, "an archive");
+    archive_read_support_format_tar(f->tar);
+    archive_read_support_format_empty(f->tar);
+    archive_read_set_format_option(f->tar, "tar", "read_concatenated_archives", "1");
+    bool opened = archive_read_open2(f->tar, f, NULL, read_block, skip_bytes, NULL) == ARCHIVE_OK;
+    return opened ? 0 : damaged(f);
 }
 
 struct archive_file *archive_file_open(const char *path, bool tar)
 {
     struct archive_file *f = memory_alloc(sizeof *f);
-    f->path = string_copy(path);
-    f->blob = blob_open(path);
-    if (!f->blob) {
-        archive_file_close(f);
-        return NULL;
-    }
+    *f = (struct archive_file){.path = string_copy(path), .packed = packed_file_open(path), .member_at = -1};
     f->block = memory_alloc(BLOCK_BYTES);
-    f->archive = archive_read_new();
-    require_memory(f->archive, "an archive");
-    expect_format(f->archive, path, tar);
-    if (archive_read_open2(f->archive, f, NULL, read_block, skip_bytes, NULL) == ARCHIVE_OK)
+    if (f->packed && (!tar || open_tar(f) == 0))
         return f;
-    damaged(f);
     archive_file_close(f);
     return NULL;
 }
 
 i64 archive_file_bytes(const struct archive_file *f)
 {
-    return blob_bytes(f->blob);
+    return packed_file_bytes(f->packed);
+}
+
+/* Reads the first block of a file that is no tar. An empty one has no member. */
+static int begin_file(struct archive_file *f, const char **name)
+{
+    if (f->begun)
+        return 0;
+    f->begun = true;
+    f->filled = packed_file_read(f->packed, f->block, BLOCK_BYTES);
+    *name = f->path;
+    return f->filled < 0 ? -1 : f->filled > 0;
 }
 
 int archive_file_next(struct archive_file *f, const char **name)
 {
-    struct archive_entry *entry;
+    if (!f->tar)
+        return begin_file(f, name);
     for (;;) {
-        int status = archive_read_next_header(f->archive, &entry);
+        int status = archive_read_next_header(f->tar, &f->entry);
         if (status == ARCHIVE_EOF)
             return 0;
         if (status != ARCHIVE_OK && status != ARCHIVE_WARN)
             return damaged(f);
-        *name = archive_entry_pathname(entry);
-        bool as_it_is = archive_filter_code(f->archive, 0) == ARCHIVE_FILTER_NONE && !archive_entry_sparse_count(entry);
-        f->member_at = as_it_is ? (i64)archive_filter_bytes(f->archive, 0) : -1;
-        bool raw = archive_format(f->archive) == ARCHIVE_FORMAT_RAW;
-        if (raw || (*name && archive_entry_filetype(entry) == AE_IFREG && !archive_entry_hardlink(entry)))
+        *name = archive_entry_pathname(f->entry);
+        bool as_it_is = !packed_file_is_packed(f->packed) && !archive_entry_sparse_count(f->entry);
+        f->member_at = as_it_is ? (i64)archive_filter_bytes(f->tar, 0) : -1;
+        bool symbolic, link = archive_file_link(f, &symbolic) != NULL;
+        if (*name && (link || archive_entry_filetype(f->entry) == AE_IFREG))
             return 1;
     }
+}
+
+const char *archive_file_link(const struct archive_file *f, bool *symbolic)
+{
+    const char *hard = archive_entry_size(f->entry) > 0 ? NULL : archive_entry_hardlink(f->entry);
+    *symbolic = !hard;
+    return hard ? hard : archive_entry_symlink(f->entry);
+}
+
+i64 archive_file_member_bytes(const struct archive_file *f)
+{
+    return (i64)archive_entry_size(f->entry);
+}
+
+bool archive_file_is_whole(const struct archive_file *f)
+{
+    return f->mark;
 }
 
 i64 archive_file_member_at(const struct archive_file *f)
@@ -118,8 +140,16 @@ i64 archive_file_member_at(const struct archive_file *f)
 
 i64 archive_file_read(struct archive_file *f, void *out, i64 most)
 {
-    la_ssize_t count = archive_read_data(f->archive, out, (size_t)most);
-    return count < 0 ? damaged(f) : (i64)count;
+    if (f->tar) {
+        la_ssize_t count = archive_read_data(f->tar, out, (size_t)most);
+        return count < 0 ? damaged(f) : (i64)count;
+    }
+    if (f->at == f->filled)
+        return packed_file_read(f->packed, out, most);
+    i64 count = min_i64(most, f->filled - f->at);
+    memcpy(out, f->block + f->at, (size_t)count);
+    f->at += count;
+    return count;
 }
 
 int archive_file_read_all(struct archive_file *f, struct buffer *out)
@@ -139,15 +169,16 @@ int archive_file_read_all(struct archive_file *f, struct buffer *out)
 
 i64 archive_file_position(const struct archive_file *f)
 {
-    return (i64)archive_filter_bytes(f->archive, -1);
+    return packed_file_position(f->packed);
 }
 
 void archive_file_close(struct archive_file *f)
 {
     if (!f)
         return;
-    archive_read_free(f->archive);
-    blob_close(f->blob);
+    if (f->tar)
+        archive_read_free(f->tar);
+    packed_file_close(f->packed);
     memory_free(f->block);
     memory_free(f->problem);
     memory_free(f->path);
@@ -159,9 +190,7 @@ void archive_file_close(struct archive_file *f)
 static int open_memory(struct archive *a, const char *filter, const void *in, i64 bytes)
 {
     struct archive_entry *entry;
-    int code = strcmp(filter, "gzip") == 0   ? ARCHIVE_FILTER_GZIP
-               : strcmp(filter, "zstd") == 0 ? ARCHIVE_FILTER_ZSTD
-                                             : ARCHIVE_FILTER_LZ4;
+    int code = strcmp(filter, "zstd") == 0 ? ARCHIVE_FILTER_ZSTD : ARCHIVE_FILTER_LZ4;
     archive_read_support_format_raw(a);
     archive_read_support_format_empty(a);
     int status = archive_read_append_filter(a, code);

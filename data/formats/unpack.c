@@ -1,6 +1,7 @@
 #include "data/formats/unpack.h"
 
 #include "data/formats/archive.h"
+#include "data/formats/gzip.h"
 
 #include <string.h>
 
@@ -181,11 +182,9 @@ int unpack(struct buffer *out, i64 expected, enum packing packing, const void *i
         buffer_append(out, in, bytes);
     else if (packing == PACKED_SNAPPY || packing == PACKED_LZ4)
         return unpack_block(out, expected, packing, in, bytes);
+    else if (packing == PACKED_GZIP)
+        return gzip_unpack(out, expected, in, bytes);
     else
-        return archive_unpack(out, expected,
-                              packing == PACKED_GZIP   ? "gzip"
-                              : packing == PACKED_ZSTD ? "zstd"
-                                                       : "lz4",
-                              in, bytes);
+        return archive_unpack(out, expected, packing == PACKED_ZSTD ? "zstd" : "lz4", in, bytes);
     return 0;
 }

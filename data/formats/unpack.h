@@ -1,5 +1,5 @@
-/* Decompresses blocks in memory: Snappy and LZ4 blocks itself; gzip, zstd and LZ4 frames through
- * libarchive. Lengths stated in blocks are not trusted. */
+/* Decompresses blocks in memory: Snappy and LZ4 blocks itself; gzip through zlib; zstd and LZ4 frames
+ * through libarchive. Lengths stated in blocks are not trusted. */
 #ifndef WEFT_DATA_UNPACK_H
 #define WEFT_DATA_UNPACK_H
 #include "core/core.h"

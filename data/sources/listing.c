@@ -3,7 +3,6 @@
  * decides whether it is data. */
 #include "data/remote/remote.h"
 #include "data/sources/source_readers.h"
-#include "data/media/subtitles.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -91,7 +90,7 @@ static struct source_file *push(struct listing *l, char *path, int split)
     return push_file(l, path, split, stat(path, &status) == 0 ? (i64)status.st_size : 0);
 }
 
-static void skip_file(struct source_file *file, char *why)
+void file_leave_out(struct source_file *file, char *why)
 {
     file->use = FILE_LEFT_OUT;
     memory_free(file->why);
@@ -120,141 +119,7 @@ static void classify(struct source_file *file)
         file->why = describe_unknown(file->path);
 }
 
-/* ---- Files that belong together: of one folder, sorted by name ---- */
-
-/* True for README.md and its like, packed or not. */
-static bool is_readme(const char *path)
-{
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    return document_suffix(name) && strncasecmp(name, "README.", 7) == 0;
-}
-
-static size_t stem_length(const char *path)
-{
-    const char *extension = name_extension(path);
-    return *extension ? (size_t)(extension - path) : strlen(path);
-}
-
-/* Finds [*begin, *end) of `list`: the files that differ from file i only after the last dot. */
-static void find_stem(struct source_file **list, i64 count, i64 i, i64 *begin, i64 *end)
-{
-    size_t length = stem_length(list[i]->path);
-    *begin = i;
-    *end = i + 1;
-    while (*begin > 0 && strncmp(list[*begin - 1]->path, list[i]->path, length) == 0)
-        --*begin;
-    while (*end < count && strncmp(list[*end]->path, list[i]->path, length) == 0)
-        ++*end;
-}
-
-static void attach(struct source_file *file, const struct source_file *to, const char *what)
-{
-    file->use = FILE_BESIDE;
-    memory_free(file->why);
-    file->why = string_format("%s of %s", what, to->path);
-}
-
-/* Chooses the medium of a stem: a clip before a picture before a sound, because pictures beside
- * clips are thumbnails. */
-static struct source_file *choose_medium(struct source_file **list, i64 begin, i64 end, size_t length)
-{
-    for (i64 rank = 0; medium_leading(rank) >= 0; rank++)
-        for (i64 i = begin; i < end; i++)
-            if (stem_length(list[i]->path) == length && medium_kind(list[i]->path + length) == medium_leading(rank))
-                return list[i];
-    return NULL;
-}
-
-static bool is_metadata(const char *path, size_t length)
-{
-    return is_one_of("json jsn", path + length);
-}
-
-static void take_caption(struct source_file *medium, struct source_file *caption, const char *what)
-{
-    if (medium->caption)
-        what = "metadata";
-    else
-        medium->caption = string_copy(caption->path);
-    medium->use = FILE_SAMPLES;
-    medium->reader = &pair_reader;
-    attach(caption, medium, what);
-}
-
-/* Assigns the files of one stem: its medium, that medium's caption, and the rest. */
-static void match_stem(struct source_file **list, i64 begin, i64 end, size_t length)
-{
-    struct source_file *medium = choose_medium(list, begin, end, length);
-    if (!medium || medium->caption)
-        return;
-    for (i64 i = begin; i < end; i++)
-        if (stem_length(list[i]->path) == length && medium_kind(list[i]->path + length) == MODALITY_TEXT)
-            take_caption(medium, list[i], "caption");
-    for (i64 i = begin; i < end; i++)
-        if (stem_length(list[i]->path) == length && is_metadata(list[i]->path, length))
-            take_caption(medium, list[i], "caption or metadata");
-    const struct modality_row *row = &modality_rows[medium_kind(medium->path + length)];
-    for (i64 i = begin; row->lasts && i < end; i++)
-        if (stem_length(list[i]->path) == length && subtitles_named(list[i]->path) && !medium->caption)
-            take_caption(medium, list[i], "subtitles");
-    for (i64 i = begin; i < end; i++)
-        if (stem_length(list[i]->path) == length && document_suffix(list[i]->path) && !is_readme(list[i]->path))
-            take_caption(medium, list[i], "caption or metadata");
-    for (i64 i = begin; medium->caption && i < end; i++)
-        if (list[i]->use == FILE_MEDIUM && stem_length(list[i]->path) == length)
-            list[i]->why = string_format("media next to a %s of the same name, which has the caption", row->one);
-}
-
-static void match_index(struct source_file **list, i64 begin, i64 end)
-{
-    for (i64 i = begin; i < end; i++)
-        for (i64 k = begin; k < end; k++)
-            if (list[i]->reader == &index_reader && name_ends_with(list[k]->path, ".bin"))
-                attach(list[k], list[i], "ids");
-}
-
-/* Recognizes img2dataset's table of metadata beside a tar, or beside a folder whose name is a
- * number. */
-static void match_table(struct source_file **list, i64 i, i64 begin, i64 end)
-{
-    char *folder = string_format("%.*s", (int)stem_length(list[i]->path) - 1, list[i]->path);
-    for (i64 k = begin; k < end; k++)
-        if (list[k]->reader == &tar_reader && list[i]->use != FILE_BESIDE)
-            attach(list[i], list[k], "metadata");
-    const char *slash = strrchr(folder, '/'), *name = slash ? slash + 1 : folder;
-    bool number = *name && name[strspn(name, "0123456789")] == 0;
-    if (list[i]->use != FILE_BESIDE && number && file_is_directory(folder))
-        attach(list[i], &(struct source_file){.path = folder}, "metadata");
-    memory_free(folder);
-}
-
-/* True for a medium that is not read as a file of its own: in a format that is not read, or at an
- * address. */
-static bool is_unread_medium(const struct source_file *file)
-{
-    const char *extension = name_extension(file->path), *slash = strrchr(file->path, '/');
-    bool hidden = *(slash ? slash + 1 : file->path) == '.';
-    return file->use == FILE_LEFT_OUT && !hidden &&
-           (medium_kind(extension) > MODALITY_TEXT || medium_kind_unread(extension) >= 0);
-}
-
-/* Leaves out the texts beside a medium that is not read: they describe it. If the stem has another
- * medium, they are its captions. */
-static void match_unread(struct source_file **list, const struct source_file *medium, i64 begin, i64 end, size_t length)
-{
-    for (i64 i = begin; i < end; i++)
-        if (list[i]->use == FILE_MEDIUM && stem_length(list[i]->path) == length)
-            return;
-    for (i64 i = begin; i < end; i++) {
-        struct source_file *file = list[i];
-        bool text = medium_kind(file->path + length) == MODALITY_TEXT || is_metadata(file->path, length) ||
-                    subtitles_named(file->path) || (document_suffix(file->path) && !is_readme(file->path));
-        if (file == medium || stem_length(file->path) != length || file->use == FILE_BESIDE || !text)
-            continue;
-        file->reader = NULL;
-        skip_file(file, string_copy("texts beside a medium that is not read"));
-    }
-}
+/* ---- State of a stage ---- */
 
 /* True for the done.json that `weft run` writes into the folder of a finished stage. */
 static bool is_done_file(const struct source_file *file)
@@ -293,25 +158,26 @@ static void match_state(struct source_file **list, i64 count)
         }
 }
 
-static void match_files(struct source_file **list, i64 count)
+static bool is_lone_text(const struct source_file *file)
 {
+    bool packed = name_unpacked_length(file->path) < (i64)strlen(file->path);
+    return file->use == FILE_SAMPLES && file->reader == &text_reader && !packed && !file_is_readme(file->path) &&
+           file->bytes <= CAPTION_BYTES_MAX;
+}
+
+/* Leaves out the short texts of a folder that belong to no medium, among captioned media. */
+static void leave_lone_texts(const struct listing *l, struct source_file **list, i64 count)
+{
+    i64 captioned = 0, lone = 0;
     for (i64 i = 0; i < count; i++) {
-        i64 begin, end;
-        if (list[i]->use == FILE_MEDIUM) {
-            find_stem(list, count, i, &begin, &end);
-            match_stem(list, begin, end, stem_length(list[i]->path));
-        } else if (is_unread_medium(list[i])) {
-            find_stem(list, count, i, &begin, &end);
-            match_unread(list, list[i], begin, end, stem_length(list[i]->path));
-        } else if (list[i]->reader == &index_reader) {
-            find_stem(list, count, i, &begin, &end);
-            match_index(list, begin, end);
-        } else if (list[i]->reader == &parquet_reader) {
-            find_stem(list, count, i, &begin, &end);
-            match_table(list, i, begin, end);
-        }
+        captioned += list[i]->caption != NULL;
+        lone += is_lone_text(list[i]);
     }
-    match_state(list, count);
+    for (i64 i = 0; i < count && lone_texts_are_left(l->columns, lone, captioned); i++)
+        if (is_lone_text(list[i])) {
+            list[i]->reader = NULL;
+            file_leave_out(list[i], string_copy(LONE_TEXTS));
+        }
 }
 
 static void match_folder(struct listing *l, const char *path, i64 first)
@@ -324,7 +190,9 @@ static void match_folder(struct listing *l, const char *path, i64 first)
         if (!strchr(below + (*below == '/'), '/') && l->files[i].use != FILE_BESIDE)
             direct[count++] = &l->files[i];
     }
-    match_files(direct, count);
+    companions_match(direct, count);
+    match_state(direct, count);
+    leave_lone_texts(l, direct, count);
     memory_free(direct);
 }
 
@@ -346,7 +214,7 @@ static void match_readmes(struct listing *l)
         const char *slash = strrchr(file->path, '/');
         size_t length = slash ? (size_t)(slash + 1 - file->path) : 0;
         bool card = false;
-        if (file->use != FILE_SAMPLES || !is_readme(file->path))
+        if (file->use != FILE_SAMPLES || !file_is_readme(file->path))
             continue;
         for (int step = -1; step <= 1; step += 2)
             for (i64 k = i; k >= 0 && k < l->count && !card; k += step) {
@@ -380,9 +248,9 @@ static void add_entry(struct listing *l, struct folder_visits *visits, char *pat
     bool folder = file_is_directory(path);
     split = split_below(name, folder, split, depth);
     if (*name == '.') {
-        skip_file(push(l, path, split), string_copy("hidden files and folders"));
+        file_leave_out(push(l, path, split), string_copy("hidden files and folders"));
     } else if (is_special(path)) {
-        skip_file(push(l, path, split), string_copy("pipes, sockets and devices"));
+        file_leave_out(push(l, path, split), string_copy("pipes, sockets and devices"));
     } else if (folder) {
         walk(l, visits, path, split, depth + 1);
         memory_free(path);
@@ -403,11 +271,12 @@ static void walk(struct listing *l, struct folder_visits *visits, const char *pa
     char **names;
     i64 count, first = l->count;
     if (depth > DEPTH_MOST) {
-        skip_file(push(l, string_copy(path), split), string_copy("folders more than 16 deep"));
+        file_leave_out(push(l, string_copy(path), split), string_copy("folders more than 16 deep"));
         return;
     }
     if (!folder_visit(visits, path)) {
-        skip_file(push(l, string_copy(path), split), string_copy("links to folders that are read by another name"));
+        file_leave_out(push(l, string_copy(path), split),
+                       string_copy("links to folders that are read by another name"));
         return;
     }
     if (directory_list(&names, &count, path) < 0) {
@@ -427,8 +296,9 @@ static void classify_object(struct source_file *file)
 {
     classify(file);
     if (file->use == FILE_MEDIUM)
-        skip_file(file, string_copy("media in files of their own at an address, which are not asked for one by one: "
-                                    "expected tars or tables that hold them"));
+        file_leave_out(file,
+                       string_copy("media in files of their own at an address, which are not asked for one by one: "
+                                   "expected tars or tables that hold them"));
 }
 
 static void walk_objects(struct listing *l, struct remote_object *objects, i64 count, const char *folder, int split,
@@ -452,7 +322,7 @@ static void add_objects(struct listing *l, struct remote_object *objects, i64 co
         objects[i].version = NULL;
         classify_object(file);
         if (*word == '.')
-            skip_file(file, string_copy("hidden files and folders"));
+            file_leave_out(file, string_copy("hidden files and folders"));
     }
     memory_free(word);
 }
@@ -498,7 +368,7 @@ static void settle_splits(struct listing *l)
             continue;
         file->split = train ? SPLIT_NONE : held_out ? SPLIT_TRAIN : SPLIT_DRAWN;
         if (train && file->use == FILE_SAMPLES && !names_media(file->path))
-            skip_file(file, string_copy("files beside the part train, in no part"));
+            file_leave_out(file, string_copy("files beside the part train, in no part"));
     }
 }
 
@@ -543,9 +413,9 @@ static int open_addresses(struct listing *l, const char *address)
     return 0;
 }
 
-int listing_open(struct listing *l, const char *path)
+int listing_open(struct listing *l, const char *path, const struct source_columns *columns)
 {
-    *l = (struct listing){0};
+    *l = (struct listing){.columns = columns};
     if (is_address(path)) {
         char *address;
         int status = address_hide(&address, path);

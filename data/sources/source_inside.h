@@ -19,6 +19,7 @@ struct source {
     i64 total, behind, lost; /* bytes: of all files to read, of finished ones, lost in damaged ones */
     i64 given;               /* results of source_next in the current file */
     i64 failures;            /* remote_failures() when the file was opened */
+    i64 prompts;             /* source_prompts() then */
 };
 bool source_file_is_read(const struct source_file *file);
 

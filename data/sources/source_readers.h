@@ -37,10 +37,16 @@ extern const struct reader_kind text_reader, lines_reader, values_reader, tar_re
 struct listing {
     struct source_file *files;
     i64 count, capacity;
-    char *folder; /* folder that contains all of them */
+    char *folder;                         /* folder that contains all of them */
+    const struct source_columns *columns; /* NULL: the default names */
 };
-int listing_open(struct listing *listing, const char *path);
+int listing_open(struct listing *listing, const char *path, const struct source_columns *columns);
 void listing_close(struct listing *listing);
+void file_leave_out(struct source_file *file, char *why); /* owns `why` */
+/* companions.c: gives the media of one folder their captions, and other files those that they belong
+ * to. */
+void companions_match(struct source_file **files, i64 count);
+bool file_is_readme(const char *path); /* README.md and its like, packed or not */
 /* suffixes.c: enum modality by extension, MODALITY_TEXT for captions; -1: none. */
 int medium_kind(const char *extension);
 /* The medium of a format that is not read, by extension; -1: none. */
@@ -49,6 +55,18 @@ int medium_kind_unread(const char *extension);
 const char *document_suffix(const char *name);
 /* The medium that leads among files of the same name, after `rank` others; -1: no more. */
 int medium_leading(i64 rank);
+
+/* lone_texts.c: short texts without a medium. */
+enum { CAPTION_BYTES_MAX = 4096 }; /* a longer text is a document wherever it stands */
+#define LONE_TEXTS                                                                                                     \
+    "short texts without a medium of their name, among captioned media (lone_texts: read takes them as documents)"
+/* True if they are left out among this number of captioned media. `lone`: their own number. */
+bool lone_texts_are_left(const struct source_columns *columns, i64 lone, i64 captioned);
+/* The same for the texts of a tar, whose first members are read. */
+bool tar_leaves_lone_texts(const char *path, const struct source_columns *columns);
+/* The part of a member's name from the first dot of its base name on; NULL: it is no member of a
+ * sample: without a dot, or like __meta__. */
+const char *tar_member_extension(const char *name);
 
 /* source_forms.c: converts one object to a sample. *passed is set if it is not a sample and need
  * not be one (a prompt for reinforcement learning, statistics). */

@@ -2,10 +2,13 @@
  * have one key. The part after that dot is the member's extension.
  *
  * Names may hold further dots, so that the members of one key are several samples: those whose
- * names agree up to the last dot. A medium gets the text of its own name. It gets the text KEY.txt
- * only if it is the key's only medium. A record of messages or texts (.json) leads all members of
- * its key. */
-#include "data/formats/archive.h"
+ * names agree up to the last dot. A medium a.png gets the text a.png.txt or a.txt of its own name.
+ * If it is the key's only medium, it gets the text KEY.txt, or the key's only text if what stands
+ * between key and ending are names of fields (key.image.png, key.caption.txt). A record of messages
+ * or texts (.json) leads all members of its key.
+ *
+ * Links have the bytes of the members that they refer to. */
+#include "data/formats/archive_links.h"
 #include "data/sources/source_readers.h"
 
 #include <stdio.h>
@@ -20,9 +23,13 @@ struct tar_member {
     i64 at;     /* offset in the file; -1: compressed */
     bool leads; /* a record of messages or texts, which leads its key */
     bool used;
+    bool lost; /* a link to a member that the tar does not hold */
 };
 struct tar {
     struct archive_file *file;
+    struct archive_links *links;
+    i64 passed;       /* members read from the file so far */
+    int lone;         /* whether lone texts are left out; -1: not known yet */
     char *path, *key; /* key: of the gathered members */
     struct tar_member *members;
     i64 count, capacity, bytes;
@@ -65,6 +72,8 @@ static void *tar_open(const struct source_file *file, struct read_context *readi
         return NULL;
     }
     t->path = string_copy(file->path);
+    t->links = archive_links_open(file->path);
+    t->lone = -1;
     t->reading = reading;
     return t;
 }
@@ -74,6 +83,7 @@ static void tar_close(void *reader)
     struct tar *t = reader;
     clear(t);
     archive_file_close(t->file);
+    archive_links_close(t->links);
     member_release(&t->next);
     memory_free(t->members);
     memory_free(t->next_key);
@@ -87,18 +97,30 @@ static i64 tar_position(const void *reader)
     return archive_file_position(((const struct tar *)reader)->file);
 }
 
-/* Splits KEY.EXTENSION. False for names that are no member of a sample: without a dot, or like
- * __meta__. */
+/* Splits KEY.EXTENSION. False for names that are no member of a sample. */
 static bool split_name(const char *name, char **key, char **extension)
 {
-    const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name, *dot = strchr(base, '.');
-    if (!dot || dot == base || (strncmp(base, "__", 2) == 0 && strstr(base + 2, "__")))
+    const char *dot = tar_member_extension(name);
+    if (!dot)
         return false;
     *key = string_format("%.*s", (int)(dot - name), name);
     *extension = string_copy(dot + 1);
     for (char *c = *extension; *c; c++)
         *c = *c >= 'A' && *c <= 'Z' ? (char)(*c + 32) : *c;
     return true;
+}
+
+/* Reads the bytes of the current member, or of the one that it is a link to. */
+static int read_member(struct tar *t, const char *name)
+{
+    struct archive_link link = {.name = name, .number = t->passed - 1};
+    link.target = archive_file_link(t->file, &link.symbolic);
+    t->next.at = archive_file_member_at(t->file);
+    if (!link.target)
+        return archive_file_read_all(t->file, &t->next.bytes);
+    int status = archive_links_read(t->links, &t->next.bytes, &t->next.at, &link);
+    t->next.lost = status == 0;
+    return status < 0 ? -1 : 0;
 }
 
 /* Reads the next member ahead. 0, also at the end, where next_key is NULL; -1: the archive is
@@ -109,12 +131,13 @@ static int read_ahead(struct tar *t)
     int status;
     t->next_key = NULL;
     while ((status = archive_file_next(t->file, &name)) == 1) {
-        if (split_name(name, &t->next_key, &t->next.extension)) {
-            t->next.at = archive_file_member_at(t->file);
-            return archive_file_read_all(t->file, &t->next.bytes);
-        }
+        t->passed++;
+        if (split_name(name, &t->next_key, &t->next.extension))
+            return read_member(t, name);
         notes_add(&t->reading->notes, t->path, "members whose name is not KEY.EXTENSION");
     }
+    if (status == 0 && t->passed && !archive_file_is_whole(t->file))
+        notes_add(&t->reading->notes, t->path, "tars without the mark of their end: they may have been cut short");
     return status;
 }
 
@@ -133,15 +156,6 @@ static void keep(struct tar *t)
     t->next = (struct tar_member){0};
 }
 
-/* Handles damage in the member read ahead. The gathered sample is whole if that member has another
- * key. */
-static int end_at_damage(struct tar *t)
-{
-    bool whole = t->next_key && strcmp(t->next_key, t->key) != 0;
-    t->broken = string_copy(error_text());
-    return whole ? 1 : -1;
-}
-
 /* Length of the part of a member's extension that belongs to its name: without the last dot. */
 static size_t stem_length(const struct tar_member *m)
 {
@@ -158,6 +172,28 @@ static bool same_stem(const struct tar_member *a, const struct tar_member *b)
 static bool is_medium(const struct tar_member *m)
 {
     return medium_kind(m->extension) > MODALITY_TEXT;
+}
+
+/* True for KEY.md and its like, but README.md: in an archive, that describes it. */
+static bool is_document(const struct tar *t, const struct tar_member *m)
+{
+    const char *slash = strrchr(t->key, '/');
+    char *name = string_format(".%s", m->extension);
+    bool is = document_suffix(name) && strcasecmp(slash ? slash + 1 : t->key, "README") != 0;
+    memory_free(name);
+    return is;
+}
+
+/* Of two members that may be a caption, the one of the lower rank is: a text, JSON, a document. -1:
+ * neither of these. */
+static int text_rank(const struct tar *t, const struct tar_member *m)
+{
+    const char *dot = strrchr(m->extension, '.');
+    return m->lost                                               ? -1
+           : medium_kind(m->extension) == MODALITY_TEXT          ? 0
+           : is_one_of("json jsn", dot ? dot + 1 : m->extension) ? 1
+           : is_document(t, m)                                   ? 2
+                                                                 : -1;
 }
 
 /* True if the gathered members of a key with many are samples of their own, so that the next one
@@ -192,7 +228,7 @@ static bool begins_stem(const struct tar *t, i64 i)
     return first;
 }
 
-static struct tar_member *text_of_stem(struct tar *t, const struct tar_member *stem);
+static struct tar_member *text_of_medium(struct tar *t, const struct tar_member *medium);
 
 static void survey(struct tar *t)
 {
@@ -202,8 +238,18 @@ static void survey(struct tar *t)
         if (!begins_stem(t, i))
             continue;
         t->stems++;
-        t->captioned = t->captioned || text_of_stem(t, &t->members[i]);
+        t->captioned = t->captioned || text_of_medium(t, &t->members[i]);
     }
+}
+
+/* Handles damage in the member read ahead. The gathered sample is whole if that member has another
+ * key, or if its name is lost and a medium and its text are there. */
+static int end_at_damage(struct tar *t)
+{
+    survey(t);
+    bool whole = t->next_key ? strcmp(t->next_key, t->key) != 0 : t->captioned;
+    t->broken = string_copy(error_text());
+    return whole ? 1 : -1;
 }
 
 /* Gathers the members of one key. 1: there are some; 0: the end; -1: damaged. */
@@ -238,12 +284,30 @@ static int gather(struct tar *t)
     return 1;
 }
 
-/* The first member of a kind with the name of `stem`; NULL: with any name. */
+/* The first member of a kind with the name of `stem`. */
 static struct tar_member *member_of(struct tar *t, int kind, const struct tar_member *stem)
 {
     for (i64 i = 0; i < t->count; i++)
-        if (medium_kind(t->members[i].extension) == kind && (!stem || same_stem(stem, &t->members[i])))
+        if (medium_kind(t->members[i].extension) == kind && !t->members[i].lost && same_stem(stem, &t->members[i]))
             return &t->members[i];
+    return NULL;
+}
+
+/* The only member with a text: of the texts, else of JSON, else of the documents. NULL: none, or
+ * several. */
+static struct tar_member *only_text(struct tar *t)
+{
+    for (int rank = 0; rank < 3; rank++) {
+        struct tar_member *found = NULL;
+        i64 count = 0;
+        for (i64 i = 0; i < t->count; i++)
+            if (text_rank(t, &t->members[i]) == rank) {
+                found = &t->members[i];
+                count++;
+            }
+        if (count)
+            return count == 1 ? found : NULL;
+    }
     return NULL;
 }
 
@@ -280,36 +344,31 @@ static int from_json(struct tar *t, struct sample *out, struct tar_member *json,
     return status;
 }
 
-static struct tar_member *json_member(struct tar *t, const struct tar_member *stem)
+/* True for a.png.txt beside a.png. */
+static bool has_whole_name(const struct tar_member *text, const struct tar_member *medium)
 {
-    for (i64 i = 0; i < t->count; i++) {
-        struct tar_member *m = &t->members[i];
-        const char *dot = strrchr(m->extension, '.');
-        if (is_one_of("json jsn", dot ? dot + 1 : m->extension) && (!stem || same_stem(stem, m)))
-            return m;
-    }
+    size_t length = strlen(medium->extension);
+    return stem_length(text) == length && strncmp(text->extension, medium->extension, length) == 0;
+}
+
+/* The text of a medium by its name: of each rank a.png.txt before a.txt. */
+static struct tar_member *text_of_medium(struct tar *t, const struct tar_member *medium)
+{
+    for (int rank = 0; rank < 3; rank++)
+        for (int whole = 1; whole >= 0; whole--)
+            for (i64 i = 0; i < t->count; i++)
+                if (text_rank(t, &t->members[i]) == rank &&
+                    (whole ? has_whole_name : same_stem)(&t->members[i], medium))
+                    return &t->members[i];
     return NULL;
 }
 
-/* True for KEY.md and its like, but README.md: in an archive, that describes it. */
-static bool is_document(const struct tar *t, const struct tar_member *m)
+static struct tar_member *first_text(struct tar *t)
 {
-    const char *slash = strrchr(t->key, '/');
-    char *name = string_format(".%s", m->extension);
-    bool is = document_suffix(name) && strcasecmp(slash ? slash + 1 : t->key, "README") != 0;
-    memory_free(name);
-    return is;
-}
-
-/* The member with the caption: a text, else JSON, else a document. */
-static struct tar_member *text_of_stem(struct tar *t, const struct tar_member *stem)
-{
-    struct tar_member *text = member_of(t, MODALITY_TEXT, stem), *json = text ? NULL : json_member(t, stem);
-    if (text || json)
-        return text ? text : json;
-    for (i64 i = 0; i < t->count; i++)
-        if (is_document(t, &t->members[i]) && (!stem || same_stem(stem, &t->members[i])))
-            return &t->members[i];
+    for (int rank = 0; rank < 3; rank++)
+        for (i64 i = 0; i < t->count; i++)
+            if (text_rank(t, &t->members[i]) == rank)
+                return &t->members[i];
     return NULL;
 }
 
@@ -344,12 +403,26 @@ static void take_medium(struct tar *t, struct sample *out, const struct tar_memb
     }
 }
 
-/* The caption of a medium: of its own name, or KEY.txt for the key's only medium. */
+/* True if what stands between key and ending may be names of fields: neither begins with a digit,
+ * as what follows the dot of a number, a date or a version does. */
+static bool are_fields(const struct tar_member *a, const struct tar_member *b)
+{
+    bool numbers = (stem_length(a) && strchr("0123456789", a->extension[0])) ||
+                   (stem_length(b) && strchr("0123456789", b->extension[0]));
+    return !numbers;
+}
+
+/* The caption of a medium: of its own name, or else, for the key's only medium, KEY.txt or the key's
+ * only text. */
 static struct tar_member *caption_of(struct tar *t, const struct tar_member *stem)
 {
     static const struct tar_member key = {.extension = (char *)""};
-    struct tar_member *text = text_of_stem(t, stem);
-    return text || t->stems > 1 ? text : text_of_stem(t, &key);
+    struct tar_member *text = text_of_medium(t, stem);
+    if (text || t->stems > 1)
+        return text;
+    text = text_of_medium(t, &key);
+    text = text ? text : only_text(t);
+    return text && (stem_length(text) == 0 || are_fields(stem, text)) ? text : NULL;
 }
 
 /* True if a medium without a caption is a sample. Beside a medium KEY.EXTENSION, others of the key
@@ -367,21 +440,40 @@ static bool may_be_alone(struct tar *t, const struct tar_member *stem)
 static int build_medium(struct tar *t, struct sample *out, const struct tar_member *stem, const char **passed)
 {
     out->layout = SAMPLE_CAPTIONED;
-    take_medium(t, out, stem);
     struct tar_member *text = caption_of(t, stem);
+    take_medium(t, out, stem);
+    if (out->count == 0) {
+        *passed = "media that are links to what the tar does not hold, with their texts";
+        for (i64 i = 0; i < t->count; i++)
+            t->members[i].used |= &t->members[i] == text || same_stem(&t->members[i], stem);
+        return 0;
+    }
     if (text && add_caption(t, out, text) < 0)
         return -1;
     if (out->count > 1 || may_be_alone(t, stem) || sample_add_subtitles(out, t->reading->columns))
         return 0;
+    if (t->stems > 1 && !t->captioned && first_text(t))
+        return error_set("%lld media, and the text .%s that has the name of none: expected a text of the name of each",
+                         (long long)t->stems, first_text(t)->extension);
+    if (t->stems == 1 && !text && first_text(t))
+        return error_set("a medium, and texts of other names such as .%s: expected .txt or .json of its name",
+                         first_text(t)->extension);
     if (t->stems == 1 || !t->captioned)
         return error_set("a medium without a text: expected .txt or .json");
     *passed = "media without a text of the same name up to the last dot";
     return 0;
 }
 
+static bool leaves_lone_texts(struct tar *t)
+{
+    if (t->lone < 0)
+        t->lone = tar_leaves_lone_texts(t->path, t->reading->columns);
+    return t->lone;
+}
+
 static int build_text(struct tar *t, struct sample *out, const char **passed)
 {
-    struct tar_member *text = text_of_stem(t, NULL);
+    struct tar_member *text = first_text(t);
     out->layout = SAMPLE_PLAIN;
     for (i64 i = 0; i < t->count && text; i++) {
         const char *dot = strrchr(t->members[i].extension, '.');
@@ -389,6 +481,11 @@ static int build_text(struct tar *t, struct sample *out, const char **passed)
             continue;
         text->used = true;
         *passed = "texts beside a medium that is not read";
+        return 0;
+    }
+    if (text && text->bytes.length <= CAPTION_BYTES_MAX && leaves_lone_texts(t)) {
+        text->used = true;
+        *passed = LONE_TEXTS;
         return 0;
     }
     int status = text ? add_caption(t, out, text) : 0;

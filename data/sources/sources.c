@@ -116,7 +116,7 @@ static bool has_anything(const struct source *s)
 
 static int open_listing(struct source *s, const char *path)
 {
-    if (listing_open(&s->listing, path) < 0)
+    if (listing_open(&s->listing, path, s->request.columns) < 0)
         return -1;
     if (s->request.media_alone)
         leave_texts_out(s);
@@ -259,6 +259,7 @@ static enum source_result open_reader(struct source *s, i64 index)
     struct source_file *file = &s->listing.files[index];
     close_reader(s);
     s->failures = remote_failures();
+    s->prompts = s->reading.notes.prompts;
     s->reader = file->reader->open(file, &s->reading);
     if (s->reader) {
         s->open = index;
@@ -288,8 +289,13 @@ static enum source_result end_damaged(struct source *s, struct source_file *file
 static void end_file(struct source *s, struct source_file *file)
 {
     close_reader(s);
-    if (file->reader == &pair_reader && file->samples == 0 && file->bad == 0)
+    bool nothing = file->samples == 0 && file->bad == 0;
+    if (file->reader == &pair_reader && nothing)
         file->use = FILE_MEDIUM;
+    else if (nothing && file->passed == 0 && s->reading.notes.prompts == s->prompts) {
+        notes_add(&s->reading.notes, file->path, "files with nothing in them");
+        file->passed++;
+    }
 }
 
 enum source_result source_next_in(struct source *s, i64 index, struct sample *out)

@@ -16,12 +16,12 @@
  *   .csv, .tsv            the same, with a header or without (source_columns); all values are text;
  *                         {"path", "sentence"} of Common Voice
  *   .txt .md .rst .jsonl .json .csv .tsv .tar + .gz .zst .xz .bz2 .lz4
- *   a.jpg + a.txt         a medium and its caption; also .caption, .text, .transcript, .json with a
- *                         "caption", and documents
+ *   a.jpg + a.txt         a medium and its caption; also a.jpg.txt, .caption, .text, .transcript, .json
+ *                         with a "caption", and documents (companions.c)
  *   a.mp4 + a.srt         a clip or a sound and its subtitles, also .vtt
  *   a.mp4, a.mkv          a clip with embedded subtitles, if nothing else names it
  *   .tar                  WebDataset: consecutive members KEY.EXT are one sample; KEY ends at the
- *                         first dot of the name; names with dots: see source_tar.c
+ *                         first dot of the name; names with dots, links: see source_tar.c
  *   .idx beside .bin      Megatron: documents of ids
  *   a folder              all of these in it, by name
  *
@@ -54,8 +54,10 @@
  * its place.
  *
  * Where is what:
- *   listing.c          which files of a folder are read, left out, or belong to another; splits by
- *                      name. sources.c: the order of files, splits that are drawn, media alone
+ *   listing.c          which files of a folder are read or left out; splits by name.
+ *                      companions.c: which belong to another. lone_texts.c: captions whose
+ *                      medium is missing. sources.c: the order of files, splits that are drawn,
+ *                      media alone
  *   source_tar.c       WebDataset: where a key is cut and which members form a sample
  *   source_lines.c     .jsonl and .txt; source_values.c: .json; source_table.c: rows of tables;
  *                      source_idx.c: Megatron; source_pair.c: a medium beside its caption
@@ -134,6 +136,8 @@ enum source_result {
 /* Whether records may name media that are neither below the folder that source_open was given, nor
  * below columns.folder: by absolute names, by `..`, or through links. */
 enum source_outside { OUTSIDE_REFUSE, OUTSIDE_ALLOW };
+/* Short texts without a medium. AUTO: left out where captioned media are as many (lone_texts.c). */
+enum source_lone_texts { LONE_TEXTS_AUTO, LONE_TEXTS_READ, LONE_TEXTS_LEAVE };
 /* Names of keys and columns that differ from the defaults; "" or NULL: the default. Once any is
  * set, only the set ones are looked up. */
 struct source_columns {
@@ -147,7 +151,8 @@ struct source_columns {
     /* Of media that rows and lines name. folder: relative to that of the file. ending: of names that
      * have no ending of a medium. "": neither. */
     char *folder, *ending;
-    int outside; /* enum source_outside */
+    int outside;    /* enum source_outside */
+    int lone_texts; /* enum source_lone_texts */
 };
 int source_columns_check(const struct source_columns *columns); /* -1 and a message; reads no files */
 struct source_request {
@@ -175,6 +180,9 @@ struct source_request {
                 "folder of the media that rows name, relative to their file"),                                         \
         SETTING(type, columns.ending, "columns.ending", STRING, "", 0, 0, NULL,                                        \
                 "appended to names of media without an ending, such as wav"),                                          \
+        SETTING(type, columns.lone_texts, "lone_texts", CHOICE, "auto", 0, 0, "auto|read|leave",                       \
+                "texts of at most 4 KiB without a medium of their name. auto: left out of a folder or tar with as "    \
+                "many captioned media, whose captions they resemble; read: documents; leave: left out"),               \
         SETTING(type, columns.outside, "outside", CHOICE, "refuse", 0, 0, "refuse|allow",                              \
                 "allow: records may name any media files of this machine; refuse: only files below `data` (of a "      \
                 "file: below its folder) and below columns.folder, with links and .. resolved; other records are "     \

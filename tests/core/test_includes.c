@@ -73,7 +73,7 @@ static const struct {
     {"yaml.h", "core/yaml.c"},
     {"xxhash.h", "core/hash.c"},
     {"png.h", "data/media/png.c bench/peers/pictures.c"},
-    {"zlib.h", "data/formats/parquet_page.c"},
+    {"zlib.h", "data/formats/parquet_page.c data/formats/gzip.c"},
     {"jpeglib.h", "data/media/jpeg.c bench/peers/pictures.c"},
     {"lcms2.h", "data/media/colour.c"},
     {"webp/decode.h", "data/media/webp.c bench/peers/pictures.c"},
@@ -85,7 +85,7 @@ static const struct {
               "data/media/av_sound.c data/media/av_still.c "
               "data/media/av_write.c"},
     {"libsw", "data/media/av_sound.c data/media/av_scale.c data/media/av_write.c"},
-    {"archive.h", "data/formats/archive.c"},
+    {"archive.h", "data/formats/archive.c data/formats/packed_file.c"},
     {"curl/curl.h", "data/remote/http.c"},
     {"histedit.h", "cli/generate/line_editor.c"},
     {"pcre2.h", "tokenizers/text/text_regex.c"},

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include "core/json.h"
+#include "data/sources/source_readers.h"
 #include "tests/sample_text.h"
 
 /* ---- folders ---- */
@@ -30,8 +31,7 @@ static void a_text_beside_a_medium_is_its_caption(void **state)
     expect(string_copy(path), "captioned image@laion/1.JPG text'red apple'\n"
                               "captioned image@laion/2.jpg text'pear'\n"
                               "captioned video@laion/3.mp4 text'a clip'\n"
-                              "captioned audio@laion/4.wav text'said'\n"
-                              "plain text'alone\n'\n");
+                              "captioned audio@laion/4.wav text'said'\n");
     struct source *source = source_open(path, NULL);
     struct sample sample;
     struct buffer all = {0};
@@ -43,6 +43,7 @@ static void a_text_beside_a_medium_is_its_caption(void **state)
         buffer_printf(&all, "%lld %s: %s\n", (long long)notes[i].count, notes[i].what,
                       notes[i].first + strlen(path) + 1);
     assert_string_equal(all.data, "1 hidden files and folders: .hidden.txt\n"
+                                  "1 " LONE_TEXTS ": 6.txt\n"
                                   "1 files ending in .orc, which are not supported: 7.orc\n"
                                   "1 files of unknown type: README\n"
                                   "1 media next to a clip of the same name, which has the caption: 3.jpg\n"
@@ -105,9 +106,10 @@ static void documents_are_texts(void **state)
                  "sample text'packed\n'\nsample text'six\n'\nsample text'five\n'\n"
                  "2 files ending in .gz \n1 files ending in .zst\n");
     put_all(card, COUNT_OF(card) - 2);
-    expect_noted("card", NULL,
-                 "sample text'note\n'\nsample image@card/photos/a.jpg text'red'\nsample image@card/photos/b.jpg "
-                 "text'pear'\nsample text'text\n'\n1 files ending in .jxl\n1 texts beside a mediu\n");
+    expect_noted(
+        "card", NULL,
+        "sample text'note\n'\nsample image@card/photos/a.jpg text'red'\nsample image@card/photos/b.jpg "
+        "text'pear'\n1 captions of media th\n1 short texts without \n1 files ending in .jxl\n1 texts beside a mediu\n");
     put_all(card + COUNT_OF(card) - 2, 2);
     expect_noted("card/train", NULL, "sample text'x'\n");
     struct source *source = source_open(path_of("pages"), NULL);
@@ -233,7 +235,7 @@ static void what_is_no_file_is_not_opened(void **state)
     link_to("special/f.tar", "/dev/zero");
     link_to("special/g.parquet", "d.jsonl");
     expect_noted("special", NULL,
-                 "bad\nbad\nsample text'text\n'\nsample image@special/p.png text'x'\n5 pipes, sockets and d\n");
+                 "bad\nbad\nsample image@special/p.png text'x'\n1 short texts without \n5 pipes, sockets and d\n");
     static const char *const names[] = {"special/d.jsonl", "special/e.txt", "special/f.tar", "special/g.parquet"};
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         char *path = path_join(directory, names[i]);

@@ -68,7 +68,6 @@ static void members_with_one_key_are_a_sample(void **state)
     tar_end(&tar);
     expect(put_file("set.tar", tar.data, tar.length), "captioned image'PNG' text'apple'\n"
                                                       "captioned audio'RIFF' text'pear'\n"
-                                                      "plain text'alone'\n"
                                                       "bad\nbad\n"
                                                       "mixed text'see' image'P1'\n"
                                                       "chat <user> image'HJ'\n"
