@@ -276,6 +276,7 @@ static void longer_sounds_are_cut_or_left_out(void **state)
     put_film("long.mkv", "long.mkv");
     put_words("long.txt", "a film goes on");
     put_words("other.txt", "a text");
+    settings.columns.lone_texts = LONE_TEXTS_READ;
     settings.audio_seconds = 0.5;
     run(&s, &settings);
     assert_int_equal(s.sample_count, 1);
@@ -508,6 +509,7 @@ static void films_of_parts_are_told_by_all_their_windows(void **state)
     settings.windows.every_s = 1.25;
     settings.filter =
         (struct curate_settings){.duplicates = DUPLICATES_EXACT, .caption_times = 2, .memory_bytes = 4096};
+    settings.columns.lone_texts = LONE_TEXTS_READ;
     begin();
     put_film("a.mkv", "varying.mp4");
     put_words("a.txt", "a film");
