@@ -3,7 +3,7 @@
 #include "cli/cli.h"
 #include "core/json.h"
 #include "data/media/media.h"
-#include "data/media/shaped.h"
+#include "data/shapes/shaped.h"
 #include "kernels/device/dry_run.h"
 #include "tokenizers/audio/audio.h"
 #include "tokenizers/vision/vision.h"

@@ -2,7 +2,7 @@
 
 #include "data/loader/cells.h"
 #include "data/media/media.h"
-#include "data/media/shaped.h"
+#include "data/shapes/shaped.h"
 #include "train/memory_estimate.h"
 
 #include <stdio.h>

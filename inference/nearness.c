@@ -5,7 +5,7 @@
 #include "inference/samples_inside.h"
 
 #include "data/media/media.h"
-#include "data/media/shaped.h"
+#include "data/shapes/shaped.h"
 
 #include <ctype.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 
 #include "data/media/media.h"
 #include "data/sources/media_list.h"
-#include "data/media/shaped.h"
+#include "data/shapes/shaped.h"
 
 #include <math.h>
 #include <stdio.h>

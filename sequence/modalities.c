@@ -62,9 +62,9 @@ const struct modality_row modality_rows[MODALITIES] = {
                         .one = "sound",
                         .many = "sounds",
                         .suffixes =
-                            "wav wave rf64 flac mp3 ogg oga opus spx m4a m4b m4r aac aif aiff aifc au snd mka weba "
-                            "wma",
-                        .unread = "mp2 mpga amr awb ac3 eac3 dts ape mpc wv tta tak ra caf w64 mid midi aax gsm",
+                            "wav wave rf64 flac mp3 ogg oga opus spx m4a m4b m4r aac aif aiff aifc au snd caf w64 mka "
+                            "weba wma",
+                        .unread = "mp2 mpga amr awb ac3 eac3 dts ape mpc wv tta tak ra mid midi aax gsm",
                         .members = "wav flac mp3 ogg",
                         .ending = "wav",
                         .prompt = "sound of the prompt; media keep the order of the arguments",

@@ -14,7 +14,7 @@
  * media and its trainer until it returns. */
 #ifndef WEFT_TOKENIZER_TRAINING_H
 #define WEFT_TOKENIZER_TRAINING_H
-#include "data/media/aspects.h"
+#include "data/shapes/aspects.h"
 #include "data/media/media.h"
 #include "data/sources/sources.h"
 #include "tokenizers/audio/audio.h"

@@ -2,7 +2,7 @@
  * drawn by random keys. */
 #include "tokenizer_training/vision_step.h"
 #include "data/media/media.h"
-#include "data/media/shaped.h"
+#include "data/shapes/shaped.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Report of a trained vision tokenizer on held-out media: numbers and pictures. */
 #include "tokenizer_training/vision_step.h"
-#include "data/media/shaped.h"
+#include "data/shapes/shaped.h"
 
 #include <math.h>
 #include <stdio.h>

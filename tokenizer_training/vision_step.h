@@ -2,7 +2,7 @@
 #ifndef WEFT_TOKENIZER_TRAINING_VISION_STEP_H
 #define WEFT_TOKENIZER_TRAINING_VISION_STEP_H
 #include "tokenizer_training/tokenizer_training.h"
-#include "data/media/aspects.h"
+#include "data/shapes/aspects.h"
 #include "data/sources/media_buffer.h"
 
 /* ---- Media: a folder's stills and clips as bytes, each in the shape nearest to its proportions.

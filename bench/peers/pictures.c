@@ -1,7 +1,7 @@
 /* Image decoding relative to libjpeg-turbo, libpng, libwebp and libheif alone, in alternating
  * calls, CPU time of one thread. Not part of the build: bench/peers/pictures.sh compiles it, makes
  * the pictures and runs it. */
-#include "data/media/shaped.h"
+#include "data/shapes/shaped.h"
 
 #include <libheif/heif.h>
 #include <png.h>

@@ -1,5 +1,7 @@
-/* Reads sounds through libav: mixed to mono and resampled. */
+/* Reads sounds: mixed to mono and resampled. libav decodes and resamples; wave.c reads what
+ * libsndfile knows. */
 #include "data/media/av_input.h"
+#include "data/media/wave.h"
 #include <libswresample/swresample.h>
 #include <math.h>
 #include <string.h>
@@ -7,7 +9,8 @@
 /* Mixes the channels of a sound to mono and resamples it. */
 struct av_sound_mixer {
     struct av_input input;
-    struct SwrContext *swr; /* NULL if no resampling is needed */
+    struct wave_reader *wave; /* NULL: libav decodes */
+    struct SwrContext *swr;   /* NULL if no resampling is needed */
     struct sound *out;
     bool whole; /* the result will hold the whole sound */
     i64 capacity, wanted_hz;
@@ -78,7 +81,19 @@ static void add_channels(double *sum, const AVFrame *frame)
     }
 }
 
-static void mix_to_mono(struct av_sound_mixer *mixer, const AVFrame *frame)
+/* Codecs that store float samples as they are. Those that lose something overshoot a little. */
+static bool stores_floats(const struct av_input *input)
+{
+    static const enum AVCodecID codecs[] = {AV_CODEC_ID_PCM_F16LE, AV_CODEC_ID_PCM_F24LE, AV_CODEC_ID_PCM_F32LE,
+                                            AV_CODEC_ID_PCM_F32BE, AV_CODEC_ID_PCM_F64LE, AV_CODEC_ID_PCM_F64BE,
+                                            AV_CODEC_ID_WAVPACK};
+    for (i64 i = 0; i < COUNT_OF(codecs); i++)
+        if (input->codec->codec_id == codecs[i])
+            return true;
+    return false;
+}
+
+static int mix_to_mono(struct av_sound_mixer *mixer, const AVFrame *frame)
 {
     const i64 samples = frame->nb_samples;
     const double channels = frame->ch_layout.nb_channels;
@@ -87,9 +102,16 @@ static void mix_to_mono(struct av_sound_mixer *mixer, const AVFrame *frame)
     float *mono = mixer->mono;
     memset(sum, 0, (size_t)samples * sizeof *sum);
     add_channels(sum, frame);
+    double most = 0;
+    for (i64 i = 0; i < samples && stores_floats(&mixer->input); i++)
+        most = fmax(most, fabs(sum[i] / channels));
+    if (most > 1)
+        return error_set("%s: float samples up to %g; expected -1 to 1: scale it, or write it as a WAV file",
+                         mixer->input.origin, most);
 #pragma omp simd
     for (i64 i = 0; i < samples; i++)
         mono[i] = (float)clamped(sum[i] / channels);
+    return 0;
 }
 
 static int reserve_samples(struct av_sound_mixer *mixer, i64 more)
@@ -150,30 +172,29 @@ static int reserve_all(struct av_sound_mixer *mixer)
 {
     static const double most_samples = 1 << 22;
     /* Far below 0 if the file states no duration. */
-    double stated_s = (double)mixer->input.format->duration / AV_TIME_BASE;
+    double stated_s = mixer->wave ? (double)wave_samples(mixer->wave) / (double)mixer->rate_hz
+                                  : (double)mixer->input.format->duration / AV_TIME_BASE;
     double samples = (stated_s + 0.5) * (double)mixer->out->rate_hz;
     return samples > 0 ? reserve_samples(mixer, (i64)(samples < most_samples ? samples : most_samples)) : 0;
 }
 
-static int check_rate(struct av_sound_mixer *mixer)
+static int check_rate(struct av_sound_mixer *mixer, int rate_hz)
 {
-    const AVFrame *frame = mixer->input.frame;
-    if (!mixer->rate_hz && (choose_rate(mixer, frame->sample_rate) < 0 || (mixer->whole && reserve_all(mixer) < 0)))
+    if (!mixer->rate_hz && (choose_rate(mixer, rate_hz) < 0 || (mixer->whole && reserve_all(mixer) < 0)))
         return -1;
-    if (frame->sample_rate != mixer->rate_hz)
+    if (rate_hz != mixer->rate_hz)
         return error_set("%s: the sample rate changes from %lld to %d in the middle; convert it to one rate",
-                         mixer->input.origin, (long long)mixer->rate_hz, frame->sample_rate);
+                         mixer->input.origin, (long long)mixer->rate_hz, rate_hz);
     return 0;
 }
 
 static int mix_frame(struct av_sound_mixer *mixer)
 {
     const AVFrame *frame = mixer->input.frame;
-    if (check_rate(mixer) < 0)
+    if (check_rate(mixer, frame->sample_rate) < 0)
         return -1;
-    mix_to_mono(mixer, frame);
     mixer->samples += frame->nb_samples;
-    return append_samples(mixer, frame->nb_samples);
+    return mix_to_mono(mixer, frame) < 0 ? -1 : append_samples(mixer, frame->nb_samples);
 }
 
 /* Checks the end of a FLAC file. It states its number of samples, or 0 if written to a pipe;
@@ -189,14 +210,33 @@ static int check_end(const struct av_sound_mixer *mixer)
                      input->origin, (long long)mixer->samples, (long long)stated);
 }
 
+/* Refuses PCM whose samples do not fill their containers: libav reads them one behind the other. */
+static int check_containers(const struct av_input *input)
+{
+    const AVCodecParameters *stream = input->stream->codecpar;
+    int bits = av_get_exact_bits_per_sample(stream->codec_id), channels = stream->ch_layout.nb_channels;
+    bool pcm = strncmp(avcodec_get_name(stream->codec_id), "pcm_", 4) == 0 && bits >= 8;
+    if (!pcm || stream->block_align <= 0 || stream->block_align == channels * (bits / 8))
+        return 0;
+    return error_set(
+        "%s: a sound of %d bits in frames of %d bytes for %d channels; expected frames of %d bytes: write it "
+        "again",
+        input->origin, bits, stream->block_align, channels, channels * (bits / 8));
+}
+
 static int mixer_open(struct av_sound_mixer *mixer, const void *bytes, i64 count, const char *origin)
 {
     const struct file_kind *kind = file_kind_of(bytes, count);
     if (!kind || (kind->class != FILE_CONTAINER && kind->class != FILE_SOUND))
         return error_set("%s: expected a sound (WAV, FLAC, MP3, Ogg, AAC, AIFF) or a video with sound, found %s",
                          origin, file_describe(bytes, count));
+    mixer->input.origin = origin;
+    mixer->input.kind = kind;
+    int opened = wave_open(&mixer->wave, bytes, count, origin, kind);
+    if (opened)
+        return opened < 0 ? -1 : 0;
     return input_open(&mixer->input, bytes, count, origin, kind) < 0 ||
-                   input_select(&mixer->input, AVMEDIA_TYPE_AUDIO) < 0
+                   input_select(&mixer->input, AVMEDIA_TYPE_AUDIO) < 0 || check_containers(&mixer->input) < 0
                ? -1
                : 0;
 }
@@ -204,6 +244,7 @@ static int mixer_open(struct av_sound_mixer *mixer, const void *bytes, i64 count
 static void mixer_close(struct av_sound_mixer *mixer)
 {
     input_close(&mixer->input);
+    wave_close(mixer->wave);
     swr_free(&mixer->swr);
     memory_free(mixer->mono);
     memory_free(mixer->sum);
@@ -219,17 +260,33 @@ static void clamp_from(struct sound *sound, i64 first)
         values[i] = (float)clamped(values[i]);
 }
 
+/* Appends the next samples of a file that libsndfile reads. Returns like mix_next. */
+static int mix_wave(struct av_sound_mixer *mixer)
+{
+    enum { AT_ONCE = 4096 };
+    reserve_mono(mixer, AT_ONCE);
+    i64 got = wave_read(mixer->wave, mixer->mono, AT_ONCE);
+    if (got < 0 || check_rate(mixer, wave_rate_hz(mixer->wave)) < 0 || (got > 0 && append_samples(mixer, got) < 0))
+        return -1;
+    return got > 0;
+}
+
 /* Decodes and appends one frame. 1: more may follow; 0: the sound has ended and was whole; -1: a
  * message. */
-static int mix_more(struct av_sound_mixer *mixer)
+static int mix_next(struct av_sound_mixer *mixer)
 {
     struct av_input *input = &mixer->input;
-    i64 before = mixer->out->samples;
     int more = input_next(input);
     if (more < 0 || (more > 0 && input->frame->nb_samples > 0 && mix_frame(mixer) < 0))
         return -1;
-    if (more == 0 &&
-        (check_end(mixer) < 0 || input_check_damage(input) < 0 || (mixer->swr && append_samples(mixer, 0) < 0)))
+    return more == 0 && (check_end(mixer) < 0 || input_check_damage(input) < 0) ? -1 : more;
+}
+
+static int mix_more(struct av_sound_mixer *mixer)
+{
+    i64 before = mixer->out->samples;
+    int more = mixer->wave ? mix_wave(mixer) : mix_next(mixer);
+    if (more == 0 && mixer->swr && append_samples(mixer, 0) < 0)
         return -1;
     clamp_from(mixer->out, before);
     return more;
@@ -356,7 +413,7 @@ static int append_silence(struct film_section *w, i64 until)
 static int place_frame(struct film_section *w)
 {
     struct av_sound_mixer *m = &w->mixer;
-    if (check_rate(m) < 0)
+    if (check_rate(m, m->input.frame->sample_rate) < 0)
         return -1;
     i64 samples = m->input.frame->nb_samples, begin = frame_begin(w);
     i64 end = min_i64(begin + samples, section_samples(w)), first = max_i64(begin, w->given);
@@ -367,9 +424,8 @@ static int place_frame(struct film_section *w)
         m->input.packets = m->input.damaged = 0;
     if (first >= end)
         return 0;
-    if (append_silence(w, first) < 0)
+    if (append_silence(w, first) < 0 || mix_to_mono(m, m->input.frame) < 0)
         return -1;
-    mix_to_mono(m, m->input.frame);
     memmove(m->mono, m->mono + first - begin, (size_t)(end - first) * sizeof(float));
     w->given = end;
     return append_samples(m, end - first);
@@ -463,7 +519,7 @@ static int read_section(struct film_section *w, const void *bytes, i64 count, co
     if (has <= 0)
         return has;
     const AVStream *video = input_best_stream(input, AVMEDIA_TYPE_VIDEO);
-    if (input_select(input, AVMEDIA_TYPE_AUDIO) < 0)
+    if (input_select(input, AVMEDIA_TYPE_AUDIO) < 0 || check_containers(input) < 0)
         return -1;
     const AVStream *first = video ? video : input->stream;
     w->zero_s = first->start_time == AV_NOPTS_VALUE ? 0 : (double)first->start_time * av_q2d(first->time_base);

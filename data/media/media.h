@@ -10,15 +10,14 @@
  * follow references to other files.
  *
  * Each library is used in one file: libpng in png.c, libjpeg in jpeg.c, libwebp in webp.c, libheif
- * in heif.c, libtiff in tiff.c, Little CMS in colour.c, libav in av_*.c.
+ * in heif.c, libtiff in tiff.c, libsndfile in wave.c, Little CMS in colour.c, libav in av_*.c.
  *
  * Where is what:
  *   file_kind.c, media.c   what kind a file is, and which reader it gets; whole.c: is its end there
  *   picture.c              colours, transparency and EXIF turn of a still; pixels.c: resizing
  *   av_input.c             demuxing and decoding for av_clip.c (frames), av_sound.c, av_subtitles.c
+ *   wave.c                 samples of WAV, AIFF, AU and CAF for av_sound.c
  *   av_scale.c, light.c    decoded frames to RGB, HDR to sRGB; av_deinterlace.c
- *   aspects.c, shaped.c    the list of shapes, and the shape a picture or clip gets: this and the
- *                          scales of tokenizers/vision decide how many tokens it takes
  *   silence.c              where a long sound is cut; subtitles.c: .srt and .vtt
  *   av_write.c, png.c      MP4 and PNG files; media.c writes WAV; spectrogram.c draws a sound */
 #ifndef WEFT_DATA_MEDIA_H

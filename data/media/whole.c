@@ -38,12 +38,13 @@ static bool riff_open_length(u64 length_bytes)
  * because it holds no sound. */
 static int check_riff(const u8 *bytes, i64 count, const char *origin)
 {
+    u64 (*number)(const u8 *number_bytes, int length) = bytes[3] == 'X' ? big_endian : little_endian;
     bool wide = bytes_match(bytes, count, 0, "RF64", 4) && bytes_match(bytes, count, 12, "ds64", 4) && count >= 36;
-    u64 size_bytes = little_endian(bytes + 4, 4);
+    u64 size_bytes = number(bytes + 4, 4);
     i64 end = riff_open_length(size_bytes) ? count : 8 + (i64)size_bytes;
     bool heard = false;
     for (i64 at = 12; at + 8 <= count && (at < end || bytes_match(bytes, count, at, "RIFF", 4));) {
-        u64 chunk_bytes = little_endian(bytes + at + 4, 4);
+        u64 chunk_bytes = number(bytes + at + 4, 4);
         bool data = memcmp(bytes + at, "data", 4) == 0;
         if (data && wide && chunk_bytes == 0xffffffffu)
             chunk_bytes = little_endian(bytes + 28, 8);
@@ -56,6 +57,38 @@ static int check_riff(const u8 *bytes, i64 count, const char *origin)
                                    count);
         heard |= data;
         at += 8 + (i64)chunk_bytes + (i64)(chunk_bytes & 1);
+    }
+    return 0;
+}
+
+/* Sony's W64: chunks of a GUID of 16 bytes, a size of 64 bits that counts these 24 too, and data, up
+ * to a multiple of 8. */
+static int check_w64(const u8 *bytes, i64 count, const char *origin)
+{
+    for (i64 at = 40; at + 24 <= count;) {
+        u64 chunk_bytes = little_endian(bytes + at + 16, 8);
+        bool data = memcmp(bytes + at, "data", 4) == 0;
+        if (data && (chunk_bytes <= 24 || chunk_bytes > INT64_MAX / 2))
+            return 0; /* left open */
+        if (chunk_bytes < 24 || chunk_bytes > (u64)(count - at))
+            return cut_short(origin, data ? "the sound's data" : "a W64 chunk", (u64)at + chunk_bytes, count);
+        at += (i64)((chunk_bytes + 7) & ~(u64)7);
+    }
+    return 0;
+}
+
+/* Apple's CAF: chunks of a type, a size of 64 bits and data. The size of the sound's data is -1 if
+ * it goes on to the end of the file. */
+static int check_caf(const u8 *bytes, i64 count, const char *origin)
+{
+    for (i64 at = 8; at + 12 <= count;) {
+        u64 chunk_bytes = big_endian(bytes + at + 4, 8);
+        bool data = memcmp(bytes + at, "data", 4) == 0;
+        if (data && chunk_bytes == UINT64_MAX)
+            return 0;
+        if (chunk_bytes > (u64)(count - at - 12))
+            return cut_short(origin, data ? "the sound's data" : "a CAF chunk", (u64)at + 12 + chunk_bytes, count);
+        at += 12 + (i64)chunk_bytes;
     }
     return 0;
 }
@@ -242,7 +275,8 @@ int file_check_whole(const struct file_kind *kind, const void *bytes, i64 count,
                   {"bmp", check_bmp},    {"tiff", check_tiff}, {"gif", check_gif},          {"mov", check_boxes},
                   {"heif", check_boxes}, {"avi", check_riff},  {"matroska", check_segment}, {"ogg", check_ogg},
                   {"flv", check_flv},    {"wav", check_riff},  {"aiff", check_aiff},        {"au", check_au},
-                  {"asf", check_asf},    {"aac", check_adts},  {"mp3", check_mp3}};
+                  {"w64", check_w64},    {"caf", check_caf},   {"asf", check_asf},          {"aac", check_adts},
+                  {"mp3", check_mp3}};
     for (i64 i = 0; i < COUNT_OF(checks); i++)
         if (strcmp(checks[i].reader, kind->reader) == 0)
             return checks[i].check(bytes, count, origin);

@@ -18,7 +18,7 @@
 #include "data/media/media.h"
 #include "data/prepare/chat.h"
 #include "data/prepare/prepare.h"
-#include "data/media/shaped.h"
+#include "data/shapes/shaped.h"
 #include "data/sources/sources.h"
 #include "tokenizers/audio/audio.h"
 #include "tokenizers/vision/vision.h"

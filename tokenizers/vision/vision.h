@@ -19,7 +19,7 @@
  *
  * Where is what: vision_config.c lists the shapes and the scales of each, so it decides how many
  * positions a picture of a shape takes (vision_add_shape, vision_tokens); which shape a file
- * gets is decided in data/media/shaped.c. vision_network.c has the weights and the forward pass,
+ * gets is decided in data/shapes/shaped.c. vision_network.c has the weights and the forward pass,
  * vision_code.c encodes, quantizes and decodes batches, vision_loss.c has the losses,
  * vision_file.c the folder on disk. Bits are computed in kernels/quantize_bits.h. */
 #ifndef WEFT_TOKENIZERS_VISION_H

@@ -1,7 +1,7 @@
 /* Clips survive a round trip through files, rotated and shaped as the file says; invalid ones are
  * refused with a message that gives the reason. */
 #define _GNU_SOURCE /* memmem */
-#include "data/media/shaped.h"
+#include "data/shapes/shaped.h"
 #include "tests/media_fixture.h"
 
 static struct rng_key key(void)

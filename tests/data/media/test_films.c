@@ -1,6 +1,6 @@
 /* Picture and sound of a film's window match: in second n the films of tests/media/films show grey
  * 20 + 3 n and play 300 + 50 n Hz, wherever streams and window begin. */
-#include "data/media/shaped.h"
+#include "data/shapes/shaped.h"
 #include "tests/media_fixture.h"
 
 enum { RATE_HZ = 16000 };

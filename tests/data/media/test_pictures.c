@@ -1,7 +1,7 @@
 /* Pictures survive a round trip through files; invalid ones are refused with a message that gives
  * the reason. The PNG and BMP files are assembled byte by byte, so that the readers are not tested
  * against the writer of the same library. */
-#include "data/media/shaped.h"
+#include "data/shapes/shaped.h"
 #include "tests/media_fixture.h"
 
 static struct rng_key key(void)

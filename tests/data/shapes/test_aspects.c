@@ -1,7 +1,7 @@
 /* Aspects: the list of shapes, the shape that a picture gets, and the crop to it. */
-#include "data/media/aspects.h"
+#include "data/shapes/aspects.h"
 #include "data/media/media.h"
-#include "data/media/shaped.h"
+#include "data/shapes/shaped.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* Gives a picture or clip the nearest of the tokenizer's shapes: choice, resizing, margins. */
-#include "data/media/shaped.h"
+#include "data/shapes/shaped.h"
 
-#include "data/media/aspects.h"
+#include "data/shapes/aspects.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "data/media/aspects.h"
+#include "data/shapes/aspects.h"
 
 #include <math.h>
 #include <stdio.h>
