@@ -1,4 +1,5 @@
 #include "cli/inputs.h"
+#include "core/inventory.h"
 #include "data/sources/sources.h"
 
 #include <errno.h>
@@ -61,12 +62,22 @@ static void note_problem(struct input_file *k)
         k->problem = string_copy(error_text());
 }
 
-/* Names of sub-models in a model directory choose parts of it and change nothing of it. */
-static bool is_names(const char *path)
+static bool is_named(const char *path, const char *ending)
 {
-    static const char ending[] = "/weft/submodels.json";
-    size_t length = strlen(path);
-    return length >= sizeof ending && strcmp(path + length - (sizeof ending - 1), ending) == 0;
+    size_t length = strlen(path), end = strlen(ending);
+    return length > end && strcmp(path + length - end, ending) == 0;
+}
+
+/* Names of sub-models in a model directory choose parts of it and change nothing of it. The inventory of
+ * a stage follows from its files. */
+static bool is_about_others(const char *path)
+{
+    if (!is_named(path, "/" INVENTORY_FILE))
+        return is_named(path, "/weft/submodels.json");
+    char *done = string_format("%.*s/done.json", (int)(strrchr(path, '/') - path), path);
+    bool is = file_exists(done);
+    memory_free(done);
+    return is;
 }
 
 /* A folder that is not listed enters as a name. `again`: by an older rule folders are listed as often as
@@ -84,7 +95,7 @@ static void list_files(struct input_files *list, struct folder_visits *visits, b
     if (listed && directory_list(&names, &count, path) == 0) {
         for (i64 i = 0; i < count; i++) {
             char *below = path_join(path, names[i]);
-            if (!is_names(below))
+            if (!is_about_others(below))
                 list_files(list, visits, again, below, depth + 1);
             memory_free(below);
         }
@@ -103,11 +114,20 @@ static void list_files(struct input_files *list, struct folder_visits *visits, b
     file->inode = (u64)status.st_ino;
 }
 
-/* ---- The cache: HASH BYTES MODIFIED CHANGED INODE PATH, sorted by path ---- */
+/* ---- The cache: HASH BYTES MODIFIED CHANGED INODE PATH, sorted by path; last, "# XXH3" of the lines ---- */
 
 static int compare_paths(const void *a, const void *b)
 {
     return strcmp(((const struct input_file *)a)->path, ((const struct input_file *)b)->path);
+}
+
+/* True if the lines fit their hash, or if there is none, in a cache of an older version. */
+static bool check_seal(struct buffer *text)
+{
+    char *seal = text->length ? strstr(text->data, "\n# ") : NULL;
+    if (!seal)
+        return text->length == 0 || text->data[text->length - 1] == '\n';
+    return strtoull(seal + 3, NULL, 16) == hash_bytes(text->data, seal + 1 - text->data, 0);
 }
 
 static void cache_load(struct input_files *cache, const char *path)
@@ -115,6 +135,9 @@ static void cache_load(struct input_files *cache, const char *path)
     struct buffer text = {0};
     if (!file_exists(path) || file_read(&text, path) < 0)
         return;
+    if (!check_seal(&text)) /* all is hashed anew */
+        buffer_clear(&text);
+    buffer_append(&text, "", 0);
     for (char *line = text.data, *end; (end = strchr(line, '\n')); line = end + 1) {
         unsigned long long hash, inode;
         long long bytes, modified, changed;
@@ -157,6 +180,8 @@ static void cache_save(const struct input_files *cache, const struct input_files
         if (k->is_hashed && max_i64(k->modified_ns, k->changed_ns) < begin_ns - 2 * second_ns)
             print_known(&out, k);
     }
+    if (out.length)
+        buffer_printf(&out, "# %016llx\n", (unsigned long long)hash_bytes(out.data, out.length, 0));
     if (file_replace(path, out.data ? out.data : "", out.length) < 0)
         log_warn("%s", error_text());
     buffer_release(&out);

@@ -2,6 +2,7 @@
 #include "data/formats/file_name.h"
 #include "cli/cli.h"
 #include "cli/inspect/inspect.h"
+#include "core/inventory.h"
 #include "core/temporary.h"
 #include "data/shards/shards.h"
 #include "data/sources/sources.h"
@@ -111,7 +112,7 @@ static struct json *inspect_folder(const char *path, const struct inspect_option
            : strcmp(kind, "media tokenizer") == 0         ? inspect_media_tokenizer(path, verify)
            : strcmp(kind, "model") == 0                   ? inspect_model(path, verify)
            : strcmp(kind, "tokenizer") == 0               ? inspect_tokenizer(path)
-           : strcmp(kind, "run") == 0                     ? inspect_run(path)
+           : strcmp(kind, "run") == 0                     ? inspect_run(path, verify)
            : strcmp(kind, "folder of shard folders") == 0 ? inspect_shard_folders(path, verify)
                                                           : inspect_others(path, wanted);
 }
@@ -217,16 +218,25 @@ static int read_columns(struct source_columns *columns, char *text)
     return 0;
 }
 
+static int accept_files(const char *path)
+{
+    return has_file(path, "done.json") || has_file(path, INVENTORY_FILE)
+               ? inventory_save(path)
+               : error_usage("--accept: %s is no finished stage: expected a folder with done.json", path);
+}
+
 int command_inspect(int argc, char **argv)
 {
     struct arguments a;
-    bool json = false, verify = false;
+    bool json = false, verify = false, accept = false;
     const char *columns = NULL;
     const struct option options[] = {
         {"columns", "NAME=COLUMN,...", &columns, NULL,
          "column names of raw data, as in the setting `columns`, outside=allow, lone_texts=read"},
         {"json", NULL, NULL, &json, "print one JSON object; for raw data, list every file and its use"},
         {"verify", NULL, NULL, &verify, "read and verify every byte (default for local paths below 1 GiB)"},
+        {"accept", NULL, NULL, &accept,
+         "take the files of a finished stage as they are: after an edit by intent, its inventory.json is written anew"},
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status)
@@ -239,6 +249,8 @@ int command_inspect(int argc, char **argv)
         status = error_set("there is no %s", path);
     else if (pairs)
         status = read_columns(&wanted.columns, pairs);
+    if (status == 0 && accept)
+        status = accept_files(path);
     if (status) {
         memory_free(pairs);
         return command_failed();
@@ -246,7 +258,8 @@ int command_inspect(int argc, char **argv)
     struct folder_visits visits = {0};
     wanted.verify |= !away && bytes_below(&visits, path) < VERIFIED_BYTES;
     folder_visits_release(&visits);
-    struct json *found = away                      ? inspect_sources(path, wanted.files, &wanted.columns)
+    struct json *found = !away && wanted.verify && inventory_check_all(path) < 0 ? NULL
+                         : away                    ? inspect_sources(path, wanted.files, &wanted.columns)
                          : file_is_directory(path) ? inspect_folder(path, &wanted)
                                                    : inspect_file(path, &wanted);
     memory_free(pairs);

@@ -1,6 +1,7 @@
 /* weft inspect: shards, media, recipes and runs. */
 #include "cli/inspect/inspect.h"
 #include "cli/stages.h"
+#include "core/inventory.h"
 #include "data/stream/stream.h"
 #include "data/media/media.h"
 #include "data/loader/packer.h"
@@ -304,29 +305,35 @@ struct json *inspect_recipe(const char *path)
     return j;
 }
 
-static void add_stage(struct json *stages, const char *directory, const char *name)
+static void add_stage(struct json *stages, const char *directory, const char *name, bool verify)
 {
     char *done = string_format("%s/%s/done.json", directory, name),
          *begun = string_format("%s/%s/identity.json", directory, name);
     const char *path = file_exists(done) ? done : begun;
     struct json *j = file_exists(path) ? json_load(path) : NULL;
     const struct json *identity = json_get(j, "identity") ? json_get(j, "identity") : j;
-    if (j) {
+    char *folder = path_join(directory, name);
+    bool damaged = file_exists(path) && (!j || (verify && inventory_check_all(folder) < 0));
+    if (damaged)
+        log_warn("%s", error_text());
+    if (file_exists(path)) {
         struct json *row = json_object();
         json_set(row, "stage", json_of_string(name));
         json_set(row, "kind", json_of_string(json_string(json_get(identity, "kind"), "?")));
         json_set(row, "state",
-                 json_of_string(path != done             ? "cut short"
+                 json_of_string(damaged                  ? "damaged"
+                                : path != done           ? "cut short"
                                 : json_get(j, "skipped") ? "skipped"
                                                          : "done"));
         json_push(stages, row);
     }
     json_free(j);
+    memory_free(folder);
     memory_free(done);
     memory_free(begun);
 }
 
-struct json *inspect_run(const char *directory)
+struct json *inspect_run(const char *directory, bool verify)
 {
     char *path = path_join(directory, "run.json"), **names;
     struct json *run = json_load(path), *j = NULL;
@@ -334,7 +341,7 @@ struct json *inspect_run(const char *directory)
     if (run && directory_list(&names, &count, directory) == 0) {
         struct json *stages = json_array();
         for (i64 i = 0; i < count; i++)
-            add_stage(stages, directory, names[i]);
+            add_stage(stages, directory, names[i], verify);
         j = json_object();
         json_set(j, "kind", json_of_string("run"));
         json_set(j, "precision", json_of_string(json_string(json_get(run, "precision"), "?")));

@@ -2,10 +2,12 @@
 #include "cli/stages.h"
 #include "core/temporary.h"
 
+#include <fcntl.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 const struct command commands[] = {
     {"init", "DATA... [-o FILE]", "look at folders of data and write the recipe for them", command_init},
@@ -124,8 +126,18 @@ int command_help(int argc, char **argv)
     return command ? command->run(2, words) : unknown_command(a.positional[0]);
 }
 
+/* Takes the numbers 0, 1 and 2 where they are closed, so that no file gets one of them and receives what
+ * is printed. Reading and writing there fails as before. */
+static void reserve_streams(void)
+{
+    for (int number = STDIN_FILENO; number <= STDERR_FILENO; number++)
+        if (fcntl(number, F_GETFD) < 0) /* then it is the lowest that is free, which open takes */
+            require(open("/dev/null", number == STDIN_FILENO ? O_WRONLY : O_RDONLY) == number, "/dev/null is missing");
+}
+
 int weft_main(int argc, char **argv)
 {
+    reserve_streams();
     if (argc < 2) {
         usage(stderr);
         return 2;

@@ -11,6 +11,8 @@ static struct json *load_kept(const struct recipe *r)
     char *path = path_join(r->root, "overrides.json");
     struct json *kept = file_exists(path) ? json_load(path) : NULL;
     if (json_kind(kept) != JSON_OBJECT) { /* damaged: the record is for messages alone */
+        if (!kept && file_exists(path))
+            log_warn("%s; it is written anew", error_text());
         json_free(kept);
         kept = json_object();
     }
@@ -121,7 +123,7 @@ int overrides_keep(const struct recipe *r, const struct recipe_stage *stage, con
     add_values(next, r, r->overrides, NULL, precision);
     add_values(next, r, stage->overrides, stage->name, precision);
     char *path = path_join(r->root, "overrides.json");
-    int status = json_equal(kept, next) ? 0 : json_save(path, next);
+    int status = json_equal(kept, next) ? 0 : json_save_sealed(path, next);
     flock(folder, LOCK_UN);
     json_free(kept);
     json_free(next);

@@ -527,7 +527,7 @@ static int hash_stage_output(struct json *inputs, const struct recipe_stage *fro
     bool skipped = json_get(j, "skipped") != NULL;
     if (hash)
         json_set(inputs, reference, json_of_string(skipped ? "skipped" : hash));
-    else
+    else if (j || !file_exists(done)) /* else it is damaged, and the message says so */
         error_set("it reads %s, which is not done: run that stage first", reference);
     json_free(j);
     memory_free(done);

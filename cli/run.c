@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "cli/inputs.h"
 #include "cli/stages.h"
+#include "core/inventory.h"
 #include "core/json.h"
 #include "core/temporary.h"
 #include "dist/dist.h"
@@ -340,9 +341,12 @@ static int open_partial(struct runner *run, const char *folder, const struct jso
                         const struct recipe_stage *s)
 {
     char *path = path_join(folder, "identity.json"), *checkpoints = path_join(folder, "checkpoints");
+    char *inventory = path_join(folder, INVENTORY_FILE);
     struct json *was = NULL;
     struct buffer names = {0};
     int status = file_exists(folder) ? lock_folder(run, folder) : 0;
+    if (status == 0) /* of a call that was killed when all was done but the folder's name */
+        status = directory_remove(inventory);
     if (status == 0)
         status = load_optional(&was, path, folder, run->redo);
     compare_partial(&names, was, identity, s, run->recipe->root);
@@ -364,6 +368,7 @@ static int open_partial(struct runner *run, const char *folder, const struct jso
     json_free(was);
     memory_free(path);
     memory_free(checkpoints);
+    memory_free(inventory);
     return status;
 }
 
@@ -379,6 +384,8 @@ static int finish(const char *partial, const char *folder, const struct json *id
         json_set(done, "skipped", json_of_string(skipped));
     int status = json_save(path, done);
     if (status == 0)
+        status = inventory_save(partial);
+    if (status == 0)
         status = directory_replace(partial, folder);
     json_free(done);
     memory_free(path);
@@ -390,13 +397,23 @@ static int finish(const char *partial, const char *folder, const struct json *id
 static void log_timing(const struct recipe_stage *s, double seconds, bool finished)
 {
     char *path = path_join(s->home, "timings.jsonl");
-    FILE *file = fopen(path, "a");
+    FILE *file = fopen(path, "ae");
+    struct json *line = json_object();
+    struct buffer text = {0};
+    json_set(line, "stage", json_of_string(s->name));
+    json_set(line, "kind", json_of_string(s->kind->name));
+    json_set(line, "seconds", json_of_number(round(10 * seconds) / 10));
+    json_set(line, "peak_bytes", json_of_integer(memory_peak_bytes()));
+    if (finished)
+        json_set(line, "finished", json_of_bool(true));
+    json_seal(line);
+    json_print(&text, line, 0);
     if (file) {
-        fprintf(file, "{\"stage\":\"%s\",\"kind\":\"%s\",\"seconds\":%.1f,\"peak_bytes\":%lld", s->name, s->kind->name,
-                seconds, (long long)memory_peak_bytes());
-        fprintf(file, "%s}\n", finished ? ",\"finished\":true" : "");
+        fprintf(file, "%s\n", text.data);
         fclose(file);
     }
+    buffer_release(&text);
+    json_free(line);
     memory_free(path);
 }
 
@@ -548,7 +565,7 @@ static int store_runs(const struct runner *run, const char *path, const struct j
     json_print(&was, stored, 0);
     json_print(&is, now, 0);
     bool same = json_kind(stored) != JSON_OBJECT || strcmp(was.data, is.data) == 0;
-    int status = same ? 0 : json_save(path, now);
+    int status = same ? 0 : json_save_sealed(path, now);
     buffer_release(&was);
     buffer_release(&is);
     json_free(now);
@@ -568,7 +585,7 @@ static int store_run(const struct runner *run, const struct recipe *r, const cha
         json_set(j, "seed", json_of_integer((i64)r->seed));
     int status = file_exists(path) && !run->redo ? 0 : directory_make(r->run);
     if (status == 0 && (!file_exists(path) || run->redo))
-        status = json_save(path, j);
+        status = json_save_sealed(path, j);
     json_free(j);
     memory_free(path);
     return status;
@@ -600,7 +617,7 @@ static int resolve_precision(struct runner *run, struct recipe_stage *none)
         json_set(stored, "recipe", json_of_string(r->path));
         status = directory_make(r->root);
         if (status == 0)
-            status = json_save(path, stored);
+            status = json_save_sealed(path, stored);
     }
     if (status == 0 && is_first(run))
         status = store_runs(run, path, stored);

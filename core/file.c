@@ -1,4 +1,5 @@
 #define _GNU_SOURCE /* renameat2, nftw */
+#include "core/inventory.h"
 #include "core/temporary.h"
 
 #include <dirent.h>
@@ -175,6 +176,10 @@ int file_map(struct file_view *view, const char *path)
         return -1;
     int status = map_descriptor(view, descriptor, path);
     close(descriptor);
+    if (status == 0 && inventory_verify(path, view->data, view->bytes) < 0) {
+        file_unmap(view);
+        status = -1;
+    }
     return status;
 }
 
@@ -222,6 +227,8 @@ int file_read_most(struct buffer *out, const char *path, i64 most_bytes)
     buffer_append(out, "", 0); /* an empty file is "", not NULL */
     int status = read_descriptor(out, descriptor, path, most_bytes);
     close(descriptor);
+    if (status == 0)
+        status = inventory_verify(path, out->data, out->length);
     if (status < 0)
         buffer_release(out);
     return status;
@@ -244,7 +251,8 @@ int file_replace(const char *path, const void *data, i64 bytes)
 int file_copy(const char *to, const char *from)
 {
     struct file_writer writer;
-    int descriptor = file_open(from), status = descriptor < 0 ? -1 : file_writer_open(&writer, to);
+    int descriptor = inventory_verify_file(from) < 0 ? -1 : file_open(from);
+    int status = descriptor < 0 ? -1 : file_writer_open(&writer, to);
     ssize_t count = 1;
     char *buffer = memory_alloc(BUFFER_BYTES);
     while (status == 0 && (count > 0 || (count < 0 && errno == EINTR))) {
@@ -387,6 +395,7 @@ int directory_remove(const char *path)
     if (lstat(path, &status) < 0)
         return errno == ENOENT ? 0 : error_errno("%s: cannot be removed", path);
     int result = walk_tree(path, remove_entry);
+    inventory_forget();
     temporary_forget(path);
     return result;
 }
@@ -485,6 +494,7 @@ int directory_replace(const char *temporary, const char *path)
 {
     if (directory_sync(temporary) < 0 || exchange_or_rename(temporary, path) < 0)
         return -1;
+    inventory_forget();
     temporary_forget(temporary);
     return sync_parent(path);
 }
@@ -533,6 +543,7 @@ int directory_rename_new(const char *temporary, const char *path)
         return -1;
     if (rename_new(temporary, path, true))
         return errno == EEXIST ? error_taken(path) : error_errno("%s: cannot rename it to %s", temporary, path);
+    inventory_forget();
     return sync_parent(path);
 }
 

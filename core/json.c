@@ -137,7 +137,49 @@ struct json *json_load(const char *path)
         return NULL;
     struct json *value = json_parse(text.data, text.length, path);
     buffer_release(&text);
+    if (value && json_unseal(value, path) < 0) {
+        json_free(value);
+        return NULL;
+    }
     return value;
+}
+
+/* ---- Seals ---- */
+
+static const char SEAL_KEY[] = "weft.xxh3";
+
+static void seal_of(char out[20], const struct json *object)
+{
+    struct buffer text = {0};
+    json_print(&text, object, 0);
+    snprintf(out, 20, "%016llx", (unsigned long long)hash_bytes(text.data, text.length, 0));
+    buffer_release(&text);
+}
+
+void json_seal(struct json *object)
+{
+    char seal[20];
+    json_object_del(to_jansson(object), SEAL_KEY);
+    seal_of(seal, object);
+    json_set(object, SEAL_KEY, json_of_string(seal));
+}
+
+int json_unseal(struct json *object, const char *origin)
+{
+    char seal[20], *stated;
+    const struct json *member = json_kind(object) == KIND_OBJECT ? json_get(object, SEAL_KEY) : NULL;
+    if (!member)
+        return 0;
+    stated = string_copy(weft_json_string(member, ""));
+    json_object_del(to_jansson(object), SEAL_KEY);
+    seal_of(seal, object);
+    bool same = strcmp(stated, seal) == 0;
+    memory_free(stated);
+    return same
+               ? 0
+               : error_set("%s: its checksum differs: the file was damaged or changed. Copy it again; if it was edited "
+                           "by intent, remove its \"%s\"",
+                           origin, SEAL_KEY);
 }
 
 void json_free(struct json *value)
@@ -451,6 +493,15 @@ static void print_value(struct buffer *out, const struct json *value, int indent
 void json_print(struct buffer *out, const struct json *value, int indent)
 {
     print_value(out, value, indent, 0);
+}
+
+int json_save_sealed(const char *path, const struct json *object)
+{
+    struct json *sealed = weft_json_copy(object);
+    json_seal(sealed);
+    int status = json_save(path, sealed);
+    json_free(sealed);
+    return status;
 }
 
 int json_save(const char *path, const struct json *value)

@@ -24,6 +24,11 @@ enum json_kind { JSON_NULL, JSON_BOOL, JSON_INTEGER, JSON_REAL, JSON_STRING, JSO
  * nested 2048 deep. */
 #define JSON_BYTES_MAX ((i64)1 << 28)
 struct json *json_load(const char *path);
+/* A sealed object has the XXH3 of its other members as its last one, "weft.xxh3". json_load verifies
+ * and removes it; json_unseal does so for an object that was read otherwise, and returns 0 if it has
+ * none, or -1 and a message. */
+void json_seal(struct json *object);
+int json_unseal(struct json *object, const char *origin);
 /* `origin` names the source in messages. U+0000 in strings is allowed. */
 struct json *json_parse(const char *text, i64 length, const char *origin);
 /* Parses one line of a file. `number` is the line number, from 1. NaN and Infinity, as Python
@@ -81,4 +86,5 @@ struct json *json_copy(const struct json *value); /* deep copy */
  * digits and read back exactly. Keys keep their insertion order. */
 void json_print(struct buffer *out, const struct json *value, int indent);
 int json_save(const char *path, const struct json *value); /* indent 2, newline, atomic */
+int json_save_sealed(const char *path, const struct json *object);
 #endif

@@ -1,6 +1,7 @@
 /* Format: 8 bytes little-endian N | N bytes of JSON header | tensor data, which fills the rest of
  * the file without gaps. The checks match the reference implementation (huggingface/safetensors,
  * safetensors/src/tensor.rs). */
+#define _GNU_SOURCE /* memmem */
 #include "core/safetensors.h"
 #include "core/json.h"
 
@@ -543,6 +544,17 @@ int safetensors_check(const char *path)
     memory_free(found);
     safetensors_close(&set);
     return status;
+}
+
+i64 safetensors_header_bytes(const void *data, i64 bytes)
+{
+    char *key = string_format("\"%s\"", DIGEST_KEY);
+    u64 length = 0;
+    if (bytes >= 8)
+        memcpy(&length, data, sizeof length);
+    bool stated = length <= (u64)max_i64(0, bytes - 8) && memmem((const char *)data + 8, length, key, strlen(key));
+    memory_free(key);
+    return stated ? 8 + (i64)length : 0;
 }
 
 /* The JSON header, padded with spaces so that the data section begins at a multiple of 8. */

@@ -34,9 +34,12 @@ int safetensors_open(struct safetensors *set, const char *path); /* opens a sing
 int safetensors_open_model(struct safetensors *set, const char *directory);
 /* Verifies all data of one file against the checksum in its header. Returns 1 if it matches, 0 if
  * the file has no checksum (files of other software), -1 and a message otherwise. Opening a file
- * does not verify it: model_load and `weft inspect` call this, and a resumed stage compares the
+ * does not verify it: who loads a model or a tokenizer and `weft inspect` call this, and a resumed stage compares the
  * hashes of whole files (train/checkpoint.c). */
 int safetensors_check(const char *path);
+/* Bytes of a file up to its tensors if its header has a checksum, so that a hash of them stands for the
+ * whole file; else 0. data: the whole file, or what is there of it. */
+i64 safetensors_header_bytes(const void *data, i64 bytes);
 void safetensors_close(struct safetensors *set);
 /* Returns NULL, without a message, if the tensor is absent. */
 const struct tensor_view *safetensors_find(const struct safetensors *set, const char *name);

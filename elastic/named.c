@@ -183,7 +183,7 @@ int submodel_name_save(const char *directory, const char *name, const struct sub
     if (status == 0) {
         char *folder = path_join(directory, "weft");
         json_set(all, name, entry);
-        status = directory_make(folder) ? -1 : json_save(path, all);
+        status = directory_make(folder) ? -1 : json_save_sealed(path, all);
         memory_free(folder);
         if (status == 0)
             log_info("%s@%s: written to %s", directory, name, path);

@@ -390,7 +390,9 @@ struct generate_request prompt_request(const struct prompt *p, u32 identity, i64
 void generator_check_guidance(const struct generator *s, double guidance)
 {
     char *path = path_join(s->directory, "identity.json");
-    struct json *j = guidance != 1 && file_exists(path) ? json_load(path) : NULL;
+    struct json *j = guidance != 1 && file_exists(path) ? json_load(path) : json_object();
+    if (!j)
+        log_warn("%s; whether the model was trained with dropped conditions is unknown", error_text());
     const struct json *settings = j ? json_get(j, "settings") : NULL,
                       *pack = settings ? json_get(settings, "pack") : NULL,
                       *drop = pack ? json_get(pack, "condition_drop") : NULL,

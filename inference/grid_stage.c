@@ -112,7 +112,8 @@ static int measure_point(struct grid_result *out, i64 number, struct model *mode
         return status;
     if (number == 0)
         heldout_warn(&h, s->split, s->length);
-    loss_weights_load(weights, s->from);
+    if (loss_weights_load(weights, s->from))
+        return -1;
     for (int kind = 0; kind < TARGETS; kind++)
         point->loss[kind] = heldout_mean(&h, kind);
     for (int stream = 0; stream < LOSS_STREAMS; stream++)

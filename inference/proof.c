@@ -43,7 +43,9 @@ char *proof_shards(const char *directory)
         at[--length] = 0;
     for (int i = 0; i < STAGES_MOST && at && !found; i++) {
         char *path = path_join(at, "identity.json"), *next = NULL;
-        struct json *j = file_exists(path) ? json_load(path) : NULL;
+        struct json *j = file_exists(path) ? json_load(path) : json_object();
+        if (!j)
+            log_warn("%s; the stages before it are not looked at", error_text());
         const struct json *settings = j ? json_get(j, "settings") : NULL;
         const char *data = settings ? first_folder(json_get(settings, "data")) : NULL;
         const char *from = settings ? json_string(json_get(settings, "from"), NULL) : NULL;

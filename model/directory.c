@@ -1,5 +1,6 @@
 /* Model directories: the files that transformers, vLLM and others load, and the files
  * only this program reads. */
+#include "core/inventory.h"
 #include "core/json.h"
 #include "dist/dist.h"
 #include "kernels/device/dry_run.h"
@@ -335,7 +336,7 @@ static int load(struct model *model, struct device *device, struct model_work *w
     struct model_config config;
     struct safetensors set;
     const char *directory = w->source.directory;
-    if (model_config_load(&config, directory) || safetensors_open_model(&set, directory))
+    if (inventory_check(directory) || model_config_load(&config, directory) || safetensors_open_model(&set, directory))
         return -1;
     w->config = &config;
     if (w->source.dtype == DTYPE_OTHER)

@@ -130,8 +130,12 @@ int html_data_uri(struct buffer *out, const char *path)
     struct file_view view;
     for (i64 i = 0; i < COUNT_OF(types) && end; i++)
         type = strcmp(end, types[i][0]) == 0 ? types[i][1] : type;
-    if (!type || file_map(&view, path))
+    if (!type)
         return -1;
+    if (file_map(&view, path)) {
+        log_warn("%s: left out of the page", error_text());
+        return -1;
+    }
     buffer_printf(out, "data:%s;base64,", type);
     put_base64(out, view.data, view.bytes);
     file_unmap(&view);

@@ -1,5 +1,6 @@
 #include "report/run.h"
 
+#include "core/inventory.h"
 #include "core/safetensors.h"
 #include "report/html.h"
 
@@ -9,12 +10,23 @@
 
 /* ---- Files ---- */
 
+/* A file may be looked at several times. */
+static void warn_once(void)
+{
+    static char *told;
+    if (told && strcmp(told, error_text()) == 0)
+        return;
+    memory_free(told);
+    told = string_copy(error_text());
+    log_warn("%s: left out of the page", told);
+}
+
 static struct json *load(const char *folder, const char *name)
 {
     char *path = path_join(folder, name);
     struct json *j = file_exists(path) ? json_load(path) : NULL;
     if (!j && file_exists(path))
-        log_warn("%s: left out of the page", error_text());
+        warn_once();
     memory_free(path);
     return j;
 }
@@ -29,18 +41,28 @@ static void push_line(struct json_lines *all, struct json *line)
     all->list[all->count++] = line;
 }
 
-/* Reads a .jsonl file. An incomplete last line, from a killed writer, is ignored. */
-static struct json_lines load_lines(const char *folder, const char *name)
+/* Reads a .jsonl file. Damaged lines are named. A writer at work may have written a part of its last line;
+ * complete: there is none. */
+static struct json_lines load_lines(const char *folder, const char *name, bool complete)
 {
     struct json_lines all = {0};
     struct buffer content = {0};
     char *path = path_join(folder, name);
-    if (file_exists(path) && file_read(&content, path) == 0)
-        for (char *line = content.data, *end; line && (end = strchr(line, '\n')); line = end + 1) {
-            struct json *j = json_parse(line, end - line, path);
-            if (j)
-                push_line(&all, j);
+    i64 number = 0;
+    if (file_exists(path) && file_read(&content, path) < 0)
+        warn_once();
+    char *line = content.data;
+    for (char *end; line && (end = strchr(line, '\n')); line = end + 1) {
+        struct json *j = json_parse_line(line, end - line, path, ++number);
+        if (j && json_unseal(j, path) == 0) {
+            push_line(&all, j);
+            continue;
         }
+        log_warn("%s (line %lld): left out of the page", error_text(), (long long)number);
+        json_free(j);
+    }
+    if (complete && line && line < content.data + content.length)
+        log_warn("%s: line %lld is incomplete: left out of the page", path, (long long)number + 1);
     buffer_release(&content);
     memory_free(path);
     return all;
@@ -96,9 +118,11 @@ static bool add_stage(struct run *run, const char *name, const char *folder, boo
         json_free(s.identity);
         return false;
     }
+    if (inventory_check(folder) < 0)
+        warn_once();
     s.name = string_copy(name);
     s.folder = string_copy(folder);
-    s.metrics = load_lines(folder, "metrics.jsonl");
+    s.metrics = load_lines(folder, "metrics.jsonl", finished);
     json_free(about);
     run->stages = memory_resize(run->stages, run->count * (i64)sizeof s, (run->count + 1) * (i64)sizeof s);
     run->stages[run->count++] = s;
@@ -148,7 +172,7 @@ static const struct json *line_of_begun(const struct json_lines *timings, const 
 /* Stages in timings.jsonl come first, in its order, then the others by name. */
 static int find_stages(struct run *run)
 {
-    struct json_lines timings = load_lines(run->path, "timings.jsonl");
+    struct json_lines timings = load_lines(run->path, "timings.jsonl", true);
     char **names;
     i64 count;
     for (i64 i = 0; i < timings.count; i++) {
@@ -165,6 +189,8 @@ static int find_stages(struct run *run)
     }
     if (status == 0)
         string_list_free(names, count);
+    if (timings.count == 0 && run->count)
+        log_warn("%s/timings.jsonl: no lines there: the page has no times", run->path);
     for (i64 i = 0; i < timings.count; i++)
         add_timing(run, timings.list[i]);
     lines_release(&timings);
@@ -253,8 +279,12 @@ static i64 parameters_in(const char *folder)
     struct safetensors set;
     i64 sum = 0;
     for (int k = 0; k < 2; k++) {
-        if (k ? safetensors_open(&set, extra) : safetensors_open_model(&set, folder))
+        if (k && !file_exists(extra))
             continue;
+        if (k ? safetensors_open(&set, extra) : safetensors_open_model(&set, folder)) {
+            log_warn("%s: its parameters are not counted", error_text());
+            continue;
+        }
         for (i64 i = 0; i < set.count; i++)
             sum += tensor_view_elements(&set.tensors[i]);
         safetensors_close(&set);

@@ -1,4 +1,34 @@
+#include "core/inventory.h"
+#include "core/safetensors.h"
 #include "train/pretrain.h"
+
+/* Checks the tokenizer of a medium, if there is one. */
+static int check_tokenizer(const char *folder)
+{
+    char *config = path_join(folder, "config.json"), *weights = path_join(folder, "weights.safetensors");
+    int status = 0;
+    if (file_is_directory(folder)) {
+        struct json *j = json_load(config);
+        status = !j || safetensors_check(weights) < 0 ? -1 : 0;
+        json_free(j);
+    }
+    memory_free(config);
+    memory_free(weights);
+    return status;
+}
+
+int copy_tokenizers_check(const char *from)
+{
+    int status = inventory_check(from);
+    for (i64 i = 0; i < 2 * TOKENIZERS && status == 0; i++) {
+        const char *name = tokenizer_names[i / 2];
+        char *folder = i % 2 ? string_format("%s/weft/%s", from, name) : path_join(from, name);
+        if (i / 2 != TOKENIZER_TEXT)
+            status = check_tokenizer(folder);
+        memory_free(folder);
+    }
+    return status;
+}
 
 /* Copies the files of a folder, not its subfolders. */
 static int copy_folder(const char *from, const char *to)
@@ -34,7 +64,7 @@ int copy_tokenizers(const char *directory, const char *from)
 {
     static const char *const text_files[] = {"tokenizer.json", "tokenizer.model", "tokenizer.tiktoken",
                                              "tokenizer_config.json", "chat_template.jinja"};
-    int status = 0;
+    int status = copy_tokenizers_check(from);
     for (i64 i = 0; i < COUNT_OF(text_files) && status == 0; i++) {
         char *beside = path_join(from, text_files[i]), *inside = string_format("%s/text/%s", from, text_files[i]);
         char *out = path_join(directory, text_files[i]);

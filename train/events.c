@@ -75,7 +75,7 @@ struct events *events_open(const char *directory)
     gethostname(host, sizeof host - 1);
     e->path =
         string_format("%s/events.out.tfevents.%010lld.%s.%d.0", directory, (long long)time(NULL), host, (int)getpid());
-    e->file = fopen(e->path, "wb");
+    e->file = fopen(e->path, "wbe");
     events_encode(&first, 0, (double)time(NULL), "brain.Event:2", NULL, 0);
     bool good = e->file && write_event(e, &first) == 0;
     if (!good) {

@@ -601,14 +601,22 @@ double heldout_sum(const struct heldout *h, const double weights[TARGETS])
     return measured ? sum : NAN;
 }
 
-void loss_weights_load(double weights[TARGETS], const char *model_directory)
+int loss_weights_load(double weights[TARGETS], const char *model_directory)
 {
     char *path = path_join(model_directory, LOSS_WEIGHTS_FILE);
-    struct json *j = file_exists(path) ? json_load(path) : NULL;
-    for (int kind = 0; kind < TARGETS; kind++)
-        weights[kind] = json_number(json_get(j, target_rows[kind].name), 1);
+    struct json *j = file_exists(path) ? json_load(path) : json_object();
+    int status = !j                            ? -1
+                 : json_kind(j) != JSON_OBJECT ? error_set("%s: expected an object with a weight for each target", path)
+                                               : 0;
+    for (int kind = 0; kind < TARGETS && status == 0; kind++) {
+        const struct json *weight = json_get(j, target_rows[kind].name);
+        weights[kind] = json_number(weight, weight ? -1 : 1);
+        if (!(weights[kind] >= 0))
+            status = error_set("%s: %s: expected a weight of at least 0", path, target_rows[kind].name);
+    }
     json_free(j);
     memory_free(path);
+    return status;
 }
 
 int loss_weights_copy(const char *to, const char *from)

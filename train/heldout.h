@@ -76,10 +76,10 @@ double heldout_loss(const struct heldout *heldout, int stream, enum target_kind 
 double heldout_mean(const struct heldout *heldout, enum target_kind kind);
 /* Weighted sum of the mean losses, without multi-token prediction; NAN: nothing was measured.
  * loss_weights_load reads the weights that pretrain saved in the model directory; a missing weight
- * is 1. */
+ * is 1, and so are all if there is no such file, as in models of other software. */
 #define LOSS_WEIGHTS_FILE "weft/loss_weights.json"
 double heldout_sum(const struct heldout *heldout, const double weights[TARGETS]);
-void loss_weights_load(double weights[TARGETS], const char *model_directory);
+int loss_weights_load(double weights[TARGETS], const char *model_directory);
 int loss_weights_copy(const char *to, const char *from); /* between model directories */
 struct json *heldout_json(const struct heldout *heldout);
 

@@ -16,13 +16,16 @@ struct metrics {
 };
 
 /* Keeps complete lines up to the step the run resumes from. The run writes a torn last line
- * and later lines again. */
+ * and later lines again. A damaged line is dropped with a warning. */
 static int drop_lines_after(const char *path, i64 done)
 {
     struct buffer all = {0}, kept = {0};
     int status = file_exists(path) ? file_read(&all, path) : 0;
+    i64 number = 0;
     for (char *line = all.data, *end; status == 0 && line && (end = strchr(line, '\n')); line = end + 1) {
-        struct json *j = json_parse(line, end - line, path);
+        struct json *j = json_parse_line(line, end - line, path, ++number);
+        if (!j)
+            log_warn("%s; the line is dropped", error_text());
         if (j && json_integer(json_get(j, "step"), -1) <= done)
             buffer_append(&kept, line, end + 1 - line);
         json_free(j);
@@ -39,7 +42,7 @@ struct metrics *metrics_open(const char *directory, i64 done)
     struct metrics *m = memory_alloc(sizeof *m);
     m->path = path_join(directory, "metrics.jsonl");
     if (drop_lines_after(m->path, done) == 0) {
-        m->file = fopen(m->path, "a");
+        m->file = fopen(m->path, "ae");
         if (!m->file)
             error_errno("%s", m->path);
     }

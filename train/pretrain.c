@@ -344,10 +344,17 @@ static void restore_use(struct pretrain_run *r, const struct json *j)
     memory_free(use);
 }
 
+/* The last step's weight is saved with the model, also if no step is left after a resume. */
+static void set_mtp_weight(struct pretrain_run *r, i64 step)
+{
+    r->trainer.balance.weight[TARGET_MTP] = r->model.config.mtp ? schedule_at(&r->s->mtp_weight, max_i64(step, 0)) : 0;
+}
+
 static int begin(void *context, i64 step, const struct json *state, const char *folder)
 {
     struct pretrain_run *r = context;
     (void)folder;
+    set_mtp_weight(r, step - 1);
     if (!state)
         return heldout_shards(r) && count_common(r) ? -1 : measure_heldout(r, "start");
     json_numbers(r->trainer.running, TARGETS, json_get(state, "running_losses"));
@@ -527,9 +534,11 @@ static int run_step(void *context, i64 step, struct training_step *said)
     if (pass_shards(r, step))
         return -1;
     r->trainer.routing = monitor_routing(&r->monitor, step + 1);
-    r->trainer.balance.weight[TARGET_MTP] = r->model.config.mtp ? schedule_at(&r->s->mtp_weight, step) : 0;
-    if (train_step(&x, &r->trainer, step))
+    set_mtp_weight(r, step);
+    if (train_step(&x, &r->trainer, step)) {
+        set_mtp_weight(r, step - 1); /* an interrupted step is saved as if it had not begun */
         return step_failed(r);
+    }
     if (log_sources(r, step, said))
         return -1;
     log_losses(said, &x);
@@ -677,7 +686,9 @@ static int run_stage(const struct pretrain_settings *s, const struct stage *stag
     r->chat = chat;
     r->seed = stage->seed;
     r->heldout = json_object();
-    int status = shard_folders_check(s->data.all) < 0 ? -1 : open_base_checkpoint(r);
+    char *shards = shard_folders_check(s->data.all) < 0 ? NULL : shard_folders_first(s->data.all);
+    int status = !shards || copy_tokenizers_check(shards) < 0 ? -1 : open_base_checkpoint(r);
+    memory_free(shards);
     if (status == 0)
         status = open_model(r);
     if (status == 0) {

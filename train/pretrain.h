@@ -45,4 +45,6 @@ char *sft_stage_absent(const void *settings);
 /* Copies the tokenizers of `from` (a shard folder or another model directory) into a model
  * directory: tokenizer.json next to the weights, the others into weft/. */
 int copy_tokenizers(const char *directory, const char *from);
+/* -1 and a message if a tokenizer that it would copy is damaged. */
+int copy_tokenizers_check(const char *from);
 #endif

@@ -19,7 +19,7 @@ struct json *inspect_tokenizer(const char *path);
 struct json *inspect_recipe(const char *path);
 struct json *inspect_media(const char *path);
 struct json *inspect_gguf(const char *path);
-struct json *inspect_run(const char *directory);
+struct json *inspect_run(const char *directory, bool verify);
 /* What `weft inspect` takes a path for: "data", "model", "shards", ..; NULL: a file of no kind that
  * holds samples. */
 const char *inspect_kind(const char *path);

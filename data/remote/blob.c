@@ -1,5 +1,6 @@
 #include "data/remote/blob.h"
 
+#include "core/inventory.h"
 #include "data/remote/remote.h"
 
 #include <errno.h>
@@ -9,6 +10,9 @@
 
 /* Limit for addresses, since lengths stated in a file may be wrong. */
 #define SPAN_BYTES_MOST ((i64)1 << 33)
+
+/* Larger files that a stage made are read piece by piece, unverified. */
+#define VERIFIED_BYTES_MOST ((i64)1 << 28)
 
 struct blob {
     char *path;
@@ -28,7 +32,8 @@ struct blob *blob_open(const char *path)
         if (b->remote)
             return b;
     } else {
-        b->descriptor = file_open(path);
+        b->descriptor =
+            file_bytes(path) <= VERIFIED_BYTES_MOST && inventory_verify_file(path) < 0 ? -1 : file_open(path);
         if (b->descriptor >= 0 && fstat(b->descriptor, &status) == 0) {
             b->bytes = S_ISREG(status.st_mode) ? (i64)status.st_size : -1;
             return b;

@@ -1,5 +1,7 @@
 #include "data/shards/shard_layout.h"
 
+#include "core/inventory.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -202,7 +204,8 @@ static struct shard_folder *begin_folder(struct shards *s, char *directory)
 static int open_folder(struct shards *s, const char *directory, const char *split)
 {
     struct shard_folder *f = begin_folder(s, split ? path_join(directory, split) : string_copy(directory));
-    if (read_meta(s, directory, split) < 0 || read_index(f, shard_meta_hash(&s->meta)) < 0 || check_new(s, f) < 0)
+    if (inventory_check(f->directory) < 0 || read_meta(s, directory, split) < 0 ||
+        read_index(f, shard_meta_hash(&s->meta)) < 0 || check_new(s, f) < 0)
         return -1;
     return count_index(s, f);
 }

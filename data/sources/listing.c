@@ -1,6 +1,7 @@
 /* Lists the files of a folder and decides by their names which are read, which belong to another
  * file, which are left out and why, and which split they are in. Only of a done.json the content
  * decides whether it is data. */
+#include "core/inventory.h"
 #include "data/remote/remote.h"
 #include "data/sources/source_readers.h"
 
@@ -140,17 +141,16 @@ static bool is_done_file(const struct source_file *file)
  * medium. */
 static void match_state(struct source_file **list, i64 count)
 {
-    struct source_file *state[2] = {NULL}; /* done.json, identity.json */
+    static const char *const names[] = {"done.json", "identity.json", INVENTORY_FILE};
+    struct source_file *state[COUNT_OF(names)] = {NULL};
     for (i64 i = 0; i < count; i++) {
         const char *slash = strrchr(list[i]->path, '/'), *name = slash ? slash + 1 : list[i]->path;
-        if (list[i]->use == FILE_SAMPLES && list[i]->reader == &values_reader) {
-            state[0] = strcmp(name, "done.json") == 0 ? list[i] : state[0];
-            state[1] = strcmp(name, "identity.json") == 0 ? list[i] : state[1];
-        }
+        for (i64 k = 0; k < COUNT_OF(names) && list[i]->use == FILE_SAMPLES && list[i]->reader == &values_reader; k++)
+            state[k] = strcmp(name, names[k]) == 0 ? list[i] : state[k];
     }
     if (!state[0] || !is_done_file(state[0]))
         return;
-    for (int i = 0; i < 2; i++)
+    for (i64 i = 0; i < COUNT_OF(names); i++)
         if (state[i]) {
             state[i]->use = FILE_STATE;
             state[i]->reader = NULL;

@@ -1,4 +1,6 @@
 #include "data/remote/remote.h"
+
+#include "core/inventory.h"
 #include "data/sources/source_inside.h"
 
 #include <stdlib.h>
@@ -139,7 +141,7 @@ struct source *source_open(const char *path, const struct source_request *reques
     *s = (struct source){.request = request ? *request : (struct source_request){0}, .open = -1};
     s->reading.media_alone = s->request.media_alone;
     s->reading.columns = s->request.columns;
-    if (open_listing(s, path) < 0) {
+    if ((!is_address(path) && inventory_check(path) < 0) || open_listing(s, path) < 0) {
         source_close(s);
         return NULL;
     }

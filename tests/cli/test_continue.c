@@ -6,6 +6,7 @@
 #include "tests/shard_fixture.h"
 #include "tests/scratch.h"
 #include "tests/weft_process.h"
+#include "train/heldout.h"
 
 static char *shards;
 static struct buffer complained;
@@ -261,6 +262,50 @@ static void what_continues_is_resumed(void **state)
                            "parts/more/checkpoints/step-000008/weft/optimizer.safetensors"));
 }
 
+/* A stage that is killed after its last checkpoint has no step left when it goes on. */
+static void a_kill_at_the_end_changes_no_file(void **state)
+{
+    static const char *const stages =
+        SHORT "  more: {kind: pretrain, continue: base, data: %s, steps: 8, " COMMON ", " CURVE "}\n"
+              "  sft: {kind: sft, from: base, data: %s, steps: 4, " COMMON "}\n";
+    static const char *const names[] = {"base", "more", "sft"};
+    static const char *const files[] = {"weft/loss_weights.json", "weft/extra.safetensors",
+                                        "model.safetensors",      "config.json",
+                                        "heldout.json",           "tokenizer.json"};
+    double weights[TARGETS];
+    (void)state;
+    run_well("end", stages, "");
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        char *done = string_format("%s/%s", path_of("end"), names[i]), *kept = string_format("%s.kept", done);
+        char *partial = string_format("%s.partial", done), *finished = path_join(partial, "done.json");
+        require(rename(done, kept) == 0, "cannot rename %s", done);
+        char *command = string_format("cp -r %s %s && rm %s", kept, partial, finished);
+        assert_int_equal(system(command), 0);
+        for (i64 f = 0; f < COUNT_OF(files); f++) { /* what the killed call had not written yet */
+            char *path = path_join(partial, files[f]);
+            succeed(remove(path));
+            memory_free(path);
+        }
+        run_well("end", stages, names[i]);
+        expect_words(i == 1 ? "more: resuming from step 8\n" : "resuming from step 4\n");
+        for (i64 f = 0; f < COUNT_OF(files); f++) {
+            char *a = string_format("end/%s/%s", names[i], files[f]);
+            char *b = string_format("end/%s.kept/%s", names[i], files[f]);
+            if (!same_files(a, b))
+                fail_msg("%s differs", a);
+            memory_free(a);
+            memory_free(b);
+        }
+        succeed(loss_weights_load(weights, done));
+        assert_true(weights[TARGET_MTP] == 0.3);
+        memory_free(done);
+        memory_free(kept);
+        memory_free(partial);
+        memory_free(finished);
+        memory_free(command);
+    }
+}
+
 static void a_branch_may_decay_and_lengthen(void **state)
 {
     static const char *const branch =
@@ -313,6 +358,7 @@ int main(void)
         cmocka_unit_test(a_retired_setting_leaves_finished_stages_alone),
         cmocka_unit_test(continued_equals_at_once),
         cmocka_unit_test(what_continues_is_resumed),
+        cmocka_unit_test(a_kill_at_the_end_changes_no_file),
         cmocka_unit_test(a_branch_may_decay_and_lengthen),
         cmocka_unit_test(what_cannot_be_carried_is_refused),
     };

@@ -124,7 +124,7 @@ static void a_grid_weighs_losses_as_training_did(void **state)
     (void)state;
     s.length = 128;
     s.decode_tokens = 1;
-    loss_weights_load(weights, s.from);
+    succeed(loss_weights_load(weights, s.from));
     assert_true(weights[TARGET_TEXT] == 1);
     assert_true(weights[TARGET_VISION] > 2); /* a bit has a smaller loss than an id */
     succeed(grid_measure_all(&result, &s, &device));
@@ -134,6 +134,24 @@ static void a_grid_weighs_losses_as_training_did(void **state)
     assert_float_equal(result.points[0].loss_all, sum, 1e-9);
     assert_true(result.points[0].loss_all > result.points[0].loss[TARGET_TEXT] + result.points[0].loss[TARGET_VISION]);
     grid_result_release(&result);
+}
+
+static void loss_weights_that_cannot_be_read_are_refused(void **state)
+{
+    static const char *const damaged[] = {"", "{\"text\": 1, \"mtp\"", "[]", "{\"text\": \"1\"}", "{\"mtp\": -0.3}"};
+    double weights[TARGETS];
+    (void)state;
+    succeed(directory_make(path_of("weighed/weft")));
+    succeed(loss_weights_load(weights, path_of("weighed"))); /* a model of other software */
+    assert_true(weights[TARGET_TEXT] == 1 && weights[TARGET_MTP] == 1);
+    for (i64 i = 0; i < COUNT_OF(damaged); i++) {
+        succeed(file_replace(path_of("weighed/" LOSS_WEIGHTS_FILE), damaged[i], (i64)strlen(damaged[i])));
+        assert_int_equal(loss_weights_load(weights, path_of("weighed")), -1);
+        assert_says("loss_weights.json");
+    }
+    succeed(file_replace(path_of("weighed/" LOSS_WEIGHTS_FILE), "{\"text\": 2, \"mtp\": 0}", 21));
+    succeed(loss_weights_load(weights, path_of("weighed")));
+    assert_true(weights[TARGET_TEXT] == 2 && weights[TARGET_MTP] == 0 && weights[TARGET_VISION] == 1);
 }
 
 static void a_ramp_of_rows_is_checked_before_the_first_step(void **state)
@@ -381,6 +399,7 @@ int main(void)
         cmocka_unit_test(each_kind_of_target_has_the_weight_of_its_setting),
         cmocka_unit_test(kinds_are_rescaled_where_the_settings_say_so),
         cmocka_unit_test(a_grid_weighs_losses_as_training_did),
+        cmocka_unit_test(loss_weights_that_cannot_be_read_are_refused),
         cmocka_unit_test(a_ramp_of_rows_is_checked_before_the_first_step),
         cmocka_unit_test(data_without_targets_are_refused),
         cmocka_unit_test(steps_without_targets_are_passed),

@@ -1,5 +1,7 @@
 /* The audio tokenizer for inference: load and save, encode and decode. */
+#include "core/inventory.h"
 #include "core/json.h"
+#include "core/safetensors.h"
 #include "kernels/device/dry_run.h"
 #include "tokenizers/audio/audio.h"
 
@@ -93,7 +95,7 @@ int audio_load(struct audio_tokenizer *audio, struct device *device, const char 
     struct audio_config config;
     struct safetensors set;
     enum dtype dtype = DTYPE_F32;
-    if (load_config(&config, &dtype, directory))
+    if (inventory_check(directory) || load_config(&config, &dtype, directory))
         return -1;
     if (dtype == DTYPE_BF16 && !device->has_bf16) {
         log_warn("%s was trained in bf16, which this machine is slow in: f32 it is; a few codes may differ", directory);
@@ -104,7 +106,7 @@ int audio_load(struct audio_tokenizer *audio, struct device *device, const char 
     if (dry_run_check(&check, device))
         return -1;
     char *path = path_join(directory, "weights.safetensors");
-    int status = safetensors_open(&set, path);
+    int status = safetensors_check(path) < 0 ? -1 : safetensors_open(&set, path);
     if (status == 0) {
         audio_open(audio, device, &config, dtype, false);
         status = weights_load(&audio->weights, &set, FILE_HF, path);

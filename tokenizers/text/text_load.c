@@ -1,5 +1,6 @@
 /* Reads tokenizer.json. Accepts what this tokenizer can do exactly as HF tokenizers does, and
  * refuses everything else. */
+#include "core/inventory.h"
 #include "core/json.h"
 #include "tokenizers/text/text_internal.h"
 
@@ -223,7 +224,8 @@ struct text_tokenizer *text_tokenizer_load(const char *path)
     struct buffer file = {0};
     struct json *config = NULL;
     struct text_tokenizer *tokenizer = NULL;
-    if (file_read_most(&file, name, TOKENIZER_BYTES_MAX) == 0 && read_config(&config, name) == 0)
+    if (inventory_check(path) == 0 && file_read_most(&file, name, TOKENIZER_BYTES_MAX) == 0 &&
+        read_config(&config, name) == 0)
         tokenizer = parse_any(&file, config, name);
     if (tokenizer)
         tokenizer->config = config;

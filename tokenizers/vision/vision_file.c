@@ -1,4 +1,6 @@
 /* The vision tokenizer's folder: config.json and weights.safetensors. */
+#include "core/inventory.h"
+#include "core/safetensors.h"
 #include "kernels/device/dry_run.h"
 #include "tokenizers/vision/vision.h"
 
@@ -49,10 +51,10 @@ int vision_load(struct vision *vision, struct device *device, const char *direct
     struct vision_work work = {&config, dtype, training};
     const struct dry_run check = {directory, open_on_meta, &work,
                                   .otherwise = "take a smaller tokenizer, or --device cpu"};
-    if (load_config(&config, directory) || dry_run_check(&check, device))
+    if (inventory_check(directory) || load_config(&config, directory) || dry_run_check(&check, device))
         return -1;
     char *path = path_join(directory, "weights.safetensors");
-    int status = safetensors_open(&set, path);
+    int status = safetensors_check(path) < 0 ? -1 : safetensors_open(&set, path);
     if (status == 0) {
         vision_open(vision, device, &config, dtype, training);
         status = weights_load(&vision->weights, &set, FILE_HF, path);

@@ -169,6 +169,10 @@ static void contents_are_read_once(void **state)
         line--;
     line[0] = line[0] == '0' ? '1' : '0';
     assert_int_equal(file_replace(cache, kept.data, kept.length), 0);
+    assert_int_equal(WEFT("run", recipe), 0); /* a damaged cache is not used */
+    char *seal = strstr(kept.data, "\n# ");
+    assert_non_null(seal);
+    assert_int_equal(file_replace(cache, kept.data, seal + 1 - kept.data), 0);
     assert_int_equal(WEFT("run", recipe), 1); /* the cached hash was used */
     assert_int_equal(unlink(cache), 0);
     assert_int_equal(WEFT("run", recipe), 0);

@@ -158,6 +158,7 @@ static void what_is_no_data_is_not_noted(void **state)
     static const char *const files[][2] = {{"made/train/a.txt", "text"},
                                            {"made/done.json", done},
                                            {"made/identity.json", "{\"kind\": \"command\"}\n"},
+                                           {"made/inventory.json", "{\"format\": 1, \"files\": {}}\n"},
                                            {"made/train/part/done.json", done},
                                            {"made/train/part/identity.json", "{\"kind\": \"command\"}\n"},
                                            {"made/train/p.json", "[" PROMPT ", " PROMPT "]"},
