@@ -91,7 +91,8 @@ static const struct {
     {"curl/curl.h", "data/remote/http.c"},
     {"histedit.h", "cli/generate/line_editor.c"},
     {"pcre2.h", "tokenizers/text/text_regex.c"},
-    {"utf8proc.h", "tokenizers/text/text_unicode.c tokenizers/text/text_forms.c tokenizers/text/text_properties.c"},
+    {"utf8proc.h", "tokenizers/template/characters.c tokenizers/text/text_unicode.c tokenizers/text/text_forms.c "
+                   "tokenizers/text/text_properties.c"},
     {"cublas", "kernels/cuda/gemm/matmul.c"},
     {"nccl.h", "dist/nccl.c"},
 };

@@ -16,7 +16,7 @@ struct template_span {
     i64 begin, end; /* bytes of the rendered text */
 };
 struct template_output {
-    struct buffer text;             /* UTF-8 */
+    struct buffer text;              /* UTF-8 */
     struct template_span *generated; /* inside of {% generation %}, in ascending order */
     i64 generated_count;
 };
@@ -26,5 +26,11 @@ struct template_output {
 int template_render(struct template_output *out, const struct template *template, const struct json *variables);
 void template_output_release(struct template_output *out);
 bool template_marks_generation(const struct template *template); /* it contains {% generation %} */
+
+/* A template that calls strftime_now writes the date of the day. transformers takes the local time of
+ * the clock, and so does template_render at first. What prepares training data sets a time that it
+ * stores, so that a run that is resumed tomorrow sees the same text. */
+bool template_reads_clock(const struct template *template);
+void template_set_time(struct template *template, i64 unix_s); /* strftime_now gives this time in UTC */
 
 #endif
