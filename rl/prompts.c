@@ -158,12 +158,8 @@ static void read_truth(struct task *p)
 
 static int read_prompt(struct task *p, const struct text_tokenizer *tokenizer)
 {
-    static const char *const media[] = {"images", "videos", "audios"};
     if (json_kind(p->source) != JSON_OBJECT)
         return error_set("expected an object with the keys prompt and reward_model");
-    for (i64 i = 0; i < COUNT_OF(media); i++)
-        if (json_count(json_get(p->source, media[i])))
-            return error_set("key %s: prompts are text only; remove what has media", media[i]);
     p->data_source = json_string(json_get(p->source, "data_source"), "");
     p->ability = json_string(json_get(p->source, "ability"), "");
     p->style = json_string(json_get(json_get(p->source, "reward_model"), "style"), "");
@@ -178,7 +174,8 @@ static struct json *as_prompt(struct json *source)
 {
     const struct json *question = json_get(source, "question");
     const char *answer = json_string(json_get(source, "answer"), NULL), *truth = answer, *marked = NULL;
-    if (json_get(source, "prompt") || json_kind(question) != JSON_STRING || !answer)
+    if (json_get(source, "prompt") || (json_kind(question) != JSON_STRING && json_kind(question) != JSON_ARRAY) ||
+        !answer)
         return source;
     while ((truth = strstr(truth, "####")) != NULL)
         marked = truth += 4;
@@ -200,7 +197,10 @@ static int add_prompt(struct prompts *all, struct json *source, const char *path
         all->list = memory_resize(all->list, all->count * (i64)sizeof *all->list,
                                   max_i64(1, 2 * all->count) * (i64)sizeof *all->list);
     struct task *p = &all->list[all->count++];
-    *p = (struct task){.source = as_prompt(source), .origin = string_format("%s:%lld", path, (long long)line)};
+    *p = (struct task){.source = source, .origin = string_format("%s:%lld", path, (long long)line)};
+    if (json_kind(source) == JSON_OBJECT && sample_ask(source, p->origin, &all->notes))
+        return error_prefix("%s", p->origin);
+    p->source = as_prompt(source);
     if (read_prompt(p, tokenizer))
         return error_prefix("%s", p->origin);
     all->longest = max_i64(all->longest, p->ids.count + p->think.count);
@@ -284,6 +284,8 @@ int prompts_load(struct prompts *all, const char *path, const struct text_tokeni
                                                                              : load_lines(all, path, tokenizer, limit);
     if (status == 0 && all->count == 0)
         status = error_set("%s: no prompts in it", path);
+    for (i64 i = 0; i < all->notes.count && status == 0; i++)
+        log_info("%s: %lld %s", path, (long long)all->notes.list[i].count, all->notes.list[i].what);
     if (status)
         prompts_release(all);
     return status;
@@ -352,6 +354,7 @@ void prompts_release(struct prompts *all)
         id_list_release(&all->list[i].think);
     }
     memory_free(all->list);
+    notes_release(&all->notes);
     *all = (struct prompts){0};
 }
 

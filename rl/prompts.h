@@ -11,6 +11,7 @@
 #ifndef WEFT_RL_PROMPTS_H
 #define WEFT_RL_PROMPTS_H
 #include "core/json.h"
+#include "data/sources/source_readers.h"
 #include "tokenizers/text/text.h"
 
 struct task {                                                 /* a prompt and the data to grade its answers */
@@ -25,7 +26,8 @@ struct task {                                                 /* a prompt and th
 };
 struct prompts {
     struct task *list;
-    i64 count, longest; /* ids of the longest prompt with its full hint */
+    i64 count, longest;      /* ids of the longest prompt with its full hint */
+    struct skip_notes notes; /* keys that are not read */
 };
 /* Loads at most `limit` prompts (0: all). -1 and a message: a line that is not a prompt, with its
  * number, or a tokenizer without the ids of the chat layout. Release with prompts_release. */

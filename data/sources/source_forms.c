@@ -6,10 +6,21 @@
 #include <string.h>
 
 enum { KEYS_MOST = 3 };
-enum value_kind { ANYTHING, TEXTS, LIST, BYTES };
+enum value_kind {
+    ANYTHING,
+    TEXTS,
+    LIST,
+    BYTES,
+    TALK,     /* a list, or one as a string */
+    CAPTION,  /* a text, and the record names media */
+    DIALOGUE, /* a list of {"user", "assistant"} */
+    TURN,     /* first a question that may be empty, then an answer that is not */
+    PICKS     /* TURN, and the record has choices */
+};
 struct sample_form {
     const char *keys[KEYS_MOST]; /* all present and not null */
     enum value_kind kind;
+    enum form_class class;
     int (*add)(struct sample_builder *build, const struct sample_form *form, const struct json *const *values);
     char suffix[8]; /* suffix of the member that keys[0] names */
 };
@@ -35,7 +46,7 @@ static bool is_named(const char *name)
     return name && *name;
 }
 
-static bool maps(const struct source_columns *c)
+bool source_maps(const struct source_columns *c)
 {
     bool any = c && (is_named(c->messages) || is_named(c->question) || is_named(c->answer));
     for (int i = 0; c && i < MODALITIES; i++)
@@ -46,13 +57,13 @@ static bool maps(const struct source_columns *c)
 /* Name under which a key is looked up; NULL if columns are renamed and this one is not. */
 static const char *name_of(const struct source_columns *columns, const char *key)
 {
-    if (!maps(columns))
+    if (!source_maps(columns))
         return key;
     const char *const *name = mapped_name(columns, key);
     return name && is_named(*name) ? *name : NULL;
 }
 
-static const struct json *column(const struct source_columns *columns, const struct json *object, const char *key)
+const struct json *source_column(const struct source_columns *columns, const struct json *object, const char *key)
 {
     const char *name = name_of(columns, key);
     return name ? sample_key(object, name) : NULL;
@@ -61,7 +72,7 @@ static const struct json *column(const struct source_columns *columns, const str
 const struct json *sample_caption(const struct json *object, const struct source_columns *columns)
 {
     for (i64 i = 0; i < COUNT_OF(caption_keys); i++) {
-        const struct json *caption = column(columns, object, caption_keys[i]);
+        const struct json *caption = source_column(columns, object, caption_keys[i]);
         if (caption)
             return json_kind(caption) == JSON_STRING && json_string_length(caption) > 0 ? caption : NULL;
     }
@@ -74,7 +85,7 @@ static const struct json *caption_of(const struct sample_builder *b)
     const struct json *object = b->object, *caption = sample_caption(object, b->place->columns);
     for (i64 i = 0; !caption && b->place->record && i <= COUNT_OF(caption_keys); i++) {
         const char *key = i < COUNT_OF(caption_keys) ? caption_keys[i] : "txt";
-        const struct json *value = column(b->place->columns, object, key);
+        const struct json *value = source_column(b->place->columns, object, key);
         const struct buffer *bytes = record_bytes(b->place->record, value);
         if (bytes ? bytes->length > 0 : json_string_length(value) > 0)
             caption = value;
@@ -82,39 +93,73 @@ static const struct json *caption_of(const struct sample_builder *b)
     return caption;
 }
 
-/* ---- Forms ---- */
+/* ---- Forms of conversations ---- */
 
 static int add_chat(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
 {
-    return build_messages(b, values[0], form->keys[0]);
+    struct json *messages = json_parsed(values[0]); /* tables of text have a string */
+    bool listed = json_kind(messages) == JSON_ARRAY && json_count(messages);
+    if (listed)
+        turns_append(b->turns, messages);
+    json_free(messages);
+    return listed ? 0
+                  : error_set("key %s: expected a list of {\"role\", \"content\"} or {\"from\", \"value\"}",
+                              form->keys[0]);
+}
+
+/* True for a list of messages that begins with the question. */
+static bool is_whole(const struct json *answer)
+{
+    const char *role = message_role(json_at(answer, 0));
+    return role && strcmp(role, "assistant") != 0;
 }
 
 static int add_turn(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
 {
-    (void)form;
-    return build_message(b, "user", values[0]) < 0 || build_message(b, "assistant", values[1]) < 0 ? -1 : 0;
+    if (!is_whole(values[1]))
+        return turns_ask(b, form->keys[0], values[0]) < 0 ? -1 : turns_answer(b, form->keys[1], values[1]);
+    if (turns_answer(b, form->keys[1], values[1]))
+        return -1;
+    const char *asked = json_string(values[0], NULL), *said = json_string(message_content(turns_question(b)), "");
+    return asked && strcmp(asked, said) != 0
+               ? error_set("the messages of %s ask something else than %s", form->keys[1], form->keys[0])
+               : 0;
 }
 
-/* Instructions of Alpaca, with an input that may be empty, and of Dolly, which calls it context. */
-static int add_instruction(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
+/* TRL's preferences with an implicit prompt. */
+static int add_chosen(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
 {
-    const struct json *input = sample_key(b->object, "input"), *system = sample_key(b->object, "system");
-    if (!input)
-        input = sample_key(b->object, "context");
-    if (json_string_length(system) > 0 && build_message(b, "system", system) < 0)
-        return -1;
-    if (json_string_length(input) == 0)
-        return add_turn(b, form, values);
-    struct buffer asked = {0};
-    buffer_append(&asked, json_string(values[0], ""), json_string_length(values[0]));
-    buffer_append(&asked, "\n", 1);
-    buffer_append(&asked, json_string(input, ""), json_string_length(input));
-    struct json *both = json_of_bytes(asked.data, asked.length);
-    int status = build_message(b, "user", both) < 0 || build_message(b, "assistant", values[1]) < 0 ? -1 : 0;
-    json_free(both);
-    buffer_release(&asked);
-    return status;
+    if (!is_whole(values[0]))
+        return error_set("key chosen: expected messages that begin with the question");
+    return turns_answer(b, form->keys[0], values[0]);
 }
+
+/* OpenAI's preferences: {"input": {"messages": [..], "tools": [..]}, "preferred_output": [..]}. */
+static int add_preferred(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
+{
+    struct json_iterator it;
+    b->asked = values[0];
+    for (bool more = json_first(&it, b->asked); more; more = json_next(&it, b->asked))
+        if (!has_word("messages tools functions documents chat_template_kwargs", it.key))
+            note_key(b, it.key, "of records, which are not read");
+    return turns_ask(b, "input.messages", json_get(values[0], "messages")) < 0
+               ? -1
+               : turns_answer(b, form->keys[1], values[1]);
+}
+
+/* The Cauldron: {"texts": [{"user", "assistant"}, ..], "images": [..]}. */
+static int add_dialogue(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
+{
+    const struct json *texts = values[0];
+    (void)form;
+    for (i64 i = 0; i < json_count(texts); i++)
+        if (turns_ask(b, "texts", json_get(json_at(texts, i), "user")) < 0 ||
+            turns_answer(b, "texts", json_get(json_at(texts, i), "assistant")))
+            return -1;
+    return 0;
+}
+
+/* ---- Other forms ---- */
 
 static int build_caption(struct sample_builder *b, const struct json *text)
 {
@@ -128,6 +173,8 @@ static int add_captioned(struct sample_builder *b, enum modality kind, const cha
     const struct json *text = caption_of(b);
     const char *client = sample_key(b->object, "sentence") ? json_string(json_get(b->object, "client_id"), NULL) : NULL;
     const char *speaker = json_string(json_get(b->object, "speaker"), client);
+    if (listed_check_alone(b, kind, value) < 0)
+        return -1;
     b->out->layout = SAMPLE_CAPTIONED;
     bool missing = !text && !b->place->media_alone, looks = missing && modality_rows[kind].lasts;
     if ((!missing || looks) && build_medium(b, kind, value) < 0)
@@ -193,35 +240,14 @@ static int add_recording(struct sample_builder *b, const struct sample_form *for
     return status;
 }
 
-/* The Cauldron: {"texts": [{"user", "assistant"}, ..], "images": [..]}. All pictures go into the
- * first question. */
-static int add_dialogue(struct sample_builder *b, const struct json *texts)
-{
-    i64 pictures = json_count(json_get(b->object, "images"));
-    int status = 0;
-    for (i64 i = 0; i < json_count(texts) && status == 0; i++) {
-        const struct json *user = json_get(json_at(texts, i), "user"), *said = json_get(json_at(texts, i), "assistant");
-        struct json *content = json_array(), *text = json_object();
-        for (i64 k = 0; i == 0 && k < pictures; k++) {
-            json_push(content, json_object());
-            json_set(json_at(content, k), "type", json_of_string("image"));
-        }
-        json_set(text, "text", json_of_bytes(json_string(user, ""), json_string_length(user)));
-        json_push(content, text);
-        status = build_message(b, "user", content) < 0 || build_message(b, "assistant", said) < 0 ? -1 : 0;
-        json_free(content);
-    }
-    return status;
-}
-
 /* Interleaved documents: {"texts": [TEXT or null, ..], "images": [FILE or null, ..]} of equal
  * length. */
 static int add_interleaved(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
 {
     const struct json *texts = values[0], *images = json_get(b->object, "images");
     (void)form;
-    if (sample_key(json_at(texts, 0), "user"))
-        return add_dialogue(b, texts);
+    if (listed_check_alone(b, MODALITY_IMAGE, images) < 0)
+        return -1;
     b->out->layout = SAMPLE_MIXED;
     if (json_kind(images) != JSON_ARRAY || json_count(images) != json_count(texts))
         return error_set("\"texts\" has %lld entries, \"images\" %lld: expected as many", (long long)json_count(texts),
@@ -237,11 +263,44 @@ static int add_interleaved(struct sample_builder *b, const struct sample_form *f
     return 0;
 }
 
+/* A text beside media: they stand at its marks, or else in front of it. */
+static int add_text_with_media(struct sample_builder *b, const struct json *text, i64 media)
+{
+    i64 marks = listed_marks(text);
+    if (marks && marks != media)
+        return error_set("%lld media are listed, and the text has %lld marks of such", (long long)media,
+                         (long long)marks);
+    b->out->layout = marks || media > 1 ? SAMPLE_MIXED : SAMPLE_CAPTIONED;
+    for (int kind = MODALITY_TEXT + 1; kind < MODALITIES && !marks; kind++)
+        for (i64 i = 0; i < json_count(b->media[kind]); i++)
+            if (build_medium(b, (enum modality)kind, json_at(b->media[kind], b->used[kind]++)) < 0)
+                return -1;
+    return marks ? build_marked_text(b, json_string(text, ""), json_string_length(text)) : build_caption(b, text);
+}
+
+/* The text, if it need not be a caption, with the media that the record names. */
+static int add_text(struct sample_builder *b, const char *key, const struct json *text, bool alone)
+{
+    i64 media = 0;
+    b->out->layout = SAMPLE_PLAIN;
+    if (!build_is_text(b, text))
+        return error_set("key %s: expected a string", key);
+    if (!source_maps(b->place->columns) && listed_read(b, b->object, FORM_OTHERS) < 0)
+        return -1;
+    for (int kind = MODALITY_TEXT + 1; kind < MODALITIES; kind++)
+        media += json_count(b->media[kind]);
+    return media ? add_text_with_media(b, text, media) : alone ? build_text(b, text) : 0;
+}
+
 static int add_plain(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
 {
-    b->out->layout = SAMPLE_PLAIN;
-    return build_is_text(b, values[0]) ? build_text(b, values[0])
-                                       : error_set("key %s: expected a string", form->keys[0]);
+    return add_text(b, form->keys[0], values[0], true);
+}
+
+/* A caption beside a key such as image_path. */
+static int add_media_only(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
+{
+    return add_text(b, form->keys[0], values[0], false);
 }
 
 /* Refuses tables of links, as of LAION and COYO. */
@@ -258,40 +317,70 @@ static int refuse_links(struct sample_builder *b, const struct sample_form *form
 /* All forms in order of precedence: the first whose keys are all present is used. The two without a
  * key stand for one form each modality and each of its members. */
 static const struct sample_form forms[] = {
-    {{"messages"}, ANYTHING, add_chat},
-    {{"conversations"}, LIST, add_chat},
-    {{NULL}, ANYTHING, add_medium},
-    {{"file_name"}, TEXTS, add_named},
-    {{NULL}, BYTES, add_member},
-    {{"texts"}, LIST, add_interleaved},
-    {{"question", "answer"}, TEXTS, add_turn},
-    {{"prompt", "completion"}, TEXTS, add_turn},
-    {{"instruction", "output"}, TEXTS, add_instruction},
-    {{"instruction", "response"}, TEXTS, add_instruction},
-    {{"url", "text", "image_phash"}, ANYTHING, refuse_links},
-    {{"text"}, ANYTHING, add_plain},
-    {{"content"}, TEXTS, add_plain},
-    {{"url", "caption"}, TEXTS, refuse_links},
-    {{"URL", "TEXT"}, TEXTS, refuse_links},
-    {{"path", "sentence"}, TEXTS, add_recording},
-    {{"filename", "caption"}, TEXTS, add_named},
-    {{"path", "caption"}, TEXTS, add_named},
+    {{"messages"}, ANYTHING, FORM_MESSAGES, add_chat},
+    {{"conversations"}, TALK, FORM_MESSAGES, add_chat},
+    {{"question", "answer"}, TURN, FORM_TURNS, add_turn},
+    {{"question", "answers"}, TURN, FORM_TURNS, add_turn},
+    {{"question", "response"}, TURN, FORM_TURNS, add_turn},
+    {{"question", "chosen"}, TURN, FORM_TURNS, add_turn},
+    {{"question", "answerKey"}, PICKS, FORM_TURNS, add_turn},
+    {{"question", "answer_idx"}, PICKS, FORM_TURNS, add_turn},
+    {{"question", "answer_index"}, PICKS, FORM_TURNS, add_turn},
+    {{"question", "correct_answer"}, TURN, FORM_TURNS, add_turn},
+    {{"question", "correct"}, PICKS, FORM_TURNS, add_turn},
+    {{"question", "label"}, PICKS, FORM_TURNS, add_turn},
+    {{"question", "cop"}, PICKS, FORM_TURNS, add_turn},
+    {{"prompt", "completion"}, TURN, FORM_TURNS, add_turn},
+    {{"prompt", "response"}, TURN, FORM_TURNS, add_turn},
+    {{"prompt", "chosen"}, TURN, FORM_TURNS, add_turn},
+    {{"instruction", "output"}, TURN, FORM_TURNS, add_turn},
+    {{"instruction", "response"}, TURN, FORM_TURNS, add_turn},
+    {{"instruction", "chosen"}, TURN, FORM_TURNS, add_turn},
+    {{"query", "response"}, TURN, FORM_TURNS, add_turn},
+    {{"input", "preferred_output"}, ANYTHING, FORM_TURNS, add_preferred},
+    {{"chosen"}, LIST, FORM_TURNS, add_chosen},
+    {{"texts"}, DIALOGUE, FORM_TURNS, add_dialogue},
+    {{NULL}, ANYTHING, FORM_OTHERS, add_medium},
+    {{"file_name"}, TEXTS, FORM_OTHERS, add_named},
+    {{NULL}, BYTES, FORM_OTHERS, add_member},
+    {{"texts"}, LIST, FORM_OTHERS, add_interleaved},
+    {{"url", "text", "image_phash"}, ANYTHING, FORM_OTHERS, refuse_links},
+    {{"text"}, ANYTHING, FORM_OTHERS, add_plain},
+    {{"content"}, TEXTS, FORM_OTHERS, add_plain},
+    {{"url", "caption"}, TEXTS, FORM_OTHERS, refuse_links},
+    {{"URL", "TEXT"}, TEXTS, FORM_OTHERS, refuse_links},
+    {{"path", "sentence"}, TEXTS, FORM_OTHERS, add_recording},
+    {{"filename", "caption"}, TEXTS, FORM_OTHERS, add_named},
+    {{"path", "caption"}, TEXTS, FORM_OTHERS, add_named},
+    {{"caption"}, CAPTION, FORM_OTHERS, add_media_only},
+    {{"transcription"}, CAPTION, FORM_OTHERS, add_media_only},
+    {{"sentence"}, CAPTION, FORM_OTHERS, add_media_only},
 };
-static const char *const others[] = {
-    "speaker",   "client_id",           "input", "context", "system", "prompt", "reward_model", "tools", "functions",
-    "documents", "chat_template_kwargs"};
+static const char others[] = "speaker client_id prompt reward_model";
 
 /* ---- Choosing a form ---- */
 
-static bool is_kind(const struct sample_builder *b, const struct json *value, enum value_kind kind)
+/* True if the value of key k may be that of such a form. */
+static bool is_kind(const struct sample_builder *b, const struct json *value, enum value_kind kind, i64 k)
 {
+    enum json_kind is = json_kind(value);
     switch (kind) {
     case TEXTS:
         return build_is_text(b, value);
     case LIST:
-        return json_kind(value) == JSON_ARRAY;
+        return is == JSON_ARRAY;
     case BYTES:
         return record_bytes(b->place->record, value) != NULL;
+    case TALK:
+        return is == JSON_ARRAY || *json_string(value, "") == '[';
+    case CAPTION:
+        return build_is_text(b, value) && record_names_media(b->object);
+    case DIALOGUE:
+        return is == JSON_ARRAY && sample_key(json_at(value, 0), "user");
+    case TURN:
+        return k == 0 ? build_is_text(b, value) || is == JSON_ARRAY : !json_says_nothing(value) && is != JSON_BOOL;
+    case PICKS:
+        return !json_says_nothing(value) && record_has_choices(b->object);
     default:
         return true;
     }
@@ -353,8 +442,8 @@ static bool form_of(struct form_walk *w, const struct sample_builder *b, const s
         const struct sample_form *form = &w->form;
         bool all = true;
         for (i64 k = 0; k < KEYS_MOST && form->keys[k] && all; k++) {
-            values[k] = column(b->place->columns, b->object, form->keys[k]);
-            all = values[k] && (names_alone || is_kind(b, values[k], form->kind));
+            values[k] = source_column(b->place->columns, b->object, form->keys[k]);
+            all = values[k] && ((names_alone && form->kind != CAPTION) || is_kind(b, values[k], form->kind, k));
         }
         if (all)
             return true;
@@ -371,27 +460,52 @@ static bool is_prompt(const struct json *object)
            json_kind(sample_key(object, "reward_model")) == JSON_OBJECT;
 }
 
+/* Adds what the form and the other keys of the record say. 0; 1: the record is left out, and noted. */
+static int build(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
+{
+    const struct json *own[KEYS_MOST + 3] = {NULL};
+    i64 count = 0;
+    for (i64 k = 0; k < KEYS_MOST && form->keys[k]; k++)
+        own[count++] = values[k];
+    if (form->class == FORM_OTHERS) {
+        own[count++] = caption_of(b);
+        own[count++] = json_get(b->object, "speaker");
+        own[count++] = json_get(b->object, "client_id");
+    }
+    b->instructs = strcmp(form->keys[0], "instruction") == 0 && !sample_key(b->object, "input");
+    int status = record_keys_read(b, form->class, own, count);
+    if (status == 0)
+        status = form->add(b, form, values);
+    return status == 0 && form->class != FORM_OTHERS ? build_conversation(b) : status;
+}
+
+static int note_outside(const struct json_place *place)
+{
+    notes_add(place->notes, place->origin,
+              "records that name media outside of the data, by absolute names, .. or links "
+              "(`outside: allow` reads them)");
+    return 1;
+}
+
 int sample_of_json(struct sample *out, const struct json *value, const struct json_place *place, bool *passed)
 {
     const struct json *values[KEYS_MOST] = {NULL};
-    struct sample_builder build = {.out = out, .object = value, .place = place};
+    struct sample_builder b = {.out = out, .object = value, .asked = value, .place = place};
     if (json_kind(value) != JSON_OBJECT)
         return error_set("%s: expected a JSON object", place->origin);
     struct form_walk found;
-    bool known = form_of(&found, &build, values, false);
-    if (known &&
-        (found.form.add(&build, &found.form, values) || (out->layout == SAMPLE_CHAT && build_variables(&build)))) {
-        if (!build.outside)
-            return error_prefix("%s", place->origin);
-        *passed = true;
-        notes_add(place->notes, place->origin,
-                  "records that name media outside of the data, by absolute names, .. or links "
-                  "(`outside: allow` reads them)");
-        return 1;
-    }
-    *passed = *passed || !known || out->count == 0;
+    bool known = form_of(&found, &b, values, false);
+    b.turns = json_array();
+    int status = known ? build(&b, &found.form, values) : 0;
+    json_free(b.turns);
+    listed_release(&b);
+    if (status < 0 && b.outside)
+        status = note_outside(place);
+    if (status < 0)
+        return error_prefix("%s", place->origin);
+    *passed = *passed || !known || status > 0 || out->count == 0;
     if (known || !is_prompt(value))
-        return 0;
+        return status;
     if (place->notes)
         place->notes->prompts++;
     return 1;
@@ -401,19 +515,15 @@ int sample_of_json(struct sample *out, const struct json *value, const struct js
 
 bool sample_reads_column(const struct source_columns *columns, const char *name)
 {
-    for (i64 i = 0; i < COUNT_OF(others); i++)
-        if (strcmp(others[i], name) == 0)
-            return true;
-    for (int i = 0; i < MODALITIES; i++)
-        if (modality_rows[i].list_key && strcmp(modality_rows[i].list_key, name) == 0)
-            return true;
+    if (has_word(others, name) || record_key_is_known(name))
+        return true;
     for (struct form_walk w = {0}; next_form(&w);)
         for (i64 k = 0; k < KEYS_MOST && w.form.keys[k]; k++) {
             const char *read = name_of(columns, w.form.keys[k]);
             if (read && strcmp(read, name) == 0)
                 return true;
         }
-    return !maps(columns) && is_one_of("caption transcription sentence txt", name);
+    return !source_maps(columns) && is_one_of("caption transcription sentence txt", name);
 }
 
 static int refuse_columns(const char *const *names, i64 count, const struct source_columns *columns, const char *path)
@@ -423,7 +533,7 @@ static int refuse_columns(const char *const *names, i64 count, const struct sour
         buffer_printf(&list, "%s%s", i ? ", " : "", names[i]);
     error_set("%s: nothing of it is known as a sample. %s: %s. Expected %s", path,
               count ? "Its columns are" : "It has no columns", list.data ? list.data : "",
-              maps(columns)
+              source_maps(columns)
                   ? "those that `columns` of the recipe names"
                   : "text, content, messages, conversations, question and answer, prompt and completion, "
                     "instruction and output, or image, video or audio with text or caption; `columns: {image: "
@@ -443,7 +553,7 @@ int sample_check_columns(const char *const *names, i64 count, const struct sourc
     struct form_walk found;
     bool known = form_of(&found, &build, values, true);
     bool prompts = sample_key(row, "prompt") && sample_key(row, "reward_model");
-    int status = known || prompts ? 0 : refuse_columns(names, count, columns, path);
+    int status = known ? 1 : prompts ? 0 : refuse_columns(names, count, columns, path);
     if (known && found.form.add == refuse_links) {
         refuse_links(&build, &found.form, values);
         status = error_prefix("%s", path);

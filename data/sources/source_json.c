@@ -1,6 +1,8 @@
 /* Adds media and texts of a record to a sample. */
 #include "data/sources/source_build.h"
 
+#include "tokenizers/text/text.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,13 +19,42 @@ bool json_says_nothing(const struct json *value)
            ((kind == JSON_ARRAY || kind == JSON_OBJECT) && json_count(value) == 0);
 }
 
-void note_key(const struct sample_builder *b, const char *key, const char *what)
+bool has_word(const char *words, const char *word)
 {
-    struct skip_notes *notes = b->place->notes;
-    if (!notes)
-        return;
-    notes_add(notes, b->place->origin, "keys \"%.60s\" %s", key, what);
-    notes->total--; /* the record is a sample nevertheless */
+    size_t length = strlen(word);
+    for (const char *at = words; length && (at = strstr(at, word)); at += length)
+        if ((at == words || at[-1] == ' ') && (!at[length] || at[length] == ' '))
+            return true;
+    return false;
+}
+
+struct json *json_parsed(const struct json *value)
+{
+    struct json *inner =
+        json_kind(value) == JSON_STRING ? json_parse(json_string(value, ""), json_string_length(value), "") : NULL;
+    return inner ? inner : json_copy(value);
+}
+
+struct json *json_copied(const struct sample_builder *b, const struct json *value)
+{
+    if (!b->place->record || (json_kind(value) != JSON_OBJECT && json_kind(value) != JSON_ARRAY))
+        return json_copy(value);
+    struct json *out = json_kind(value) == JSON_OBJECT ? json_object() : json_array();
+    struct json_iterator it;
+    for (i64 i = 0; json_kind(value) == JSON_ARRAY && i < json_count(value); i++)
+        json_push(out, json_copied(b, json_at(value, i)));
+    for (bool more = json_first(&it, value); more; more = json_next(&it, value))
+        if (json_kind(it.value) != JSON_NULL)
+            json_set(out, it.key, json_copied(b, it.value));
+    return out;
+}
+
+struct json *text_copy(const struct sample_builder *b, const struct json *value)
+{
+    const struct buffer *bytes = record_bytes(b->place->record, value);
+    return bytes && text_invalid_utf8(bytes->data, bytes->length) < 0
+               ? json_of_utf8(bytes->data ? bytes->data : "", bytes->length)
+               : json_copy(value);
 }
 
 bool build_is_text(const struct sample_builder *b, const struct json *value)
@@ -154,22 +185,12 @@ int build_medium(struct sample_builder *b, enum modality kind, const struct json
 
 /* ---- Contents of messages ---- */
 
-/* The value of "images", or else of "image". */
-static const struct json *listed(const struct sample_builder *b, enum modality kind)
-{
-    const struct json *list = sample_key(b->object, modality_rows[kind].list_key);
-    return list ? list : sample_key(b->object, modality_rows[kind].name);
-}
-
 static int add_listed(struct sample_builder *b, enum modality kind)
 {
-    const struct json *list = listed(b, kind);
-    i64 count = json_kind(list) == JSON_ARRAY ? json_count(list) : list != NULL;
-    if (b->used[kind] >= count)
+    if (b->used[kind] >= json_count(b->media[kind]))
         return error_set("%s occurs more often in the messages than \"%s\" has files", modality_rows[kind].mark,
                          modality_rows[kind].list_key);
-    i64 index = b->used[kind]++;
-    return build_medium(b, kind, json_kind(list) == JSON_ARRAY ? json_at(list, index) : list);
+    return build_medium(b, kind, json_at(b->media[kind], b->used[kind]++));
 }
 
 /* Finds the first mark at or after `at`; NULL: none. */
@@ -185,14 +206,14 @@ static const char *find_mark(const char *at, const char *end, enum modality *kin
     return NULL;
 }
 
-/* Adds text. Marks refer to files only if the object lists some. */
-static int add_marked_text(struct sample_builder *b, const char *at, i64 length)
+/* Marks refer to files only if the record lists some. */
+int build_marked_text(struct sample_builder *b, const char *at, i64 length)
 {
     const char *end = at + length, *mark;
     enum modality kind;
     bool lists = false;
     for (int i = 0; i < MODALITIES; i++)
-        lists |= modality_rows[i].mark && listed(b, (enum modality)i);
+        lists |= b->media[i] != NULL;
     while (lists && (mark = find_mark(at, end, &kind))) {
         if (sample_add_text(b->out, at, mark - at) < 0 || add_listed(b, kind) < 0)
             return -1;
@@ -201,27 +222,44 @@ static int add_marked_text(struct sample_builder *b, const char *at, i64 length)
     return sample_add_text(b->out, at, end - at);
 }
 
+bool build_names_medium(const struct json *part, enum modality kind)
+{
+    const struct json *inner = json_get(part, modality_rows[kind].name);
+    const struct json *bytes[] = {json_get(part, "bytes"), inner, json_get(inner, "bytes")};
+    for (i64 i = 0; i < COUNT_OF(bytes); i++)
+        if (json_get(bytes[i], "$bytes"))
+            return true;
+    return reference_of(part, kind) != NULL;
+}
+
 static int add_content_part(struct sample_builder *b, const struct json *part)
 {
     const char *type = json_string(json_get(part, "type"), "text");
     if (json_kind(part) == JSON_STRING)
         return build_text(b, part);
-    if (strcmp(type, "text") == 0)
-        return build_text(b, json_get(part, "text"));
+    if (is_one_of("text input_text output_text", type)) {
+        const struct json *text = sample_key(part, "text");
+        text = text ? text : sample_key(part, "value") ? json_get(part, "value") : json_get(part, "content");
+        return build_is_text(b, text) || json_kind(part) == JSON_NULL
+                   ? build_text(b, text)
+                   : error_set("a part of type %s without a text: expected {\"type\": \"text\", \"text\": TEXT}", type);
+    }
     for (int i = 0; i < MODALITIES; i++) {
         enum modality kind = (enum modality)i;
         const char *name = modality_rows[kind].name;
         if (!modality_rows[kind].mark || strncmp(type, name, strlen(name)) != 0) /* also matches image_url */
             continue;
-        return bytes_of(b, part, kind) || reference_of(part, kind) ? build_medium(b, kind, part) : add_listed(b, kind);
+        return build_names_medium(part, kind) ? build_medium(b, kind, part) : add_listed(b, kind);
     }
     return error_set("a part of type \"%.40s\": expected text, image, video or audio", type);
 }
 
 int build_content(struct sample_builder *b, const struct json *content)
 {
+    if (record_bytes(b->place->record, content))
+        return build_text(b, content);
     if (json_kind(content) == JSON_STRING)
-        return add_marked_text(b, json_string(content, ""), json_string_length(content));
+        return build_marked_text(b, json_string(content, ""), json_string_length(content));
     if (json_kind(content) != JSON_ARRAY)
         return error_set("a message without content: expected a text or a list of parts");
     for (i64 i = 0; i < json_count(content); i++)

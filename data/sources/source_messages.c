@@ -28,29 +28,6 @@ static bool is_template_role(const char *said, bool sharegpt)
 
 /* ---- Calls of tools ---- */
 
-/* The value of a string that is JSON, or a copy of the value. */
-static struct json *parsed(const struct json *value)
-{
-    struct json *inner =
-        json_kind(value) == JSON_STRING ? json_parse(json_string(value, ""), json_string_length(value), "") : NULL;
-    return inner ? inner : json_copy(value);
-}
-
-/* A copy. Of a table without the members that are null: all rows share their names. */
-static struct json *copied(const struct sample_builder *b, const struct json *value)
-{
-    if (!b->place->record || (json_kind(value) != JSON_OBJECT && json_kind(value) != JSON_ARRAY))
-        return json_copy(value);
-    struct json *out = json_kind(value) == JSON_OBJECT ? json_object() : json_array();
-    struct json_iterator it;
-    for (i64 i = 0; json_kind(value) == JSON_ARRAY && i < json_count(value); i++)
-        json_push(out, copied(b, json_at(value, i)));
-    for (bool more = json_first(&it, value); more; more = json_next(&it, value))
-        if (json_kind(it.value) != JSON_NULL)
-            json_set(out, it.key, copied(b, it.value));
-    return out;
-}
-
 /* A call as {"type": "function", "function": {"name", "arguments"}, ..}, where arguments that are a
  * string of JSON become their value, as templates expect. NULL and a message: it has no name. */
 static struct json *call_of(const struct sample_builder *b, const struct json *call)
@@ -60,9 +37,9 @@ static struct json *call_of(const struct sample_builder *b, const struct json *c
         error_set("a call of a tool has no name: expected {\"function\": {\"name\", \"arguments\"}}");
         return NULL;
     }
-    struct json *out = named == call ? json_object() : copied(b, call), *function = copied(b, named);
+    struct json *out = named == call ? json_object() : json_copied(b, call), *function = json_copied(b, named);
     const struct json *arguments = json_get(function, "arguments");
-    json_set(function, "arguments", json_says_nothing(arguments) ? json_object() : parsed(arguments));
+    json_set(function, "arguments", json_says_nothing(arguments) ? json_object() : json_parsed(arguments));
     if (!json_get(out, "type"))
         json_set(out, "type", json_of_string("function"));
     json_set(out, "function", function);
@@ -76,7 +53,7 @@ static int read_calls(struct json **out, const struct sample_builder *b, const s
     const struct json *listed = sample_key(message, "tool_calls"), *single = sample_key(message, "function_call");
     struct json *calls = json_array(), *own = NULL;
     if (strcmp(said, "function_call") == 0) {
-        own = parsed(message_content(message));
+        own = json_parsed(message_content(message));
         if (json_kind(own) == JSON_ARRAY)
             listed = own;
         else
@@ -135,6 +112,12 @@ static int read_weight(const char *key, const struct json *value, bool answers, 
     return 0;
 }
 
+const char *message_role(const struct json *message)
+{
+    bool sharegpt = !sample_key(message, "role");
+    return role_of(json_string(json_get(message, sharegpt ? "from" : "role"), ""));
+}
+
 bool sample_key_says(const char *key)
 {
     return is_one_of("tool_calls reasoning_content reasoning thinking thought thoughts tool_plan refusal", key);
@@ -151,7 +134,7 @@ static int read_keys(struct sample_builder *b, struct json *keys, const struct j
     static const char known[] = "name tool_call_id";
     struct json_iterator it;
     for (bool more = json_first(&it, message); more; more = json_next(&it, message)) {
-        if (json_says_nothing(it.value) || is_one_of(read, it.key))
+        if (json_says_nothing(it.value) || is_one_of(read, it.key) || listed_is_usable(b, it.key, it.value))
             continue;
         if (is_one_of(refused, it.key))
             return error_set("key %s: it changes what is learned and is not read: leave the key out", it.key);
@@ -160,7 +143,7 @@ static int read_keys(struct sample_builder *b, struct json *keys, const struct j
                 return -1;
             continue;
         }
-        json_set(keys, it.key, copied(b, it.value));
+        json_set(keys, it.key, json_copied(b, it.value));
         if (!sample_key_says(it.key) && !is_one_of(known, it.key))
             note_key(b, it.key, "of messages, which only a chat template may read");
     }
@@ -175,15 +158,44 @@ const struct json *message_content(const struct json *message)
     return json_get(message, from ? "value" : "content");
 }
 
+static bool lists_media(const struct sample_builder *b, const struct json *message)
+{
+    struct json_iterator it;
+    bool lists = false;
+    for (bool more = json_first(&it, message); more && !lists; more = json_next(&it, message))
+        lists = listed_is_usable(b, it.key, it.value);
+    return lists;
+}
+
+/* Adds the content of a message that lists media of its own. */
+static int add_with_media(struct sample_builder *b, const struct json *message)
+{
+    struct json_place silent = *b->place;
+    struct sample_builder own = {.out = b->out, .object = message, .place = &silent, .turns = json_array()};
+    silent.notes = NULL; /* its other keys are noted as those of messages */
+    json_push(own.turns, json_copy(message));
+    int status = listed_read(&own, message, FORM_MESSAGES) < 0 || listed_place(&own) < 0 ? -1 : 0;
+    if (status == 0)
+        status = build_content(&own, message_content(json_at(own.turns, 0)));
+    b->outside = own.outside;
+    json_free(own.turns);
+    listed_release(&own);
+    return status;
+}
+
 /* Adds a message's content and tool calls. Null content counts as absent, which is allowed beside
  * tool calls. */
 static int add_body(struct sample_builder *b, const struct json *message, const char *said, const struct json *calls)
 {
     const struct json *content = strcmp(said, "function_call") == 0 ? NULL : message_content(message);
     i64 first = b->out->count;
-    if ((content && json_kind(content) != JSON_NULL) || (!content && !calls))
+    if (lists_media(b, message)) {
+        if (add_with_media(b, message) < 0)
+            return -1;
+    } else if ((content && json_kind(content) != JSON_NULL) || (!content && !calls)) {
         if (build_content(b, content) < 0)
             return -1;
+    }
     return calls ? add_calls_as_text(b, calls, b->out->count == first) : 0;
 }
 
@@ -242,10 +254,15 @@ static int add_message(struct sample_builder *b, const struct json *message)
  * message: it says nothing. */
 static int read_variable(struct json **out, const struct sample_builder *b, const char *key, enum json_kind kind)
 {
-    const struct json *value = json_get(b->object, key);
-    struct json *said = json_says_nothing(value) ? NULL : parsed(value);
+    const struct json *value = json_get(b->asked, key);
+    struct json *said = json_says_nothing(value) ? NULL : json_parsed(value);
     bool wrong = said && json_kind(said) != kind && !json_says_nothing(said);
-    *out = said && !wrong && json_count(said) ? copied(b, said) : NULL;
+    if (json_kind(json_at(value, 0)) == JSON_STRING) { /* documents that are a context, see record_keys.c */
+        json_free(said);
+        *out = NULL;
+        return 0;
+    }
+    *out = said && !wrong && json_count(said) ? json_copied(b, said) : NULL;
     json_free(said);
     return wrong ? error_set("key %s: expected %s, or such as a string of JSON", key,
                              kind == JSON_OBJECT ? "an object" : "a list")
@@ -253,7 +270,7 @@ static int read_variable(struct json **out, const struct sample_builder *b, cons
 }
 
 /* Wraps each of OpenAI's older functions as a tool. */
-static struct json *tools_of_functions(const struct json *functions)
+struct json *tools_of_functions(const struct json *functions)
 {
     struct json *tools = json_array();
     for (i64 i = 0; i < json_count(functions); i++) {
@@ -294,26 +311,11 @@ int build_variables(struct sample_builder *b)
 
 /* ---- Conversations ---- */
 
-int build_messages(struct sample_builder *b, const struct json *messages, const char *key)
+int build_messages(struct sample_builder *b)
 {
-    const struct json *system = sample_key(b->object, "system");
     b->out->layout = SAMPLE_CHAT;
-    if (json_kind(messages) != JSON_ARRAY || json_count(messages) == 0)
-        return error_set("key %s: expected a list of {\"role\", \"content\"} or {\"from\", \"value\"}", key);
-    if (strcmp(key, "conversations") == 0 && json_string_length(system) > 0 && build_message(b, "system", system) < 0)
-        return -1;
-    for (i64 i = 0; i < json_count(messages); i++)
-        if (add_message(b, json_at(messages, i)) < 0)
+    for (i64 i = 0; i < json_count(b->turns); i++)
+        if (add_message(b, json_at(b->turns, i)) < 0)
             return -1;
-    return 0;
-}
-
-int build_message(struct sample_builder *b, const char *role, const struct json *content)
-{
-    i64 first = b->out->count;
-    b->out->layout = SAMPLE_CHAT;
-    if (record_bytes(b->place->record, content) ? build_text(b, content) : build_content(b, content))
-        return -1;
-    end_message(b, first, role, json_object(), false);
     return 0;
 }

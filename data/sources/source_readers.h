@@ -88,9 +88,14 @@ const struct json *sample_key(const struct json *object, const char *key);
 /* Returns 0, or -1 and a message. 1: it is passed, and the caller adds no note: a record that names
  * media outside of the root, which is noted here, or a prompt for reinforcement learning. */
 int sample_of_json(struct sample *out, const struct json *value, const struct json_place *place, bool *passed);
+/* Puts the keys of a prompt for reinforcement learning that change what is asked (a system message, a
+ * context, choices, earlier turns) into its prompt or question, which becomes a list of messages.
+ * Returns -1 and a message, without the origin, if they cannot be. */
+int sample_ask(struct json *object, const char *origin, struct skip_notes *notes);
 /* The caption of an object; NULL if it has none or it is not a text. */
 const struct json *sample_caption(const struct json *object, const struct source_columns *columns);
-/* For tables. sample_check_columns: fails, listing the columns, if no row can be a sample.
+/* For tables. sample_check_columns: fails, listing the columns, if no row can be a sample; 1: rows
+ * can be, 0: they are prompts for reinforcement learning.
  * sample_reads_column: true if the column is needed. */
 int sample_check_columns(const char *const *names, i64 count, const struct source_columns *columns, const char *path);
 bool sample_reads_column(const struct source_columns *columns, const char *name);

@@ -1,5 +1,5 @@
 /* Reads rows of tables: Parquet, Arrow, CSV. */
-#include "data/sources/source_readers.h"
+#include "data/sources/source_build.h"
 #include "data/formats/table.h"
 
 struct source_table_rows {
@@ -28,6 +28,12 @@ static int choose_columns(struct source_table_rows *rows)
         t->kind->want(t->self, i, sample_reads_column(rows->reading->columns, names[i]));
     }
     int status = sample_check_columns(names, count, rows->reading->columns, rows->file.path);
+    for (i64 i = 0; i < count && status == 1 && !source_maps(rows->reading->columns); i++)
+        if (!sample_reads_column(rows->reading->columns, names[i])) {
+            notes_add(&rows->reading->notes, rows->file.path, "tables with the column \"%.60s\", which is not read",
+                      names[i]);
+            rows->reading->notes.total--; /* its rows are samples */
+        }
     memory_free(names);
     return status;
 }
@@ -45,7 +51,7 @@ static void *rows_open(const struct source_file *file, struct read_context *read
     if (columns)
         text = (struct table_text){columns->separator, (enum table_header)columns->header};
     *rows = (struct source_table_rows){.file = *file, .reading = reading, .folder = path_folder(file->path)};
-    if (data_table_open(&rows->table, file->path, &text) == 0 && choose_columns(rows) == 0)
+    if (data_table_open(&rows->table, file->path, &text) == 0 && choose_columns(rows) >= 0)
         return rows;
     rows_close(rows);
     return NULL;

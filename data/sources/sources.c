@@ -224,7 +224,9 @@ static int decide_split(const struct source *s, const struct source_file *file, 
         const struct source_file *place = find_medium(s, medium);
         split = place ? place->split : SPLIT_NONE;
     }
-    return split == SPLIT_DRAWN ? (int)draw_split(s, sample) : split;
+    if (split != SPLIT_DRAWN)
+        return split;
+    return sample->split_said ? sample->split_said - 1 : (int)draw_split(s, sample);
 }
 
 /* ---- Reading ---- */

@@ -7,7 +7,8 @@
  *   .jsonl                a line {"text": ..} or {"content": ..}; {"image"|"video"|"audio": FILE,
  *                         "text": CAPTION}; {"file_name": FILE, "text": CAPTION} (metadata.jsonl,
  *                         metadata.csv); {"messages": [..]}, {"conversations": [..]}; {"question",
- *                         "answer"}, {"prompt", "completion"}, {"instruction", "input", "output"};
+ *                         "answer"}, {"prompt", "completion"}, {"instruction", "input", "output"}
+ *                         and other pairs (docs/collections.md has all forms and keys);
  *                         other lines are skipped and noted, but prompts for reinforcement
  *                         learning, with the keys prompt and reward_model
  *   .json                 a list of such objects, or several of them
@@ -49,9 +50,9 @@
  * name (train.jsonl, test-00001.tar), puts its samples into that split. Also recognized: training;
  * valid, val, dev; testing, eval, evaluation. If there are splits but no train, all other files are
  * train. If there is a train, other files are left out, except lines of captions and metadata files
- * (.jsonl, .csv) about media in a split. Without any such name, the split of each sample is drawn
- * at random, keyed by its first medium, so that all captions of a medium stay together, or else by
- * its place.
+ * (.jsonl, .csv) about media in a split. Without any such name, a sample is in the split that its
+ * record names under "split"; that of other samples is drawn at random, keyed by its first medium,
+ * so that all captions of a medium stay together, or else by its place.
  *
  * Where is what:
  *   listing.c          which files of a folder are read or left out; splits by name.
@@ -61,8 +62,10 @@
  *   source_tar.c       WebDataset: where a key is cut and which members form a sample
  *   source_lines.c     .jsonl and .txt; source_values.c: .json; source_table.c: rows of tables;
  *                      source_idx.c: Megatron; source_pair.c: a medium beside its caption
- *   source_forms.c     the form of a record by its keys; source_json.c: its parts;
- *                      source_messages.c: its messages
+ *   source_forms.c     the form of a record by its keys; record_keys.c: what its other keys are
+ *                      for; source_turns.c: a question, an answer and these as messages;
+ *                      source_listed.c: media that it lists; source_json.c: parts;
+ *                      source_messages.c: messages
  *   source_state.c     saving and resuming a position; source_notes.c: entries without a sample
  *   media_list.c       media of a folder for tokenizers, media_buffer.c: those beyond memory
  * The source owns its open reader and the list of its files; a sample belongs to the caller. */
@@ -104,6 +107,7 @@ struct sample {
     u64 key; /* hash of its place; independent of the folder's location and of samples before it */
     enum sample_layout layout;
     enum split split;
+    int split_said;     /* 1 + enum split that the record names; 0: none */
     bool goes_on;       /* the text continues in the next sample */
     char *name;         /* FILE:LINE or FILE:KEY, for messages */
     char *speaker;      /* speaker of a captioned sound; NULL: unknown */

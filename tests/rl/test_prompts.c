@@ -139,6 +139,41 @@ static void questions_are_prompts_as_published(void **state)
     }
 }
 
+/* A context, choices, earlier turns and a system message are asked; other keys are counted. */
+static void keys_of_prompts_are_asked(void **state)
+{
+    static const struct {
+        const char *record, *asked, *truth;
+    } cases[] = {
+        {"{\"prompt\": \"who\", \"context\": \"Ada\", \"reward_model\": {\"ground_truth\": \"Ada\"}, \"id\": 5}",
+         "user\nAda\n\nwho", "Ada"},
+        {"{\"prompt\": [{\"role\": \"user\", \"content\": \"who\"}], \"system\": \"be brief\", \"history\": [[\"a\", "
+         "\"b\"]], "
+         "\"reward_model\": {\"ground_truth\": \"1\"}}",
+         "system\nbe brief\nuser\na\nassistant\nb\nuser\nwho", "1"},
+        {"{\"question\": \"which\", \"choices\": [\"x\", \"y\"], \"answer\": 1}", "user\nwhich\nA. x\nB. y", "B"},
+        {"{\"question\": \"which\", \"options\": {\"A\": \"x\", \"B\": \"y\"}, \"answer\": \"y\"}",
+         "user\nwhich\nA. x\nB. y", "y"},
+        {"{\"prompt\": \"sort\", \"input\": \"31\", \"reward_model\": {\"ground_truth\": \"13\"}}", "user\nsort\n31",
+         "13"},
+    };
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct prompts p;
+        struct buffer text = {0};
+        if (load(&p, "asked.jsonl", cases[i].record) < 0)
+            fail_msg("%s: %s", cases[i].record, error_text());
+        char *expected = string_format("%s\nassistant\n", cases[i].asked);
+        assert_int_equal(text_decode(tokenizer, &text, p.list[0].ids.ids, p.list[0].ids.count, true), 0);
+        assert_string_equal(text.data, expected);
+        assert_string_equal(p.list[0].ground_truth, cases[i].truth);
+        assert_int_equal(p.notes.count, i == 0);
+        memory_free(expected);
+        buffer_release(&text);
+        prompts_release(&p);
+    }
+}
+
 static void test_bad_prompts(void **state)
 {
     static const struct {
@@ -150,6 +185,10 @@ static void test_bad_prompts(void **state)
                {"b.jsonl", "{\"prompt\":[{\"role\":\"user\"}]}", "content"},
                {"b.jsonl", "{\"prompt\":[{\"role\":\"user\",\"content\":[1]}]}", "content"},
                {"b.jsonl", "{\"prompt\":\"a\",\"images\":[\"x.png\"]}", "text only"},
+               {"b.jsonl", "{\"prompt\":\"a\",\"image\":\"x.png\"}", "text only"},
+               {"b.jsonl", "{\"prompt\":\"a\",\"image_path\":\"x.png\"}", "text only"},
+               {"b.jsonl", "{\"prompt\":\"a\",\"context\":{\"title\":\"t\"}}", "key context"},
+               {"b.jsonl", "{\"question\":\"a\",\"options\":[\"x\"],\"answer\":\"Q\"}", "none of the 1 choices"},
                {"b.jsonl", "{\"prompt\":\"a\",\"extra_info\":{\"pass\":2}}", "success rate"},
                {"b.json", "{\"prompt\":\"a\"}", "list"},
                {"b.json", "[{\"prompt\":\"a\"}, 3]", ":2"}};
@@ -187,6 +226,7 @@ int main(void)
         cmocka_unit_test(prompts_may_stand_in_a_table),
         cmocka_unit_test(held_out_prompts_are_compared_with_those_of_training),
         cmocka_unit_test(questions_are_prompts_as_published),
+        cmocka_unit_test(keys_of_prompts_are_asked),
         cmocka_unit_test(test_bad_prompts),
         cmocka_unit_test(test_order_has_each_prompt_once_an_epoch),
     };

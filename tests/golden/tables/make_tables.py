@@ -166,6 +166,19 @@ def forms():
     yield "content", [{"content": "one", "stars": 3}, {"content": "", "stars": 1}, {"content": "three", "stars": None}], None
     yield "qa", [{"question": "1+1?", "answer": "It is\n#### 2"}, {"question": "2*3?", "answer": "#### 6"}], None
     yield "alpaca", [{"instruction": "Add.", "input": "1 and 2", "output": "3"}, {"instruction": "Greet.", "input": "", "output": "Hello"}], None
+    yield "kto", [{"prompt": "2+2", "completion": "4", "label": True}, {"prompt": "2+2", "completion": "5", "label": False}], None
+    yield "squad", [{"id": "1", "context": "Ada has it.", "question": "Who?", "answers": {"text": ["Ada", "Ada L."], "answer_start": [0, 0]}},
+                    {"id": "2", "context": "Ada has it.", "question": "Why?", "answers": {"text": [], "answer_start": []}}], \
+        pa.schema([("id", pa.string()), ("context", pa.string()), ("question", pa.string()),
+                   ("answers", pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int32()))]))])
+    yield "mmlu", [{"question": "2+2", "subject": "sums", "choices": ["3", "4", "2"], "answer": 1}], \
+        pa.schema([("question", pa.string()), ("subject", pa.string()), ("choices", pa.list_(pa.string())), ("answer", pa.int64())])
+    call = pa.struct([("type", pa.string()), ("function", pa.struct([("name", pa.string()), ("arguments", pa.struct([("a", pa.int64()), ("b", pa.int64())]))]))])
+    said = pa.list_(pa.struct([("role", pa.string()), ("content", pa.string()), ("thinking", pa.string()), ("tool_calls", pa.list_(call))]))
+    yield "calls", [{"messages": [{"role": "user", "content": "f?", "thinking": None, "tool_calls": None},
+                                  {"role": "assistant", "content": None, "thinking": "so", "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]}],
+                     "tools": '[{"name": "f"}]', "context": None, "history": [], "weight": None}], \
+        pa.schema([("messages", said), ("tools", pa.string()), ("context", pa.string()), ("history", pa.list_(pa.list_(pa.string()))), ("weight", pa.float64())])
     yield "chat", [{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}], pa.schema([("messages", chat)])
     yield "sharegpt", [{"id": "a", "system": "Be kind.", "conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"},
                        {"from": "function_call", "value": '{"name": "f", "arguments": {}}'}, {"from": "observation", "value": "7"}]},
@@ -202,6 +215,8 @@ def write_forms():
     write_small("llava", [{"image": {"bytes": bytes_of(1), "path": None}, "conversations": [{"from": "human", "value": "<image>\nWhat?"}, {"from": "gpt", "value": "an apple"}]}], None)
     write_small("cauldron", [{"images": [{"bytes": bytes_of(1), "path": None}, {"bytes": bytes_of(2), "path": None}],
                               "texts": [{"user": "Which?", "assistant": "The first", "source": "x"}, {"user": "Why?", "assistant": "It is red", "source": "x"}]}], None)
+    write_small("vqa", [{"image": {"bytes": bytes_of(1), "path": "1.jpg"}, "image_path": "1.jpg", "question": "What?", "answer": "an apple", "id": 1}], None)
+    write_small("asked", [{"images": [{"bytes": bytes_of(1), "path": None}, {"bytes": bytes_of(2), "path": None}], "messages": [{"role": "user", "content": "Both?"}, {"role": "assistant", "content": "yes"}]}], None)
     write_small("links", [{"url": "http://a/b.jpg", "caption": "a red apple", "width": 3}], None)
     write_small("unknown", [{"id": 1, "body": "a text"}, {"id": 2, "body": None}], None)
     prompt = [{"role": "user", "content": "2*3?"}]

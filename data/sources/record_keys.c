@@ -1,0 +1,235 @@
+/* Keys of records beside those of their form, in one table: docs/collections.md has the same one. */
+#include "data/sources/source_build.h"
+
+#include <string.h>
+
+struct record_key_row {
+    const char *names;
+    enum key_use use[FORM_CLASSES]; /* by the form of the record */
+};
+
+/* Names are those of TRL, LLaMA-Factory, ms-swift, axolotl, OpenAI, and of published corpora. */
+static const struct record_key_row rows[] = {
+    {"system system_prompt system_message system_instruction sys_prompt",
+     {KEY_SYSTEM, KEY_SYSTEM, KEY_NOTE, KEY_SYSTEM}},
+    {"tools functions documents chat_template_kwargs", {KEY_VARIABLE, KEY_VARIABLE, KEY_NOTE, KEY_VARIABLE}},
+    {"context contexts passage passages document article paragraph paragraphs story support background evidence "
+     "knowledge fact fact1 facts hint",
+     {KEY_CONTEXT, KEY_CONTEXT, KEY_NOTE, KEY_CONTEXT}},
+    {"input query", {KEY_NOTE, KEY_INPUT, KEY_NOTE, KEY_INPUT}},
+    {"history", {KEY_HISTORY, KEY_HISTORY, KEY_NOTE, KEY_HISTORY}},
+    {"choices options candidates endings", {KEY_CHOICES, KEY_CHOICES, KEY_NOTE, KEY_CHOICES}},
+    {"A B C D E F G H I J opa opb opc opd ope option_a option_b option_c option_d option_e option1 option2 option3 "
+     "option4 option5 choice1 choice2 choice3 choice4 choice5 ending0 ending1 ending2 ending3",
+     {KEY_CHOICE, KEY_CHOICE, KEY_NOTE, KEY_CHOICE}},
+    {"reasoning_content reasoning thinking thought thoughts think cot chain_of_thought",
+     {KEY_REASONING, KEY_REASONING, KEY_NOTE, KEY_NOTE}},
+    {"chosen", {KEY_CHOSEN, KEY_NOTE, KEY_NOTE, KEY_NOTE}},
+    {"weight weights loss_weight sample_weight", {KEY_WEIGHT, KEY_WEIGHT, KEY_WEIGHT, KEY_NOTE}},
+    {"train training learn keep include", {KEY_GOOD, KEY_GOOD, KEY_GOOD, KEY_NOTE}},
+    {"label kto_tag loss loss_mask is_correct correct is_good good is_valid valid approved accepted desirable "
+     "is_preferred preferred",
+     {KEY_GOOD, KEY_GOOD, KEY_NOTE, KEY_NOTE}},
+    {"ignore ignored skip skipped exclude excluded deleted", {KEY_BAD, KEY_BAD, KEY_BAD, KEY_NOTE}},
+    {"bad is_bad wrong is_wrong incorrect undesirable negative rejected is_rejected",
+     {KEY_BAD, KEY_BAD, KEY_NOTE, KEY_NOTE}},
+    {"rejected_response rejected_messages rejected_answer non_preferred_output negatives incorrect_answer "
+     "incorrect_answers wrong_answer wrong_answers bad_answer distractors distractor1 distractor2 distractor3",
+     {KEY_REJECTED, KEY_REJECTED, KEY_NOTE, KEY_NOTE}},
+    {"mask train_detail training_detail loss_scale train_on_inputs objects",
+     {KEY_REFUSE, KEY_REFUSE, KEY_NOTE, KEY_REFUSE}},
+    {"pixel_values image_embeds image_features point_cloud point_clouds pointcloud pointclouds depth depths mesh "
+     "meshes imu tactile",
+     {KEY_SHOWN, KEY_SHOWN, KEY_NOTE, KEY_SHOWN}},
+    {"split", {KEY_SPLIT, KEY_SPLIT, KEY_SPLIT, KEY_NOTE}},
+};
+
+static const struct record_key_row *row_of(const char *name)
+{
+    for (i64 i = 0; i < COUNT_OF(rows); i++)
+        if (has_word(rows[i].names, name))
+            return &rows[i];
+    return NULL;
+}
+
+bool record_key_is_known(const char *name)
+{
+    return row_of(name) || listed_names(name);
+}
+
+bool record_has_choices(const struct json *object)
+{
+    struct json_iterator it;
+    i64 single = 0;
+    for (bool more = json_first(&it, object); more; more = json_next(&it, object)) {
+        const struct record_key_row *row = json_says_nothing(it.value) ? NULL : row_of(it.key);
+        if (row && row->use[FORM_TURNS] == KEY_CHOICES)
+            return true;
+        single += row && row->use[FORM_TURNS] == KEY_CHOICE;
+    }
+    return single > 1;
+}
+
+bool record_names_media(const struct json *object)
+{
+    struct json_iterator it;
+    bool names = false;
+    for (bool more = json_first(&it, object); more && !names; more = json_next(&it, object))
+        names = !json_says_nothing(it.value) && listed_names(it.key);
+    return names;
+}
+
+const struct record_key *record_key_of(const struct sample_builder *b, enum key_use use, i64 nth)
+{
+    for (i64 i = 0; i < b->key_count; i++)
+        if (b->keys[i].use == use && nth-- == 0)
+            return &b->keys[i];
+    return NULL;
+}
+
+void note_key(const struct sample_builder *b, const char *key, const char *what)
+{
+    struct skip_notes *notes = b->place->notes;
+    if (!notes)
+        return;
+    notes_add(notes, b->place->origin, "keys \"%.60s\" %s", key, what);
+    notes->total--; /* the record is a sample nevertheless */
+}
+
+int leave_out(struct sample_builder *b, const char *key, const char *what)
+{
+    if (b->place->notes)
+        notes_add(b->place->notes, b->place->origin, "records whose key \"%.60s\" %s", key, what);
+    return 1;
+}
+
+/* ---- Marks ---- */
+
+/* 1: true, 0: false, -1: neither. Tables of text have words. */
+static int truth_of(const struct json *value)
+{
+    if (json_kind(value) == JSON_BOOL)
+        return json_bool(value, false);
+    if (json_kind(value) == JSON_INTEGER || json_kind(value) == JSON_REAL) {
+        double number = json_number(value, 2);
+        return number == 0 ? 0 : number == 1 ? 1 : -1;
+    }
+    const char *word = json_string(value, "");
+    return is_one_of("false 0 0.0 no bad wrong incorrect undesirable rejected", word) ? 0
+           : is_one_of("true 1 1.0 yes good right correct desirable accepted", word)  ? 1
+                                                                                      : -1;
+}
+
+static int read_weight(struct sample_builder *b, const struct record_key *key, enum form_class form)
+{
+    int truth = truth_of(key->value);
+    if (truth == 0)
+        return leave_out(b, key->name, "is 0: they are not learned");
+    if (truth < 0 && form != FORM_OTHERS)
+        return error_set("key %s: expected 0 or 1: parts of a weight are not read", key->name);
+    if (truth < 0)
+        note_key(b, key->name, "of records, which are not read");
+    return 0;
+}
+
+static int read_mark(struct sample_builder *b, const struct record_key *key)
+{
+    int truth = truth_of(key->value);
+    if (truth == (key->use == KEY_BAD))
+        return leave_out(b, key->name, "says that they are not to be learned");
+    if (truth < 0 && key->use == KEY_BAD)
+        note_key(b, key->name, "of records, whose answers are not learned");
+    else if (truth < 0)
+        note_key(b, key->name, "of records, which are not read");
+    return 0;
+}
+
+/* ---- Reading ---- */
+
+static bool is_own(const struct json *value, const struct json *const *own, i64 count)
+{
+    for (i64 i = 0; i < count; i++)
+        if (own[i] == value)
+            return true;
+    return false;
+}
+
+static enum key_use use_of(const struct sample_builder *b, const char *name, const struct json *value,
+                           enum form_class form)
+{
+    const struct record_key_row *row = row_of(name);
+    if (b->instructs && strcmp(name, "context") == 0)
+        return KEY_INPUT;
+    /* Templates read a list of objects; a list of texts is to be read before the question. */
+    if (strcmp(name, "documents") == 0 && form != FORM_OTHERS && json_kind(json_at(value, 0)) == JSON_STRING)
+        return KEY_CONTEXT;
+    return row ? row->use[form] : listed_names(name) ? KEY_LISTED : KEY_NOTE;
+}
+
+static bool is_number(const struct json *value)
+{
+    enum json_kind kind = json_kind(value);
+    return kind == JSON_INTEGER || kind == JSON_REAL || kind == JSON_BOOL;
+}
+
+/* enum split; -1: none. */
+static int split_of_word(const char *word)
+{
+    static const char *const words[SPLITS] = {"train training", "validation valid val dev",
+                                              "test testing eval evaluation"};
+    for (int split = 0; split < SPLITS; split++)
+        if (is_one_of(words[split], word))
+            return split;
+    return -1;
+}
+
+static int read_key(struct sample_builder *b, const struct record_key *key, enum form_class form)
+{
+    bool chosen = source_maps(b->place->columns); /* the user says what is read */
+    switch (key->use) {
+    case KEY_WEIGHT:
+        return read_weight(b, key, form);
+    case KEY_GOOD:
+    case KEY_BAD:
+        return read_mark(b, key);
+    case KEY_SPLIT:
+        b->out->split_said = 1 + split_of_word(json_string(key->value, ""));
+        if (!b->out->split_said)
+            note_key(b, key->name, "of records, which are not read");
+        return 0;
+    case KEY_SHOWN:
+    case KEY_REFUSE:
+        if (chosen || (key->use == KEY_SHOWN && is_number(key->value))) {
+            note_key(b, key->name, "of records, which are not read");
+            return 0;
+        }
+        return error_set("key %s: it changes what is asked or learned, and is not read: leave the key out", key->name);
+    case KEY_REJECTED:
+        note_key(b, key->name, "of records, whose answers are not learned");
+        return 0;
+    case KEY_NOTE:
+        if (!chosen)
+            note_key(b, key->name, "of records, which are not read");
+        return 0;
+    default:
+        if (b->key_count == RECORD_KEYS_MOST)
+            return error_set("key %s: too many keys of its kind in one record", key->name);
+        b->keys[b->key_count++] = *key;
+        return 0;
+    }
+}
+
+int record_keys_read(struct sample_builder *b, enum form_class form, const struct json *const *own, i64 count)
+{
+    struct json_iterator it;
+    for (bool more = json_first(&it, b->object); more; more = json_next(&it, b->object)) {
+        struct record_key key = {it.key, it.value, KEY_NOTE};
+        if (json_says_nothing(it.value) || is_own(it.value, own, count))
+            continue;
+        key.use = use_of(b, it.key, it.value, form);
+        int status = read_key(b, &key, form);
+        if (status)
+            return status;
+    }
+    return 0;
+}

@@ -1,0 +1,401 @@
+/* Keys of records beside those of their form: what they change is in the sample, or the record is
+ * refused or counted by the key's name. The expected texts are written by hand after what the
+ * trainers named in docs/collections.md make of such records. */
+#include "core/json.h"
+#include "data/sources/sources.h"
+#include "tests/scratch.h"
+#include "tests/tier.h"
+
+static void draw_sample(struct buffer *out, const struct sample *sample)
+{
+    static const char *const layouts[] = {"plain", "captioned", "chat", "mixed"};
+    buffer_printf(out, "%s", layouts[sample->layout]);
+    for (i64 i = 0; i < sample->count; i++) {
+        const struct sample_part *part = &sample->parts[i];
+        const char *slash = part->path ? strrchr(part->path, '/') : NULL;
+        if (part->role)
+            buffer_printf(out, " <%s>", part->role);
+        if (part->kind != MODALITY_TEXT)
+            buffer_printf(out, " %s@%s", modality_rows[part->kind].name, slash ? slash + 1 : "");
+        if (part->bytes.length)
+            buffer_printf(out, " '%s'", part->bytes.data);
+        if (part->keys)
+            json_print(out, part->keys, 0);
+    }
+    if (sample->variables) {
+        buffer_printf(out, " with ");
+        json_print(out, sample->variables, 0);
+    }
+}
+
+/* Appends the samples of a file, "bad: WHY", and after "; " the notes. */
+static void draw(struct buffer *out, const char *path, const struct source_columns *columns)
+{
+    struct source *source = source_open(path, &(struct source_request){.columns = columns});
+    struct sample sample;
+    enum source_result result;
+    i64 count;
+    if (!source)
+        fail_msg("%s", error_text());
+    while ((result = source_next(source, &sample)) != SOURCE_END) {
+        const char *why = strchr(error_text(), ' ');
+        if (result == SOURCE_SAMPLE)
+            draw_sample(out, &sample);
+        else
+            buffer_printf(out, "bad:%s", why ? why : "");
+        sample_release(&sample);
+    }
+    const struct source_note *notes = source_notes(source, &count);
+    for (i64 i = 0; i < count; i++)
+        buffer_printf(out, "; %lld %s", (long long)notes[i].count, notes[i].what);
+    source_close(source);
+}
+
+struct record_case {
+    const char *record, *expected;
+};
+
+/* Each record alone, as a line and in a list. */
+static void check(const struct record_case *cases, i64 count, const struct source_columns *columns)
+{
+    memory_free(put_text("red.png", "?"));
+    memory_free(put_text("a.wav", "?"));
+    for (i64 i = 0; i < 2 * count; i++) {
+        struct buffer drawn = {0};
+        bool listed = i >= count;
+        const struct record_case *one = &cases[i % count];
+        char *text = string_format(listed ? "[%s]" : "%s\n", one->record);
+        char *path = put_text(listed ? "record.json" : "record.jsonl", text);
+        draw(&drawn, path, columns);
+        if (strcmp(drawn.data ? drawn.data : "", one->expected) != 0)
+            fail_msg("%s\ngives    %s\nexpected %s", one->record, drawn.data, one->expected);
+        buffer_release(&drawn);
+        memory_free(path);
+        memory_free(text);
+    }
+}
+#define CHECK(...)                                                                                                     \
+    do {                                                                                                               \
+        const struct record_case cases[] = {__VA_ARGS__};                                                              \
+        check(cases, COUNT_OF(cases), NULL);                                                                           \
+    } while (0)
+
+#define TURN "\"prompt\": \"q\", \"completion\": \"a\""
+#define CHAT "\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"a\"}]"
+#define SAID "chat <user> 'q' <assistant> 'a'"
+
+static void what_a_template_reads_stays(void **state)
+{
+    CHECK({"{" CHAT ", \"tools\": [{\"name\": \"f\"}]}", SAID " with {\"tools\":[{\"name\":\"f\"}]}"},
+          {"{" TURN ", \"tools\": \"[{\\\"name\\\": \\\"f\\\"}]\"}", SAID " with {\"tools\":[{\"name\":\"f\"}]}"},
+          {"{" TURN ", \"functions\": [{\"name\": \"f\"}]}",
+           SAID " with {\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}"},
+          {"{" CHAT ", \"chat_template_kwargs\": {\"enable_thinking\": false}}",
+           SAID " with {\"enable_thinking\":false}"},
+          {"{" TURN ", \"documents\": [{\"text\": \"d\"}]}", SAID " with {\"documents\":[{\"text\":\"d\"}]}"},
+          {"{" TURN ", \"tools\": [], \"documents\": null, \"functions\": \"\"}", SAID},
+          {"{" TURN ", \"tools\": {\"f\": 1}}", "bad: key tools: expected a list, or such as a string of JSON"},
+          {"{\"text\": \"t\", \"tools\": [{\"name\": \"f\"}]}",
+           "plain 't'; 1 keys \"tools\" of records, which are not read"},
+          {"{\"input\": {\"messages\": [{\"role\": \"user\", \"content\": \"q\"}], \"tools\": [{\"name\": \"f\"}], "
+           "\"parallel_tool_calls\": true}, \"preferred_output\": [{\"role\": \"assistant\", \"content\": \"a\"}], "
+           "\"non_preferred_output\": [{\"role\": \"assistant\", \"content\": \"b\"}]}",
+           SAID
+           " with {\"tools\":[{\"name\":\"f\"}]}; 1 keys \"non_preferred_output\" of records, whose answers are not "
+           "learned; 1 keys \"parallel_tool_calls\" of records, which are not read"});
+    (void)state;
+}
+
+static void questions_keep_what_belongs_to_them(void **state)
+{
+    CHECK(
+        {"{\"question\": \"q\", \"context\": \"c\", \"answer\": \"a\"}", "chat <user> 'c\n\nq' <assistant> 'a'"},
+        {"{" TURN ", \"passage\": [\"c\", \"d\"], \"hint\": \"h\"}", "chat <user> 'c\n\nd\n\nh\n\nq' <assistant> 'a'"},
+        {"{" CHAT ", \"document\": \"c\"}", "chat <user> 'c\n\nq' <assistant> 'a'"},
+        {"{" TURN ", \"documents\": [\"c\"]}", "chat <user> 'c\n\nq' <assistant> 'a'"},
+        {"{\"prompt\": \"c or q\", \"completion\": \"a\", \"context\": \"c\"}", "chat <user> 'c or q' <assistant> 'a'"},
+        {"{" TURN ", \"context\": {\"title\": [\"t\"]}}",
+         "bad: key context: expected a text or a list of texts that stand before the question"},
+        {"{" TURN ", \"context\": 5}", SAID "; 1 keys \"context\" of records, which are not read"},
+        {"{\"text\": \"t\", \"context\": \"c\"}", "plain 't'; 1 keys \"context\" of records, which are not read"},
+        {"{\"instruction\": \"q\", \"context\": \"c\", \"response\": \"a\"}", "chat <user> 'q\nc' <assistant> 'a'"},
+        {"{\"instruction\": \"\", \"input\": \"q\", \"output\": \"a\"}", SAID},
+        {"{" TURN ", \"input\": \"c\"}", "chat <user> 'q\nc' <assistant> 'a'"},
+        {"{" TURN ", \"system_prompt\": \"s\"}", "chat <system> 's' <user> 'q' <assistant> 'a'"},
+        {"{" CHAT ", \"system\": \"s\"}", "chat <system> 's' <user> 'q' <assistant> 'a'"},
+        {"{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}], \"system\": \"s\"}", "chat <system> 's'"},
+        {"{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}], \"system\": \"t\"}",
+         "bad: key system: the messages begin with another system message"},
+        {"{\"question\": \"q\", \"reasoning\": \"so\", \"answer\": \"a\"}", SAID "{\"reasoning_content\":\"so\"}"},
+        {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": "
+         "\"b\"}], "
+         "\"cot\": \"so\"}",
+         "bad: key cot: expected it at the answer that it belongs to, as its key reasoning_content"});
+    (void)state;
+}
+
+static void earlier_turns_stand_before_the_question(void **state)
+{
+    CHECK({"{\"instruction\": \"q\", \"output\": \"a\", \"system\": \"s\", \"history\": [[\"x\", \"y\"]]}",
+           "chat <system> 's' <user> 'x' <assistant> 'y' <user> 'q' <assistant> 'a'"},
+          {"{\"query\": \"q\", \"response\": \"a\", \"history\": [{\"role\": \"user\", \"content\": \"x\"}, {\"user\": "
+           "\"y\", "
+           "\"assistant\": \"z\"}]}",
+           "chat <user> 'x' <user> 'y' <assistant> 'z' <user> 'q' <assistant> 'a'"},
+          {"{" CHAT ", \"history\": \"[[\\\"x\\\", \\\"y\\\"]]\"}",
+           "chat <user> 'x' <assistant> 'y' <user> 'q' <assistant> 'a'"},
+          {"{" TURN ", \"history\": [\"x\", \"y\"]}",
+           "bad: key history: expected a list of [QUESTION, ANSWER], or of messages"});
+    (void)state;
+}
+
+static void questions_list_their_choices(void **state)
+{
+    CHECK({"{\"question\": \"q\", \"choices\": [\"x\", \"y\"], \"answer\": 1}",
+           "chat <user> 'q\nA. x\nB. y' <assistant> 'B'"},
+          {"{\"question\": \"q\", \"choices\": [\"1\", \"0\"], \"answer\": 1}",
+           "chat <user> 'q\nA. 1\nB. 0' <assistant> 'B'"},
+          {"{\"question\": \"q\", \"options\": {\"A\": \"x\", \"B\": \"y\"}, \"answer\": \"x\", \"answer_idx\": \"A\"}",
+           "chat <user> 'q\nA. x\nB. y' <assistant> 'x'; 1 keys \"answer_idx\" of records, which are not read"},
+          {"{\"question\": \"q\", \"choices\": {\"text\": [\"x\", \"y\"], \"label\": [\"1\", \"2\"]}, \"answerKey\": "
+           "\"2\"}",
+           "chat <user> 'q\n1. x\n2. y' <assistant> '2'"},
+          {"{\"question\": \"q\", \"A\": \"x\", \"B\": \"y\", \"C\": \"z\", \"answer\": \"c\"}",
+           "chat <user> 'q\nA. x\nB. y\nC. z' <assistant> 'C'"},
+          {"{\"question\": \"q\", \"opa\": \"x\", \"opb\": \"y\", \"cop\": 0}",
+           "chat <user> 'q\nA. x\nB. y' <assistant> 'A'"},
+          {"{\"question\": \"q\\nA) x\\nB) y\", \"options\": [\"x\", \"y\"], \"answer\": \"B\"}",
+           "chat <user> 'q\nA) x\nB) y' <assistant> 'B'"},
+          {"{\"question\": \"q\", \"options\": [\"(A) x\", \"(B) y\"], \"answer\": \"(A)\"}",
+           "chat <user> 'q\n(A) x\n(B) y' <assistant> '(A)'"},
+          {"{\"question\": \"q\", \"options\": [\"x\", \"y\"], \"answer\": 2}",
+           "bad: the answer 2 is none of the 2 choices"},
+          {"{\"question\": \"q\", \"options\": [\"x\", \"y\"], \"answer\": \"C\"}",
+           "bad: the answer C is none of the 2 choices"},
+          {"{\"question\": \"q\", \"options\": 7, \"answer\": \"C\"}", "bad: choices: expected a list of texts"});
+    (void)state;
+}
+
+static void answers_have_several_forms(void **state)
+{
+    CHECK({"{\"question\": \"q\", \"answers\": {\"text\": [\"a\", \"b\"], \"answer_start\": [0, 1]}}",
+           SAID "; 1 keys \"answers\" of records, of which the first answer is learned"},
+          {"{\"question\": \"q\", \"answers\": [\"a\"]}", SAID},
+          {"{\"question\": \"q\", \"answer\": {\"value\": \"a\", \"aliases\": []}}", SAID},
+          {"{\"question\": \"q\", \"answer\": 42}", "chat <user> 'q' <assistant> '42'"},
+          {"{\"question\": \"q\", \"answers\": {\"text\": [], \"answer_start\": []}}",
+           "; 1 records whose key \"answers\" holds no answer"},
+          {"{\"prompt\": [{\"role\": \"user\", \"content\": \"q\"}], \"completion\": [{\"role\": \"assistant\", "
+           "\"content\": "
+           "\"a\"}]}",
+           SAID},
+          {"{\"prompt\": \"q\", \"response\": \"a\"}", SAID},
+          {"{\"prompt\": \"q\", \"response\": [7, 8]}",
+           "chat <user> 'q' <assistant> '7'; 1 keys \"response\" of records, of which the first answer is learned"});
+    (void)state;
+}
+
+static void rejected_answers_are_not_learned(void **state)
+{
+#define REJECTED(key) "; 1 keys \"" key "\" of records, whose answers are not learned"
+#define LEFT(key) "; 1 records whose key \"" key "\" says that they are not to be learned"
+    CHECK({"{\"prompt\": \"q\", \"chosen\": \"a\", \"rejected\": \"b\"}", SAID REJECTED("rejected")},
+          {"{\"chosen\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"a\"}], "
+           "\"rejected\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", \"content\": \"b\"}]}",
+           SAID REJECTED("rejected")},
+          {"{\"prompt\": \"q\", \"chosen\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "
+           "\"content\": "
+           "\"a\"}]}",
+           SAID},
+          {"{\"prompt\": \"p\", \"chosen\": [{\"role\": \"user\", \"content\": \"q\"}]}",
+           "bad: the messages of chosen ask something else than prompt"},
+          {"{\"conversations\": [{\"from\": \"human\", \"value\": \"q\"}], \"chosen\": {\"from\": \"gpt\", \"value\": "
+           "\"a\"}, "
+           "\"rejected\": {\"from\": \"gpt\", \"value\": \"b\"}}",
+           SAID REJECTED("rejected")},
+          {"{" CHAT ", \"rejected_response\": \"b\"}", SAID REJECTED("rejected_response")},
+          {"{" TURN ", \"negative\": [\"b\"]}", SAID REJECTED("negative")},
+          {"{" TURN ", \"label\": false}", LEFT("label")}, {"{" TURN ", \"label\": true}", SAID},
+          {"{" TURN ", \"label\": 3}", SAID "; 1 keys \"label\" of records, which are not read"},
+          {"{" CHAT ", \"label\": \"False\"}", LEFT("label")},
+          {"{\"instruction\": \"q\", \"output\": \"a\", \"kto_tag\": false}", LEFT("kto_tag")},
+          {"{\"question\": \"q\", \"answer\": \"a\", \"is_correct\": 0}", LEFT("is_correct")},
+          {"{" TURN ", \"bad\": true}", LEFT("bad")}, {"{" TURN ", \"bad\": false}", SAID},
+          {"{" CHAT ", \"train\": false}", LEFT("train")}, {"{\"text\": \"t\", \"ignore\": 1}", LEFT("ignore")},
+          {"{\"text\": \"t\", \"label\": 0}", "plain 't'; 1 keys \"label\" of records, which are not read"},
+          {"{" CHAT ", \"weight\": 0}", "; 1 records whose key \"weight\" is 0: they are not learned"},
+          {"{\"text\": \"t\", \"weight\": 0.0}", "; 1 records whose key \"weight\" is 0: they are not learned"},
+          {"{" CHAT ", \"weight\": 1}", SAID},
+          {"{" CHAT ", \"weight\": 0.5}", "bad: key weight: expected 0 or 1: parts of a weight are not read"},
+          {"{" TURN ", \"score\": 0.1}", SAID "; 1 keys \"score\" of records, which are not read"},
+          {"{" CHAT ", \"train_on_inputs\": true}",
+           "bad: key train_on_inputs: it changes what is asked or learned, and is not read: leave the key out"},
+          {"{" CHAT ", \"objects\": {\"ref\": [\"a\"]}}",
+           "bad: key objects: it changes what is asked or learned, and is not read: leave the key out"});
+    (void)state;
+}
+
+#define SEEN "chat <user> image@red.png 'q' <assistant> 'a'"
+
+static void listed_media_have_a_place(void **state)
+{
+    CHECK({"{" CHAT ", \"images\": [\"red.png\"]}", SEEN}, {"{" TURN ", \"image\": \"red.png\"}", SEEN},
+          {"{\"query\": \"q\", \"response\": \"a\", \"images\": [{\"path\": \"red.png\"}], \"audios\": [\"a.wav\"]}",
+           "chat <user> image@red.png audio@a.wav 'q' <assistant> 'a'"},
+          {"{\"question\": \"q\", \"answer\": \"a\", \"images\": \"[\\\"red.png\\\"]\"}", SEEN},
+          {"{\"instruction\": \"q\", \"output\": \"a\", \"history\": [[\"x\", \"y\"]], \"images\": [\"red.png\"]}",
+           "chat <user> image@red.png 'x' <assistant> 'y' <user> 'q' <assistant> 'a'"},
+          {"{\"prompt\": \"is <image> q\", \"completion\": \"a\", \"images\": [\"red.png\"]}",
+           "chat <user> 'is ' image@red.png ' q' <assistant> 'a'"},
+          {"{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"q\"}, {\"type\": "
+           "\"image\"}]}], "
+           "\"images\": [\"red.png\"]}",
+           "chat <user> 'q' image@red.png"},
+          {"{\"messages\": [{\"role\": \"system\", \"content\": \"s\"}, {\"role\": \"user\", \"content\": [{\"type\": "
+           "\"text\", "
+           "\"text\": \"q\"}]}], \"images\": [\"red.png\", null]}",
+           "chat <system> 's' <user> image@red.png 'q'"},
+          {"{\"messages\": [{\"role\": \"user\", \"content\": \"q\", \"images\": [\"red.png\"]}, {\"role\": "
+           "\"assistant\", "
+           "\"content\": \"a\"}]}",
+           SEEN},
+          {"{" TURN ", \"images\": [], \"image\": {\"bytes\": null, \"path\": null}}", SAID},
+          {"{\"prompt\": \"<image> q\", \"completion\": \"a\", \"images\": [\"red.png\", \"red.png\"]}",
+           "bad: 2 pictures are listed, and the messages refer to 1: expected as many <image>, or none"},
+          {"{\"prompt\": \"<image> <image>\", \"completion\": \"a\", \"images\": [\"red.png\"]}",
+           "bad: 1 pictures are listed, and the messages refer to 2: expected as many <image>, or none"},
+          {"{\"messages\": [{\"role\": \"assistant\", \"content\": \"a\"}], \"images\": [\"red.png\"]}",
+           "bad: pictures are listed without a question that they could stand in"},
+          {"{" CHAT ", \"image\": \"a.png\", \"images\": [\"red.png\"]}",
+           "bad: the keys image and images name different files: expected one of them"},
+          {"{" CHAT ", \"point_clouds\": [\"a.ply\"]}",
+           "bad: key point_clouds: it changes what is asked or learned, and is not read: leave the key out"},
+          {"{\"text\": \"t\", \"images\": [\"red.png\"]}", "captioned image@red.png 't'"},
+          {"{\"text\": \"t <image> u\", \"images\": [\"red.png\"]}", "mixed 't ' image@red.png ' u'"},
+          {"{\"text\": \"t\", \"images\": [\"red.png\"], \"audios\": [\"a.wav\"]}",
+           "mixed image@red.png audio@a.wav 't'"},
+          {"{\"image\": \"red.png\", \"audio\": \"a.wav\", \"text\": \"t\"}",
+           "bad: key audio: the record has a picture already: expected one medium with its caption"});
+    (void)state;
+}
+
+static void media_have_other_names(void **state)
+{
+    CHECK(
+        {"{" TURN ", \"img\": \"red.png\"}", SEEN}, {"{" CHAT ", \"image_path\": \"red.png\"}", SEEN},
+        {"{" TURN ", \"wav\": \"a.wav\"}", "chat <user> audio@a.wav 'q' <assistant> 'a'"},
+        {"{" TURN ", \"file_name\": \"red.png\"}", SEEN},
+        {"{" TURN ", \"file_name\": \"no.png\"}", SAID "; 1 keys \"file_name\" of records, which are not read"},
+        {"{" TURN ", \"voice\": \"female\"}", SAID "; 1 keys \"voice\" of records, which are not read"},
+        {"{" TURN ", \"images\": [\"red.png\"], \"image_path\": \"x.png\"}",
+         SEEN "; 1 keys \"image_path\" of records, which are not read"},
+        {"{" TURN ", \"image_url\": \"https://a/b.png\"}",
+         "bad: message 1: https://a/b.png: media must be files; nothing is downloaded"},
+        {"{\"text\": \"t\", \"image_url\": \"https://a/b.png\"}",
+         "plain 't'; 1 keys \"image_url\" of records, which are not read"},
+        {"{\"img\": \"red.png\", \"caption\": \"t\"}", "captioned image@red.png 't'"},
+        {"{\"content\": \"t\", \"path\": \"src/a.ts\"}", "plain 't'; 1 keys \"path\" of records, which are not read"});
+    (void)state;
+}
+
+/* With names that the user chose, marks and contexts count, and nothing else is noted. */
+static void chosen_names_leave_keys_in_force(void **state)
+{
+    const struct source_columns columns = {.question = "q", .answer = "a"};
+    const struct record_case cases[] = {
+        {"{\"q\": \"x\", \"a\": \"y\", \"label\": false}", LEFT("label")},
+        {"{\"q\": \"x\", \"a\": \"y\", \"context\": \"c\", \"id\": 1}", "chat <user> 'c\n\nx' <assistant> 'y'"},
+        {"{\"q\": \"x\", \"a\": \"y\", \"objects\": [1]}",
+         "chat <user> 'x' <assistant> 'y'; 1 keys \"objects\" of records, which are not read"}};
+    check(cases, COUNT_OF(cases), &columns);
+    (void)state;
+}
+
+static void expect(const char *name, const char *expected)
+{
+    char *path = string_format("%s/tables/forms/%s", GOLDEN, name);
+    struct buffer drawn = {0};
+    draw(&drawn, path, NULL);
+    if (strncmp(drawn.data ? drawn.data : "", expected, strlen(expected)) != 0)
+        fail_msg("%s: %s, expected %s", name, drawn.data, expected);
+    buffer_release(&drawn);
+    memory_free(path);
+}
+
+static void tables_have_the_same_keys(void **state)
+{
+    static const char *const suffixes[] = {"parquet", "arrow", "jsonl", "json", "csv"};
+    static const struct {
+        const char *name, *expected;
+        i64 suffixes;
+    } forms[] = {{"kto", "chat <user> '2+2' <assistant> '4'" LEFT("label"), 5},
+                 {"squad", "chat <user> 'Ada has it.\n\nWho?' <assistant> 'Ada'; ", 4},
+                 {"mmlu", "chat <user> '2+2\nA. 3\nB. 4\nC. 2' <assistant> 'B'; ", 4}};
+    for (i64 i = 0; i < COUNT_OF(forms); i++)
+        for (i64 k = 0; k < forms[i].suffixes; k++) {
+            char *name = string_format("%s.%s", forms[i].name, suffixes[k]);
+            expect(name, forms[i].expected);
+            memory_free(name);
+        }
+    expect("vqa.parquet",
+           "chat <user> image@ '\xff\xd8picture 1' 'What?' <assistant> 'an apple'; 1 tables with the column "
+           "\"id\", which is not read; 1 keys \"image_path\" of records, which are not read");
+    expect("asked.parquet",
+           "chat <user> image@ '\xff\xd8picture 1' image@ '\xff\xd8picture 2' 'Both?' <assistant> 'yes'");
+    (void)state;
+}
+
+/* Members that are null because another row has them are no members of a call. */
+static void calls_of_tables_have_no_empty_arguments(void **state)
+{
+    static const char *const names[] = {"calls.parquet", "calls.arrow", "calls.jsonl", "calls.json"};
+    static const char keys[] =
+        "{\"thinking\":\"so\",\"tool_calls\":[{\"type\":\"function\",\"function\":{\"name\":\"f\","
+        "\"arguments\":{\"a\":1}}}]} with {\"tools\":[{\"name\":\"f\"}]}";
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        char *path = string_format("%s/tables/forms/%s", GOLDEN, names[i]);
+        struct buffer drawn = {0};
+        draw(&drawn, path, NULL);
+        if (!strstr(drawn.data, keys))
+            fail_msg("%s: %s", names[i], drawn.data);
+        buffer_release(&drawn);
+        memory_free(path);
+    }
+    (void)state;
+}
+
+static void a_record_names_its_split(void **state)
+{
+    static const enum split expected[] = {SPLIT_TEST, SPLIT_VALIDATION, SPLIT_TRAIN};
+    char *path = put_text("own.jsonl", "{\"text\": \"a\", \"split\": \"test\"}\n{\"text\": \"b\", \"split\": \"dev\"}\n"
+                                       "{\"text\": \"c\", \"split\": \"train\"}\n");
+    struct source *source = source_open(path, &(struct source_request){.validation = 0, .test = 0});
+    struct sample sample;
+    for (i64 i = 0; i < COUNT_OF(expected); i++) {
+        assert_int_equal(source_next(source, &sample), SOURCE_SAMPLE);
+        assert_int_equal(sample.split, expected[i]);
+        sample_release(&sample);
+    }
+    source_close(source);
+    memory_free(path);
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_template_reads_stays),
+        cmocka_unit_test(questions_keep_what_belongs_to_them),
+        cmocka_unit_test(earlier_turns_stand_before_the_question),
+        cmocka_unit_test(questions_list_their_choices),
+        cmocka_unit_test(answers_have_several_forms),
+        cmocka_unit_test(rejected_answers_are_not_learned),
+        cmocka_unit_test(listed_media_have_a_place),
+        cmocka_unit_test(media_have_other_names),
+        cmocka_unit_test(chosen_names_leave_keys_in_force),
+        cmocka_unit_test(tables_have_the_same_keys),
+        cmocka_unit_test(calls_of_tables_have_no_empty_arguments),
+        cmocka_unit_test(a_record_names_its_split),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
