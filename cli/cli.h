@@ -59,6 +59,23 @@ const char *option_repeats(const struct option *option); /* what its help says i
  * must parse its options before it does anything else. */
 void command_options(const struct command *command, void (*see)(void *context, const struct option *options),
                      void *context);
+/* Options for the settings of a stage: --max-tokens for max_tokens. setting_options_open makes one for
+ * each row of the table whose key is not in `without` (ends with NULL); `options` is part of the
+ * table that options_parse gets. setting_options_read then fills the settings from `more` and the
+ * options that were given; -1 and a message. The options borrow from the table. */
+enum { SETTING_OPTIONS_MOST = 40 };
+struct setting;
+struct setting_override;
+struct setting_options {
+    struct option options[SETTING_OPTIONS_MOST];
+    const char *keys[SETTING_OPTIONS_MOST], *values[SETTING_OPTIONS_MOST];
+    char *names[SETTING_OPTIONS_MOST], *helps[SETTING_OPTIONS_MOST];
+    int count;
+};
+void setting_options_open(struct setting_options *out, const struct setting *table, const char *const *without);
+int setting_options_read(void *settings, const struct setting *table, const struct setting_options *options,
+                         const struct setting_override *more, i64 more_count);
+void setting_options_close(struct setting_options *options);
 /* Ends a failed command: prints the current error message and returns its exit status. */
 int command_failed(void);
 /* Parse an option's value. NULL gives the fallback. A value outside [low, high] sets *status

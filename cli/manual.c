@@ -347,7 +347,8 @@ static void put_man(struct buffer *out)
     }
     buffer_printf(out,
                   ".PP\nThe name of another stage as a value refers to its output. A path begins with / ./ or ../ and\n"
-                  "a URL with https:// or s3://. STAGE.key=value on the command line overrides a setting.\n");
+                  "a URL with https:// or s3://. STAGE.key=value on the command line overrides a setting. The\n"
+                  "value is taken as the shell passes it; [ and { begin a YAML list or mapping.\n");
     for (const struct stage_kind *k = stage_kinds; k->name; k++)
         put_man_kind(out, k);
     put_man_environment(out);

@@ -111,10 +111,11 @@ double clock_s(void);        /* seconds of the monotonic clock */
 double clock_cpu_s(void);    /* CPU seconds of the calling thread */
 i64 memory_peak_bytes(void); /* peak resident set size of the process */
 
-/* SIGINT, SIGTERM and SIGHUP set the flag that interrupted() returns, once signals_catch() has run;
- * a second signal ends the program. Long-running work polls the flag, saves and returns. Code that
- * does not poll calls signals_end(): a signal then ends the program at once, with status 128 + its
- * number, and so does SIGPIPE if nobody reads stdout any more. Temporaries are removed. */
+/* SIGINT, SIGTERM, SIGHUP and the warnings of batch systems (SIGUSR1, SIGUSR2, SIGXCPU) set the flag
+ * that interrupted() returns, once signals_catch() has run. A second signal ends the program, unless
+ * one of the two is a warning. Long-running work polls the flag, saves and returns. Code that does
+ * not poll calls signals_end(): a signal then ends the program at once, with status 128 + its number,
+ * and so does SIGPIPE if nobody reads stdout any more. Temporaries are removed. */
 void signals_catch(void);
 void signals_end(void);
 bool interrupted(void);

@@ -118,12 +118,10 @@ static int gather_mapping(struct settings_gather *gathering, const struct yaml_n
     return status;
 }
 
-/* Parses blank text as the empty scalar rather than as an empty document. */
 static struct yaml *parse_value(const char *text, const char *origin)
 {
-    if (!text[strspn(text, " \t\n")])
-        text = "''";
-    return yaml_parse(text, (i64)strlen(text), origin);
+    bool yaml = *text == '[' || *text == '{';
+    return yaml ? yaml_parse(text, (i64)strlen(text), origin) : yaml_of_text(text, origin);
 }
 
 static int gather_overrides(struct settings_gather *gathering, struct yaml **documents,

@@ -98,6 +98,7 @@ struct yaml;                     /* a document */
 struct yaml_node;                /* a node; borrowed from its document */
 struct yaml *yaml_load(const char *path);
 struct yaml *yaml_parse(const char *text, i64 length, const char *origin);
+struct yaml *yaml_of_text(const char *text, const char *origin); /* one scalar, whose characters mean nothing */
 void yaml_free(struct yaml *document);
 const struct yaml_node *yaml_root(const struct yaml *document);
 bool yaml_is_mapping(const struct yaml_node *node);
@@ -110,7 +111,9 @@ const struct yaml_node *yaml_get(const struct yaml_node *mapping, const char *ke
 const char *yaml_where(const struct yaml_node *node);                   /* "PATH:LINE", borrowed */
 const char *yaml_key_where(const struct yaml_node *mapping, i64 index); /* position of a key */
 
-/* An override: a dotted key and its value, YAML text of the command line or a node of a file. */
+/* An override: a dotted key and its value, a node of a file or what the shell passed. Of the latter,
+ * `[` and `{` begin a YAML list or mapping. All other values are plain texts: no character is special
+ * in them, and `null` and quotes mean themselves. */
 struct setting_override {
     const char *key, *value;
     const struct yaml_node *node; /* NULL: `value` */

@@ -232,6 +232,21 @@ struct yaml *yaml_parse(const char *text, i64 length, const char *origin)
     return NULL;
 }
 
+struct yaml *yaml_of_text(const char *text, const char *origin)
+{
+    struct yaml *yaml = memory_alloc(sizeof *yaml);
+    yaml->origin = string_copy(origin);
+    require_memory(yaml_document_initialize(&yaml->document, NULL, NULL, NULL, 1, 1), "a YAML document");
+    bool added = yaml_document_add_scalar(&yaml->document, NULL, (const u8 *)text, (int)strlen(text),
+                                          YAML_DOUBLE_QUOTED_SCALAR_STYLE);
+    if (added && copy_nodes(yaml) == 0)
+        return yaml;
+    if (!added) /* libyaml takes valid UTF-8 alone */
+        error_usage("%s: not valid UTF-8", origin);
+    yaml_free(yaml);
+    return NULL;
+}
+
 struct yaml *yaml_load(const char *path)
 {
     struct buffer text = {0};

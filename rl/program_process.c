@@ -78,7 +78,7 @@ static const char *enter_sandbox(const struct process_plan *p)
 static int begin_process(void *context)
 {
     struct process_plan *p = context;
-    static const int signals[] = {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD};
+    static const int signals[] = {SIGPIPE, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGHUP, SIGCHLD};
     sigset_t none;
     for (int i = 0; i < COUNT_OF(signals); i++)
         sigaction(signals[i], &(struct sigaction){.sa_handler = SIG_DFL}, NULL);

@@ -1,14 +1,17 @@
 /* Equality of formulas and of lists of them. A formula is parsed and evaluated with random numbers
  * in place of its variables (Schwartz 1980, Zippel 1979): modulo the prime 2^61 - 1 while it is
- * rational, which decides exactly, and as a complex number otherwise. This takes a bounded time,
- * where a computer algebra system may not end on 9^(9^9). */
+ * rational, which decides exactly, and as a complex number otherwise. Variables are real and of
+ * either sign: |x| is not x, and ln(x^2) is not 2 ln x. This takes a bounded time, where a computer algebra system may
+ * not end on 9^(9^9). */
 #include "rl/verify_inside.h"
 
 #include <complex.h>
 #include <math.h>
 #include <stdlib.h>
 
-enum { LENGTH_MOST = 1000, DEPTH_MOST = 40, PARTS_MOST = 64, FACTORIAL_MOST = 3000 };
+enum { LENGTH_MOST = 1000, DEPTH_MOST = 40, PARTS_MOST = 64, FACTORIAL_MOST = 3000, DENOMINATOR_MOST = 99 };
+/* Draws of variables: the first two positive, the third negative, the others of either sign. */
+enum { POSITIVE_DRAWS = 2, DRAWS = 10 };
 
 /* ---- Numbers modulo 2^61 - 1 ---- */
 
@@ -36,28 +39,34 @@ struct formula_value {
     bool rational;         /* a quotient of polynomials with rational coefficients */
     bool constant;         /* no variables */
     bool rounded;          /* has decimals */
+    bool unreal;           /* a step has no real value, such as the root of a negative number */
+    bool imaginary;        /* contains i */
 };
 struct formula {
     struct text_span rest;
-    i64 depth;
-    u64 draw; /* selects the numbers in place of variables */
+    i64 depth, bars; /* bars: open "|" */
+    u64 draw;        /* selects the numbers in place of variables */
     bool failed;
 };
 
 static struct formula_value value_of_integer(i64 n)
 {
-    return (struct formula_value){(double)n, (u64)(n < 0 ? (i64)prime + n : n), true, true, false};
+    u64 residue = (u64)(n < 0 ? (i64)prime + n : n);
+    return (struct formula_value){.number = (double)n, .residue = residue, .rational = true, .constant = true};
 }
 
 static struct formula_value value_of_real(double complex number)
 {
-    return (struct formula_value){number, 0, false, true, false};
+    return (struct formula_value){.number = number, .constant = true};
 }
 
 static struct formula_value combine(struct formula_value a, struct formula_value b, char operation)
 {
-    struct formula_value out = {
-        .rational = a.rational && b.rational, .constant = a.constant && b.constant, .rounded = a.rounded || b.rounded};
+    struct formula_value out = {.rational = a.rational && b.rational,
+                                .constant = a.constant && b.constant,
+                                .rounded = a.rounded || b.rounded,
+                                .unreal = a.unreal || b.unreal,
+                                .imaginary = a.imaginary || b.imaginary};
     switch (operation) {
     case '+':
         out.number = a.number + b.number;
@@ -88,14 +97,39 @@ static bool is_integer(const struct formula_value *v)
     return v->rational && v->constant && cimag(v->number) == 0 && fabs(real) < 9e15 && real == rint(real);
 }
 
+static bool is_real(double complex x)
+{
+    return cimag(x) == 0;
+}
+
+/* The result of a function of real numbers that left them. */
+static void note_unreal(struct formula_value *out, bool real_before)
+{
+    out->unreal |= real_before && fabs(cimag(out->number)) > 1e-12 * cabs(out->number);
+}
+
+/* A power of a negative number whose exponent is a quotient with an odd denominator: the real one, as in
+ * (-8)^{1/3} = -2. The principal value otherwise. */
+static double complex power_of(double complex base, double complex exponent)
+{
+    double e = creal(exponent);
+    if (!is_real(base) || !is_real(exponent) || creal(base) >= 0)
+        return cpow(base, exponent);
+    for (int q = 1; q <= DENOMINATOR_MOST; q += 2)
+        if (fabs(e * q - rint(e * q)) < 1e-12 * q)
+            return (fmod(rint(e * q), 2) == 0 ? 1 : -1) * pow(-creal(base), e);
+    return cpow(base, exponent);
+}
+
 static struct formula_value raise(struct formula_value base, struct formula_value exponent)
 {
     struct formula_value out = combine(base, exponent, '*');
-    out.number = cpow(base.number, exponent.number);
+    out.number = power_of(base.number, exponent.number);
+    note_unreal(&out, is_real(base.number) && is_real(exponent.number));
     out.rational = base.rational && is_integer(&exponent);
     if (out.rational) {
         double n = fabs(creal(exponent.number));
-        out.number = n == 0 ? 1 : n == 1 ? base.number : n == 2 ? base.number * base.number : cpow(base.number, n);
+        out.number = n == 0 ? 1 : n == 1 ? base.number : n == 2 ? base.number * base.number : power_of(base.number, n);
         out.residue = modular_power(base.residue, (u64)n);
         if (creal(exponent.number) < 0)
             out = combine(value_of_integer(1), out, '/');
@@ -109,8 +143,10 @@ static struct formula_value square_root(struct formula_value v)
     double root = rint(sqrt(fmax(0, creal(v.number))));
     if (is_integer(&v) && root * root == creal(v.number))
         return value_of_integer((i64)root);
+    bool real = is_real(v.number);
     v.number = csqrt(v.number);
     v.rational = false;
+    note_unreal(&v, real);
     return v;
 }
 
@@ -186,7 +222,7 @@ static struct formula_value parse_digits(struct formula *f)
     return out;
 }
 
-/* A variable stands for a random number from 0.5 to 2.5. Its name includes its index. */
+/* A variable stands for a random number of 0.5 to 2.5, or of -2.5 to -0.5. Its name includes its index. */
 static struct formula_value parse_variable(struct formula *f, i64 length)
 {
     struct text_span name = part(f->rest, 0, length);
@@ -194,7 +230,7 @@ static struct formula_value parse_variable(struct formula *f, i64 length)
     if (same(name, span_of("e")))
         return value_of_real(M_E);
     if (same(name, span_of("i")))
-        return value_of_real(I);
+        return (struct formula_value){.number = I, .constant = true, .imaginary = true};
     if (accept(f, "_")) {
         if (next_of(f) == '{' && braces(f->rest).length < 0)
             return fail(f);
@@ -203,12 +239,15 @@ static struct formula_value parse_variable(struct formula *f, i64 length)
         name.length += 1 + n;
     }
     u64 hash = hash_bytes(name.at, name.length, f->draw);
-    return (struct formula_value){0.5 + 2 * ldexp((double)(hash >> 11), -53), hash % prime, true, false, false};
+    double number = 0.5 + 2 * ldexp((double)(hash >> 11), -53);
+    bool negative = f->draw > POSITIVE_DRAWS && (f->draw == POSITIVE_DRAWS + 1 || (hash & 1));
+    return (struct formula_value){.number = negative ? -number : number, .residue = hash % prime, .rational = true};
 }
 
 /* Takes an argument of \frac, \sqrt or ^: {...} or one character. */
 static struct formula_value parse_argument(struct formula *f)
 {
+    accept(f, " "); /* \frac 1 2, \log_2 8 */
     if (accept(f, "{"))
         return parse_group(f, "}");
     if (isalpha((u8)next_of(f)))
@@ -264,23 +303,29 @@ struct formula_function {
 static const struct formula_function functions[] = {
     {"arcsin", casin}, {"arccos", cacos}, {"arctan", catan}, {"sinh", csinh}, {"cosh", ccosh},
     {"tanh", ctanh},   {"sin", csin},     {"cos", ccos},     {"tan", ctan},   {"cot", cotangent},
-    {"exp", cexp},     {"ln", clog},      {"log", clog}};
+    {"exp", cexp},     {"ln", clog},      {"log", clog},     {"lg", clog}};
 
 static struct formula_value parse_call(struct formula *f, const struct formula_function *function)
 {
     struct formula_value power = value_of_integer(1), base = value_of_real(M_E), x;
     bool logarithm = strcmp(function->name, "log") == 0;
-    if (logarithm && accept(f, "_"))
+    if (strcmp(function->name, "lg") == 0)
+        base = value_of_integer(10);
+    else if (logarithm && accept(f, "_"))
         base = parse_argument(f);
     if (accept(f, "^"))
         power = parse_argument(f);
+    accept(f, " ");
     x = parse_factor(f);
     while (isalpha((u8)next_of(f)) || begins(f->rest, "\\pi")) /* \sin 2x */
         x = combine(x, parse_factor(f), '*');
+    bool real = is_real(x.number);
     x.number = function->call(x.number);
-    if (logarithm)
+    if (function->call == clog && creal(base.number) != M_E)
         x.number /= clog(base.number);
     x.rational = false;
+    x.constant &= base.constant;
+    note_unreal(&x, real);
     return creal(power.number) == -1 ? fail(f) : raise(x, power); /* \sin^{-1} is the inverse */
 }
 
@@ -330,8 +375,17 @@ static struct formula_value parse_word(struct formula *f, bool command)
     return command || n == 0 || n > 2 ? fail(f) : parse_variable(f, 1);
 }
 
+static struct formula_value parse_absolute(struct formula *f, const char *close)
+{
+    f->bars++;
+    struct formula_value inside = parse_group(f, close);
+    f->bars--;
+    return square_root(combine(inside, inside, '*'));
+}
+
 static struct formula_value parse_base(struct formula *f)
 {
+    static const char *const bars[][2] = {{"|", "|"}, {"\\lvert", "\\rvert"}, {"\\vert", "\\vert"}};
     if (isdigit((u8)next_of(f)) || next_of(f) == '.')
         return parse_number(f);
     if (accept(f, "("))
@@ -340,10 +394,9 @@ static struct formula_value parse_base(struct formula *f)
         return parse_group(f, "]");
     if (accept(f, "{"))
         return parse_group(f, "}");
-    if (accept(f, "|")) {
-        struct formula_value inside = parse_group(f, "|");
-        return square_root(combine(inside, inside, '*'));
-    }
+    for (i64 i = 0; i < COUNT_OF(bars); i++)
+        if (accept(f, bars[i][0]))
+            return parse_absolute(f, bars[i][1]);
     return parse_word(f, accept(f, "\\"));
 }
 
@@ -381,7 +434,8 @@ static bool accept_times(struct formula *f)
 static bool begins_factor(const struct formula *f)
 {
     char next = next_of(f);
-    return isalpha((u8)next) || next == '(' || next == '{' || (next == '\\' && !begins(f->rest, "\\div"));
+    bool ends = begins(f->rest, "\\div") || begins(f->rest, "\\rvert") || (begins(f->rest, "\\vert") && f->bars);
+    return isalpha((u8)next) || next == '(' || next == '{' || (next == '\\' && !ends) || (next == '|' && !f->bars);
 }
 
 static struct formula_value parse_product(struct formula *f)
@@ -439,20 +493,42 @@ bool is_formula(struct text_span s)
     return s.length && s.length <= LENGTH_MOST && evaluate(&v, s, 1);
 }
 
+static bool near(double complex x, double complex y)
+{
+    return cabs(x - y) <= 1e-11 * fmax(cabs(x), cabs(y)) + 1e-13;
+}
+
+/* True if two formulas with variables are the same at a draw: equal, or both without a real value
+ * although neither contains i. So sqrt(x^3) is x sqrt(x), but 2 ln x is not ln(x^2). */
+static bool equal_reals(const struct formula_value *x, const struct formula_value *y)
+{
+    bool neither = !x->imaginary && !y->imaginary && x->unreal && y->unreal;
+    return neither || near(x->number, y->number);
+}
+
 static bool equal_formulas(struct text_span a, struct text_span b)
 {
-    for (u64 draw = 1; draw <= 2; draw++) {
+    for (u64 draw = 1; draw <= DRAWS; draw++) {
         struct formula_value x, y;
-        if (!evaluate(&x, a, draw) || !evaluate(&y, b, draw))
+        bool defined = evaluate(&x, a, draw) && evaluate(&y, b, draw);
+        if (draw > POSITIVE_DRAWS) {
+            if (defined && !equal_reals(&x, &y))
+                return false;
+            continue;
+        }
+        if (!defined)
             return false;
+        if (x.rational && y.rational && x.residue == y.residue && draw == POSITIVE_DRAWS)
+            return true;
         if (x.rational && y.rational && x.residue == y.residue)
             continue;
-        bool real = cimag(x.number) == 0 && cimag(y.number) == 0;
+        bool real = is_real(x.number) && is_real(y.number);
         if (x.constant && y.constant && (x.rounded || y.rounded))
             return real && nearly_equal(creal(x.number), creal(y.number));
-        if ((x.rational && y.rational) ||
-            !(cabs(x.number - y.number) <= 1e-11 * fmax(cabs(x.number), cabs(y.number)) + 1e-13))
+        if ((x.rational && y.rational) || !near(x.number, y.number))
             return false;
+        if (x.constant && y.constant)
+            return true;
     }
     return true;
 }
@@ -539,6 +615,44 @@ static bool equal_lists(const struct value_list *a, const struct value_list *b, 
     return true;
 }
 
+/* The sides of "a=b"; false if it is no equation. */
+static bool sides_of(struct text_span sides[2], struct text_span s)
+{
+    i64 at = find_outside(s, "=", 0);
+    if (at <= 0 || at + 1 >= s.length)
+        return false;
+    sides[0] = part(s, 0, at);
+    sides[1] = part(s, at + 1, s.length);
+    return find_outside(sides[1], "=", 0) < 0;
+}
+
+/* True if an equation states a value, x=5. Such a one must be given as it is: 2x=10 is not solved. */
+static bool states_value(struct text_span s, const struct text_span sides[2])
+{
+    struct formula_value v;
+    return name_length(s) > 0 && evaluate(&v, sides[1], 1) && v.constant;
+}
+
+/* True if two polynomial equations differ by a constant factor, as y=2x+1 and 2y-4x=2 do. */
+static bool equal_equations(struct text_span a, struct text_span b)
+{
+    struct text_span left[2], right[2];
+    u64 factor[POSITIVE_DRAWS];
+    if (!sides_of(left, a) || !sides_of(right, b) || states_value(a, left) || states_value(b, right))
+        return false;
+    for (u64 draw = 1; draw <= POSITIVE_DRAWS; draw++) {
+        struct formula_value v[4];
+        for (int i = 0; i < 4; i++)
+            if (!evaluate(&v[i], i < 2 ? left[i] : right[i - 2], draw) || !v[i].rational)
+                return false;
+        struct formula_value x = combine(v[0], v[1], '-'), y = combine(v[2], v[3], '-');
+        if (x.residue == 0 || y.residue == 0 || x.constant || y.constant)
+            return false;
+        factor[draw - 1] = combine(x, y, '/').residue;
+    }
+    return factor[0] == factor[1];
+}
+
 /* "a=b" equals "b=a", and x<1 equals 1>x. */
 static bool equal_relations(bool *found, struct text_span a, struct text_span b, i64 depth)
 {
@@ -585,7 +699,8 @@ static bool equal_at(struct text_span a, struct text_span b, i64 depth)
     i64 named = name_length(a);
     if (depth > 6 || a.length == 0 || b.length == 0)
         return false;
-    if ((named == 0) != (name_length(b) == 0))
+    bool equation = find_outside(named ? b : a, "=", 0) >= 0; /* y=2x+1 beside 2x+1=y */
+    if ((named == 0) != (name_length(b) == 0) && !equation)
         return equal_at(part(a, named, a.length), part(b, name_length(b), b.length), depth + 1);
     if (same(a, b) || equal_numbers(a, b))
         return true;
@@ -613,7 +728,12 @@ static bool equal_at(struct text_span a, struct text_span b, i64 depth)
     bool relation = false;
     if (equal_relations(&relation, a, b, depth))
         return true;
-    return !relation && equal_formulas(a, b);
+    return relation ? equal_equations(a, b) : equal_formulas(a, b);
+}
+
+bool is_equation(struct text_span s)
+{
+    return find_outside(s, "=", 0) >= 0;
 }
 
 bool equal_expressions(struct text_span a, struct text_span b)

@@ -224,6 +224,8 @@ static i64 take_command(struct math_value *v, struct text_span s)
         buffer_append(&v->text, s.at, 3);
     else if (same(name, span_of("lbrace")) || same(name, span_of("rbrace")))
         buffer_append(&v->text, name.at[0] == 'l' ? "\\{" : "\\}", 2);
+    else if (same(name, span_of("varnothing")))
+        buffer_append(&v->text, "\\emptyset", 9);
     else if (same(name, span_of("%")))
         buffer_append(&v->text, "%", 1);
     else if (!one_of(name, dress, COUNT_OF(dress)))
@@ -287,6 +289,15 @@ static void strip_wrapping(struct buffer *t)
         keep_range(t, 1, 2);
 }
 
+static void name_empty_set(struct buffer *t)
+{
+    struct text_span s = {t->data, t->length};
+    if (!same(s, span_of("\\{\\}")) && !same(s, span_of("\xe2\x88\x85"))) /* U+2205 */
+        return;
+    t->length = 0;
+    buffer_append(t, "\\emptyset", 9);
+}
+
 static void find_degrees(struct math_value *v)
 {
     static const char *const degrees[] = {"^\\circ", "^{\\circ}", "\\degree", "\xc2\xb0"};
@@ -309,6 +320,7 @@ static void strip_formatting(struct math_value *v, struct text_span s)
         i += take_piece(v, part(s, i, s.length));
     if (v->text.length) {
         strip_wrapping(&v->text);
+        name_empty_set(&v->text);
         find_degrees(v);
     }
 }
@@ -366,17 +378,38 @@ static void mark_list(struct math_value *v)
             v->text.data[i] = ';';
 }
 
+/* True for words alone: letters, also of other scripts, that are no formula. */
+static bool is_words(struct text_span s)
+{
+    i64 letters = 0;
+    for (i64 i = 0; i < s.length; i++) {
+        if (!isalpha((u8)s.at[i]) && !(s.at[i] & 0x80) && !strchr("-',", s.at[i]))
+            return false;
+        letters += isalpha((u8)s.at[i]) != 0;
+    }
+    return letters >= 3;
+}
+
+/* "No solution" and "no solution"; a letter alone keeps its case, as does a name of two, AB. */
+static bool same_words(struct text_span a, struct text_span b)
+{
+    bool no = strncasecmp(a.at, "no", 2) == 0 && a.length == 2;
+    return a.length == b.length && ((is_words(a) && is_words(b)) || no) &&
+           strncasecmp(a.at, b.at, (size_t)a.length) == 0;
+}
+
 /* Compares two values. A name or a unit may be missing on one side. */
 static bool equal_values(struct text_span a, struct text_span b)
 {
     struct math_value x, y;
     strip_formatting(&x, a);
     strip_formatting(&y, b);
-    if (!name_of(&x) || !name_of(&y)) {
+    bool equation = is_equation(text_of(name_of(&x) ? &y : &x)); /* y=2x+1 beside 2x+1=y */
+    if ((!name_of(&x) || !name_of(&y)) && !equation) {
         drop_name(&x);
         drop_name(&y);
     }
-    bool equal = y.text.length && same(text_of(&x), text_of(&y));
+    bool equal = y.text.length && (same(text_of(&x), text_of(&y)) || same_words(text_of(&x), text_of(&y)));
     if (!equal && same_unit(unit_of(&x), unit_of(&y))) {
         mark_list(&x);
         mark_list(&y);

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "core/json.h"
@@ -237,6 +238,35 @@ static void answers_score_as_eval_says(void **state)
     assert_int_equal(json_integer(json_get(result, "prompts"), 0), COUNT_OF(asked));
     json_free(result);
     buffer_release(&lines);
+}
+
+/* The options of the stage `eval`, with the same names, values and defaults. */
+static void eval_runs_a_program_as_the_stage_does(void **state)
+{
+    static const char prompt[] = "{\"prompt\": [{\"role\": \"user\", \"content\": \"sort 21\"}], "
+                                 "\"reward_model\": {\"style\": \"program\", \"ground_truth\": \"12\"}}\n",
+                      judge[] = "#!/bin/sh\necho $1 > touched\nwhile read -r line; do echo '{\"score\": 0.5}'; done\n";
+    (void)state;
+    memory_free(put_file("judged.jsonl", prompt, (i64)sizeof prompt - 1));
+    memory_free(put_file("judge.sh", judge, (i64)sizeof judge - 1));
+    assert_int_equal(chmod(path_of("judge.sh"), 0755), 0);
+#define JUDGED "eval", model, "--data", "judged.jsonl", "--max-tokens", "4", "--program", "[./judge.sh, word]"
+    expect(WEFT("", JUDGED, "--json"), 0);
+    assert_non_null(strstr(said.data, "\"reward\":0.5"));
+    assert_true(file_exists(path_of("touched")));
+    succeed(directory_remove(path_of("touched")));
+    int status = WEFT("", JUDGED, "--sandbox", "on", "--json");
+    if (status) { /* the same words that the stage has on a system without user namespaces */
+        expect_complaint("sandbox: off");
+    } else {
+        assert_non_null(strstr(said.data, "\"reward\":0.5"));
+        assert_false(file_exists(path_of("touched")));
+    }
+    expect(WEFT("", JUDGED, "--program-seconds", "x"), 2);
+    expect_complaint("command line: program_seconds: expected a number");
+    expect(WEFT("", JUDGED, "--sandbox", "yes"), 2);
+    expect_complaint("expected one of off|on");
+#undef JUDGED
 }
 
 /* ---- Files of messages ---- */
@@ -997,6 +1027,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_whole_conversation_is_the_prompt),
         cmocka_unit_test(answers_score_as_eval_says),
+        cmocka_unit_test(eval_runs_a_program_as_the_stage_does),
         cmocka_unit_test(a_saved_conversation_goes_on),
         cmocka_unit_test(saving_replaces_only_when_asked),
         cmocka_unit_test(lines_of_messages_get_lines_of_answers),

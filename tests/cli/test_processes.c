@@ -193,7 +193,8 @@ static void a_command_ends_with_weft(void **state)
 {
     static const struct {
         int signal, status;
-    } ends[] = {{SIGTERM, 130}, {SIGINT, 130}, {SIGHUP, 130}, {SIGKILL, 128 + SIGKILL}};
+    } ends[] = {{SIGTERM, 130}, {SIGINT, 130},  {SIGHUP, 130},           {SIGUSR1, 130},
+                {SIGUSR2, 130}, {SIGXCPU, 130}, {SIGKILL, 128 + SIGKILL}};
     (void)state;
     for (i64 i = 0; i < COUNT_OF(ends); i++) {
         succeed(directory_remove(path_of("main")));

@@ -231,6 +231,22 @@ static void overrides_win(void **state)
     settings_release(&values, table);
 }
 
+/* A value is what the shell passed: no character but a `[` or `{` at its head begins YAML. */
+static void overrides_are_what_the_shell_passed(void **state)
+{
+    static const char *const texts[] = {"set #2", "|",  ">",    "a: b", "'x'", "\"y\"", "~",     "null",  "- a",
+                                        "&a",     "*a", "!tag", "%x",   "@b",  "`c`",   " lead", "tail ", "a\nb: c",
+                                        "#",      "? ", "---",  "a,b",  "\\t", "\t",    "x # y", "x]",    "a{b"};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(texts); i++) {
+        struct settings_example values;
+        const struct setting_override override = {"name", texts[i], NULL};
+        assert_int_equal(read_text(&values, "{steps: 5, name: x}", &override, 1), 0);
+        assert_string_equal(values.name, texts[i]);
+        settings_release(&values, table);
+    }
+}
+
 static void wrong_overrides_are_refused(void **state)
 {
     (void)state;
@@ -242,6 +258,7 @@ static void wrong_overrides_are_refused(void **state)
         {{"steps", "x"}, "command line: steps: expected an integer, found 'x'"},
         {{"steps", ""}, "found ''"},
         {{"steps", "[1"}, "steps=[1"},
+        {{"name", "\xff"}, "command line: not valid UTF-8"},
         {{"kind", "x"}, "unknown key"},
         {{"optimizer", "{lr: 20}"}, "command line: optimizer.lr: 20 is out of range"},
         {{"optimizer", "3"}, "command line: optimizer: expected a mapping"},
@@ -624,6 +641,7 @@ int main(void)
         cmocka_unit_test(unknown_keys_are_refused_with_the_nearest),
         cmocka_unit_test(schedules_step_or_interpolate),
         cmocka_unit_test(overrides_win),
+        cmocka_unit_test(overrides_are_what_the_shell_passed),
         cmocka_unit_test(wrong_overrides_are_refused),
         cmocka_unit_test(required_keys_must_be_there),
         cmocka_unit_test(addresses_are_references),
