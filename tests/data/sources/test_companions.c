@@ -245,7 +245,9 @@ static void tars_behind_one_another_are_read(void **state)
     tar_member(&all, "1.txt", "one");
     tar_member(&all, "2.png", "B");
     memory_free(put_file("cut.tar", all.data, all.length - 511));
-    expect_noted("cut.tar", LONE_TEXTS_AUTO, " image'A' text'one'\ndamaged: : byte 2561: Truncated input file (needed 511 bytes, only 0 available)\n");
+    expect_noted(
+        "cut.tar", LONE_TEXTS_AUTO,
+        " image'A' text'one'\ndamaged: : byte 2561: Truncated input file (needed 511 bytes, only 0 available)\n");
     buffer_release(&one);
     buffer_release(&two);
     buffer_release(&all);
