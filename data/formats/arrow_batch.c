@@ -79,6 +79,18 @@ static int read_message(struct arrow *a, struct arrow_batch_message *m, i64 leng
     return blob_span(a->blob, &m->body, a->at - bytes, bytes) < 0 ? -1 : 1;
 }
 
+/* Streams end with a message of length 0. Zeros may pad the file behind it. */
+static int check_rest(const struct arrow *a)
+{
+    u8 rest[64] = {0}, zeros[64] = {0};
+    i64 bytes = min_i64(a->bytes - a->at, (i64)sizeof rest);
+    if (bytes > 0 && blob_read_at(a->blob, rest, a->at, bytes) < 0)
+        return -1;
+    return memcmp(rest, zeros, sizeof rest) == 0
+               ? 0
+               : damaged(a, a->at, "another stream, or something else, behind the end of the first: split the file");
+}
+
 /* 1: a message, which the caller releases; 0: no more; -1: an error. */
 static int next_message(struct arrow *a, struct arrow_batch_message *m)
 {
@@ -90,7 +102,7 @@ static int next_message(struct arrow *a, struct arrow_batch_message *m)
     if (read_head(a, &length) < 0)
         return -1;
     if (length == 0)
-        return 0;
+        return a->blocks ? 0 : check_rest(a);
     int status = read_message(a, m, length);
     if (status < 0)
         message_release(m);
@@ -108,9 +120,9 @@ static int read_schema(struct arrow *a, struct flatbuffer *f, i64 table, i64 at)
     return 0;
 }
 
-/* Adds the offsets of a footer's blocks of 24 bytes. Their lengths are ignored: the messages repeat
- * them. */
-static int add_blocks(struct arrow *a, struct flatbuffer *f, i64 list, i64 at)
+/* Adds the offsets of a footer's blocks of 24 bytes. Their lengths tell *end, where the last of all
+ * ends: the messages repeat them. */
+static int add_blocks(struct arrow *a, struct flatbuffer *f, i64 list, i64 at, i64 *end)
 {
     i64 count = flatbuffer_count(f, list, 24);
     a->blocks = memory_resize(a->blocks, max_i64(1, a->block_count) * 8, max_i64(1, a->block_count + count) * 8);
@@ -119,6 +131,25 @@ static int add_blocks(struct arrow *a, struct flatbuffer *f, i64 list, i64 at)
         if (offset < 8 || offset > at)
             return damaged(a, at, "a footer that puts a message outside of the file");
         a->blocks[a->block_count++] = offset;
+        i64 meta = flatbuffer_word(f, list + 4 + 24 * i + 8) & INT32_MAX;
+        i64 body = flatbuffer_word(f, list + 4 + 24 * i + 16);
+        *end = max_i64(*end, offset + meta + max_i64(0, min_i64(body, at)));
+    }
+    return 0;
+}
+
+/* Offsets count from the beginning of the file that a footer was written for. If files stand one
+ * behind another, that is not the beginning of this one. */
+static int check_begin(struct arrow *a, i64 at, i64 end)
+{
+    static const i64 ends[] = {8, 4, 0}; /* bytes of the end of the stream in front of the footer */
+    for (i64 i = 0; i < COUNT_OF(ends); i++) {
+        u8 marks[12] = {0};
+        i64 begin = at - end - ends[i];
+        if (begin >= 18 && blob_read_at(a->blob, marks, begin - 6, 12) < 0)
+            return -1;
+        if (memcmp(marks, "ARROW1ARROW1", 12) == 0)
+            return damaged(a, begin, "another Arrow file begins here: split the file");
     }
     return 0;
 }
@@ -128,8 +159,11 @@ static int parse_footer(struct arrow *a, const struct blob_span *footer, i64 at)
     struct flatbuffer f = {footer->data, footer->bytes, false};
     i64 root = flatbuffer_root(&f), schema = flatbuffer_reference(&f, root, 1);
     i64 dictionaries = flatbuffer_reference(&f, root, 2), batches = flatbuffer_reference(&f, root, 3);
+    i64 end = 8;
     a->blocks = memory_alloc(8);
-    if (add_blocks(a, &f, dictionaries, at) < 0 || add_blocks(a, &f, batches, at) < 0)
+    if (add_blocks(a, &f, dictionaries, at, &end) < 0 || add_blocks(a, &f, batches, at, &end) < 0)
+        return -1;
+    if (!f.bad && check_begin(a, at, end) < 0)
         return -1;
     return f.bad || !schema ? damaged(a, at, "a damaged footer") : read_schema(a, &f, schema, at);
 }

@@ -9,6 +9,7 @@ struct reading_footer {
     struct thrift thrift;
     struct parquet_footer *out;
     const char *refused; /* an unsupported feature of the file, or NULL */
+    i64 end;             /* of the data that the footer refers to */
 };
 
 /* ---- The schema ---- */
@@ -140,9 +141,16 @@ static i64 settle(struct parquet_footer *f, i64 index, int definition, int repea
 
 /* ---- Row groups ---- */
 
-static void read_column_meta(struct thrift *t, struct parquet_chunk *chunk)
+static void note_end(struct reading_footer *r, i64 offset, i64 bytes)
 {
-    i64 data = 0, dictionary = 0;
+    if (offset >= 0 && bytes >= 0 && bytes <= INT64_MAX - offset)
+        r->end = max_i64(r->end, offset + bytes);
+}
+
+static void read_column_meta(struct reading_footer *r, struct parquet_chunk *chunk)
+{
+    struct thrift *t = &r->thrift;
+    i64 data = 0, dictionary = 0, filter = 0, filter_bytes = 0;
     for (struct thrift_field field = {0}; thrift_next(t, &field);) {
         if (field.id == 4)
             chunk->codec = (int)thrift_integer(t, &field);
@@ -154,26 +162,38 @@ static void read_column_meta(struct thrift *t, struct parquet_chunk *chunk)
             data = thrift_integer(t, &field);
         else if (field.id == 11)
             dictionary = thrift_integer(t, &field);
+        else if (field.id == 14)
+            filter = thrift_integer(t, &field);
+        else if (field.id == 15)
+            filter_bytes = thrift_integer(t, &field);
         else
             thrift_skip(t, field.type);
     }
+    note_end(r, filter, filter_bytes);
     chunk->offset = dictionary > 0 && dictionary < data ? dictionary : data;
 }
 
 static void read_chunk(struct reading_footer *r, struct parquet_chunk *chunk)
 {
     struct thrift *t = &r->thrift;
+    i64 index[4] = {0}; /* offset and length of both indexes of its pages */
     for (struct thrift_field field = {0}; thrift_next(t, &field);) {
         if (field.id == 3 && field.type == THRIFT_STRUCT) {
-            read_column_meta(t, chunk);
+            read_column_meta(r, chunk);
             continue;
         }
         if (field.id == 1)
             r->refused = "columns in other files";
         if (field.id == 8 || field.id == 9)
             r->refused = "encrypted columns";
-        thrift_skip(t, field.type);
+        if (field.id >= 4 && field.id <= 7)
+            index[field.id - 4] = thrift_integer(t, &field);
+        else
+            thrift_skip(t, field.type);
     }
+    note_end(r, chunk->offset, chunk->bytes);
+    note_end(r, index[0], index[1]);
+    note_end(r, index[2], index[3]);
 }
 
 static void read_group(struct reading_footer *r, struct parquet_group *group)
@@ -253,7 +273,21 @@ static void read_fields(struct reading_footer *r)
     }
 }
 
-static int parse(struct parquet_footer *f, const u8 *data, i64 begin, i64 length, const char *path)
+/* Offsets count from the beginning of the file that a footer was written for. If files stand one
+ * behind another, that is not the beginning of this one: `end` of its data is not where the footer
+ * begins. */
+static int check_begin(struct blob *blob, i64 begin, i64 end, const char *path)
+{
+    u8 marks[8] = {0};
+    i64 first = begin - end;
+    if (first >= 12 && blob_read_at(blob, marks, first - 4, 8) < 0)
+        return -1;
+    return memcmp(marks, "PAR1PAR1", 8) != 0
+               ? 0
+               : error_set("%s: byte %lld: another Parquet file begins here: split the file", path, (long long)first);
+}
+
+static int parse(struct parquet_footer *f, struct blob *blob, const u8 *data, i64 begin, i64 length, const char *path)
 {
     struct reading_footer r = {.thrift = {.data = data, .bytes = length}, .out = f};
     read_fields(&r);
@@ -264,7 +298,7 @@ static int parse(struct parquet_footer *f, const u8 *data, i64 begin, i64 length
         return error_set("%s: has %s, which cannot be read", path, r.refused);
     if (!f->groups)
         return error_set("%s: byte %lld: a footer without row groups", path, (long long)begin);
-    return check_groups(f, begin, path);
+    return check_begin(blob, begin, r.end, path) < 0 ? -1 : check_groups(f, begin, path);
 }
 
 int parquet_footer_read(struct parquet_footer *f, struct blob *blob, i64 bytes, const char *path)
@@ -289,7 +323,7 @@ int parquet_footer_read(struct parquet_footer *f, struct blob *blob, i64 bytes, 
     u8 *data = memory_alloc(max_i64(1, (i64)length));
     int status = blob_read_at(blob, data, begin, (i64)length);
     if (status == 0)
-        status = parse(f, data, begin, (i64)length, path);
+        status = parse(f, blob, data, begin, (i64)length, path);
     memory_free(data);
     return status;
 }

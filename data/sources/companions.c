@@ -238,6 +238,11 @@ static bool is_unread_medium(const struct source_file *file)
            (medium_kind(extension) > MODALITY_TEXT || medium_kind_unread(extension) >= 0);
 }
 
+bool companions_lack_caption(const struct source_file *file)
+{
+    return (file->use == FILE_MEDIUM && !file->why) || is_unread_medium(file);
+}
+
 /* Leaves out the texts beside a medium that is not read: they describe it. */
 static void match_unread(const struct folder *f, i64 i)
 {

@@ -160,9 +160,31 @@ static void match_state(struct source_file **list, i64 count)
 
 static bool is_lone_text(const struct source_file *file)
 {
-    bool packed = name_unpacked_length(file->path) < (i64)strlen(file->path);
-    return file->use == FILE_SAMPLES && file->reader == &text_reader && !packed && !file_is_readme(file->path) &&
+    return file->use == FILE_SAMPLES && file->reader == &text_reader && !file_is_readme(file->path) &&
            file->bytes <= CAPTION_BYTES_MAX;
+}
+
+/* Leaves out the short texts that are named like a medium without a caption. */
+static void leave_named_texts(struct listing *l)
+{
+    struct lone_media media = {0};
+    for (i64 i = 0; i < l->count; i++) {
+        const char *path = l->files[i].path;
+        if (companions_lack_caption(&l->files[i]))
+            lone_media_add(&media, path, (size_t)(name_extension(path) - path) - 1);
+    }
+    lone_media_sort(&media);
+    for (i64 i = 0; i < l->count && !lone_texts_are_documents(l->columns); i++) {
+        struct source_file *file = &l->files[i];
+        size_t length = (size_t)name_unpacked_length(file->path);
+        while (length > 0 && file->path[length - 1] != '.')
+            length--;
+        if (is_lone_text(file) && length > 1 && lone_media_name(&media, file->path, length - 1)) {
+            file->reader = NULL;
+            file_leave_out(file, string_copy(NAMED_TEXTS));
+        }
+    }
+    hash_list_release(&media.names);
 }
 
 /* Leaves out the short texts of a folder that belong to no medium, among captioned media. */
@@ -435,6 +457,7 @@ int listing_open(struct listing *l, const char *path, const struct source_column
         walk(l, &visits, path, SPLIT_DRAWN, 0);
         folder_visits_release(&visits);
     }
+    leave_named_texts(l);
     match_readmes(l);
     settle_splits(l);
     order_splits(l);

@@ -46,7 +46,8 @@ void file_leave_out(struct source_file *file, char *why); /* owns `why` */
 /* companions.c: gives the media of one folder their captions, and other files those that they belong
  * to. */
 void companions_match(struct source_file **files, i64 count);
-bool file_is_readme(const char *path); /* README.md and its like, packed or not */
+bool companions_lack_caption(const struct source_file *file); /* a medium, read or not, without one */
+bool file_is_readme(const char *path);                        /* README.md and its like, packed or not */
 /* suffixes.c: enum modality by extension, MODALITY_TEXT for captions; -1: none. */
 int medium_kind(const char *extension);
 /* The medium of a format that is not read, by extension; -1: none. */
@@ -60,10 +61,23 @@ int medium_leading(i64 rank);
 enum { CAPTION_BYTES_MAX = 4096 }; /* a longer text is a document wherever it stands */
 #define LONE_TEXTS                                                                                                     \
     "short texts without a medium of their name, among captioned media (lone_texts: read takes them as documents)"
+#define NAMED_TEXTS                                                                                                    \
+    "short texts named like a medium without a caption, but not as its caption (lone_texts: read takes them as "       \
+    "documents)"
+/* The names of media without a caption beside them. A short text of such a name is no document: in
+ * other capitals, with a word behind _ or -, or in another folder. */
+struct lone_media {
+    struct hash_list names;
+};
+/* Adds a medium by its name up to the ending, of `length` bytes. */
+void lone_media_add(struct lone_media *media, const char *name, size_t length);
+void lone_media_sort(struct lone_media *media); /* before lone_media_name */
+bool lone_media_name(const struct lone_media *media, const char *text, size_t length);
+bool lone_texts_are_documents(const struct source_columns *columns); /* the setting says so */
 /* True if they are left out among this number of captioned media. `lone`: their own number. */
 bool lone_texts_are_left(const struct source_columns *columns, i64 lone, i64 captioned);
-/* The same for the texts of a tar, whose first members are read. */
-bool tar_leaves_lone_texts(const char *path, const struct source_columns *columns);
+/* The same for the texts of a tar, whose first members are read. *media: those without a caption. */
+bool tar_leaves_lone_texts(const char *path, const struct source_columns *columns, struct lone_media *media);
 /* The part of a member's name from the first dot of its base name on; NULL: it is no member of a
  * sample: without a dot, or like __meta__. */
 const char *tar_member_extension(const char *name);

@@ -28,8 +28,9 @@ struct tar_member {
 struct tar {
     struct archive_file *file;
     struct archive_links *links;
-    i64 passed;       /* members read from the file so far */
-    int lone;         /* whether lone texts are left out; -1: not known yet */
+    i64 passed; /* members read from the file so far */
+    int lone;   /* whether lone texts are left out; -1: not known yet */
+    struct lone_media media;
     char *path, *key; /* key: of the gathered members */
     struct tar_member *members;
     i64 count, capacity, bytes;
@@ -84,6 +85,7 @@ static void tar_close(void *reader)
     clear(t);
     archive_file_close(t->file);
     archive_links_close(t->links);
+    hash_list_release(&t->media.names);
     member_release(&t->next);
     memory_free(t->members);
     memory_free(t->next_key);
@@ -464,11 +466,13 @@ static int build_medium(struct tar *t, struct sample *out, const struct tar_memb
     return 0;
 }
 
-static bool leaves_lone_texts(struct tar *t)
+/* Why a short text without a medium is left out; NULL: it is a document. */
+static const char *why_lone_is_left(struct tar *t)
 {
     if (t->lone < 0)
-        t->lone = tar_leaves_lone_texts(t->path, t->reading->columns);
-    return t->lone;
+        t->lone = tar_leaves_lone_texts(t->path, t->reading->columns, &t->media);
+    bool named = !lone_texts_are_documents(t->reading->columns) && lone_media_name(&t->media, t->key, strlen(t->key));
+    return named ? NAMED_TEXTS : t->lone ? LONE_TEXTS : NULL;
 }
 
 static int build_text(struct tar *t, struct sample *out, const char **passed)
@@ -483,9 +487,9 @@ static int build_text(struct tar *t, struct sample *out, const char **passed)
         *passed = "texts beside a medium that is not read";
         return 0;
     }
-    if (text && text->bytes.length <= CAPTION_BYTES_MAX && leaves_lone_texts(t)) {
+    *passed = text && text->bytes.length <= CAPTION_BYTES_MAX ? why_lone_is_left(t) : NULL;
+    if (*passed) {
         text->used = true;
-        *passed = LONE_TEXTS;
         return 0;
     }
     int status = text ? add_caption(t, out, text) : 0;

@@ -154,6 +154,38 @@ static void files_need_no_stream_in_front(void **state)
     (void)state;
 }
 
+/* The footer of the last file would otherwise read the messages of the first, and of streams the
+ * first alone would be read. */
+static void what_follows_is_refused(void **state)
+{
+    static const char *const names[][2] = {{"file_none", "another Arrow file begins here"},
+                                           {"file_zstd", "another Arrow file begins here"},
+                                           {"stream_none", "another stream, or something else"},
+                                           {"stream_lz4", "another stream, or something else"}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        struct buffer both = {0}, rows = {0}, sound = {0};
+        char *name = string_format("%s.arrow", names[i][0]), *from = golden(name);
+        assert_int_equal(file_read(&both, from), 0);
+        assert_int_equal(file_read(&rows, from), 0);
+        buffer_append(&both, rows.data, rows.length);
+        buffer_clear(&rows);
+        read_rows(&sound, from, NULL);
+        char *path = put(both.data, both.length, ".arrow");
+        read_rows(&rows, path, NULL);
+        const char *message = rows.data ? strstr(rows.data, path) : NULL;
+        assert_non_null(message);
+        assert_non_null(strstr(message, names[i][1]));
+        assert_int_equal(message - rows.data, strncmp(name, "file", 4) == 0 ? 0 : sound.length);
+        drop(path);
+        buffer_release(&both);
+        buffer_release(&rows);
+        buffer_release(&sound);
+        memory_free(name);
+        memory_free(from);
+    }
+}
+
 static void damaged_files_end(void **state)
 {
     struct buffer whole = {0};
@@ -182,7 +214,7 @@ int main(void)
         cmocka_unit_test(values_are_those_of_pyarrow),        cmocka_unit_test(decimals_are_text),
         cmocka_unit_test(dictionaries_grow_and_are_replaced), cmocka_unit_test(types_that_are_not_read_are_passed),
         cmocka_unit_test(files_cut_short_are_refused),        cmocka_unit_test(damaged_files_end),
-        cmocka_unit_test(files_need_no_stream_in_front),
+        cmocka_unit_test(files_need_no_stream_in_front),      cmocka_unit_test(what_follows_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

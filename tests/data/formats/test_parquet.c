@@ -122,6 +122,30 @@ static void files_cut_short_are_refused(void **state)
     (void)state;
 }
 
+/* The footer of the last file would otherwise read the pages of the first. */
+static void files_behind_one_another_are_refused(void **state)
+{
+    static const char *const names[] = {"values_gzip_1.parquet", "values_none_2.parquet", "nested_1.parquet"};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        for (i64 k = 0; k < COUNT_OF(names); k++) {
+            struct buffer both = {0}, second = {0};
+            char *from = golden(names[i]), *to = golden(names[k]);
+            assert_int_equal(file_read(&both, from), 0);
+            assert_int_equal(file_read(&second, to), 0);
+            char *place = string_format("byte %lld: another Parquet file begins here", (long long)both.length);
+            buffer_append(&both, second.data, second.length);
+            char *path = put(both.data, both.length, ".parquet");
+            refuse(path, place);
+            drop(path);
+            buffer_release(&both);
+            buffer_release(&second);
+            memory_free(place);
+            memory_free(from);
+            memory_free(to);
+        }
+}
+
 /* Any byte may be changed: reading ends, and a message names the file. With page checksums, no
  * changed value goes unnoticed. */
 static void damaged_files_end(void **state)
@@ -184,13 +208,10 @@ static void blocks_lie_about_their_length(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_those_of_pyarrow),
-        cmocka_unit_test(nested_columns_are_those_of_pyarrow),
-        cmocka_unit_test(decimals_and_moments_are_text),
-        cmocka_unit_test(a_column_is_read_alone),
-        cmocka_unit_test(what_is_not_read_is_refused_by_name),
-        cmocka_unit_test(files_cut_short_are_refused),
-        cmocka_unit_test(damaged_files_end),
+        cmocka_unit_test(values_are_those_of_pyarrow),          cmocka_unit_test(nested_columns_are_those_of_pyarrow),
+        cmocka_unit_test(decimals_and_moments_are_text),        cmocka_unit_test(a_column_is_read_alone),
+        cmocka_unit_test(what_is_not_read_is_refused_by_name),  cmocka_unit_test(files_cut_short_are_refused),
+        cmocka_unit_test(files_behind_one_another_are_refused), cmocka_unit_test(damaged_files_end),
         cmocka_unit_test(blocks_lie_about_their_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -127,6 +127,29 @@ static void captions_without_a_medium_are_counted(void **state)
     expect_noted("few", LONE_TEXTS_LEAVE, " image@few/1.png text'one'\n2 " LONE_TEXTS "\n");
 }
 
+/* A text named like a picture that has no caption is no page, wherever it stands. */
+static void texts_named_like_a_medium_are_counted(void **state)
+{
+    static const char *const files[][2] = {{"named/a.png", "A"},
+                                           {"named/a_caption.txt", "underscore"},
+                                           {"named/images/1.jpg", "J"},
+                                           {"named/labels/1.txt", "0 0.5 0.5 0.1 0.1"},
+                                           {"named/labels/10.txt", "a text"},
+                                           {"named/images/b.heic", "B"},
+                                           {"named/images/b.txt.gz", ""},
+                                           {"named/c.txt", "a text"}};
+    static const char *const capitals[][2] = {{"A.PNG", "A"}, {"a.txt", "small"}, {"b.txt", "a text"}};
+    (void)state;
+    put_all(files, COUNT_OF(files));
+    expect_noted("named", LONE_TEXTS_AUTO,
+                 " text'a text\n'\n text'a text\n'\n3 " NAMED_TEXTS
+                 "\n3 pictures without a line or text file that refers to them\n");
+    put_both("capitals", capitals, COUNT_OF(capitals));
+    expect_noted("capitals", LONE_TEXTS_LEAVE, " image@capitals/A.PNG text'small'\n1 " LONE_TEXTS "\n");
+    expect_noted("capitals.tar", LONE_TEXTS_AUTO,
+                 "bad: :A: a medium without a text: expected .txt or .json\n text'a text'\n1 " NAMED_TEXTS "\n");
+}
+
 /* Names of fields: the only medium and the only text of a key belong together. */
 static void fields_of_a_key_are_a_pair(void **state)
 {
@@ -280,6 +303,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(captions_have_the_names_that_tools_write),
         cmocka_unit_test(captions_without_a_medium_are_counted),
+        cmocka_unit_test(texts_named_like_a_medium_are_counted),
         cmocka_unit_test(fields_of_a_key_are_a_pair),
         cmocka_unit_test(links_in_tars_have_the_bytes_of_their_targets),
         cmocka_unit_test(tars_behind_one_another_are_read),
