@@ -236,6 +236,20 @@ static double csv_share(const void *table)
     return c->file_bytes > 0 ? (double)archive_file_position(c->in.file) / (double)c->file_bytes : 0;
 }
 
+/* True for a row with the names of the columns, as it stands between tables one behind another. One
+ * column may hold its name as a value. */
+static bool repeats_header(const struct csv *c)
+{
+    bool repeats = !c->numbered && c->columns > 1;
+    for (i64 i = 0; i < c->count && repeats; i++) {
+        const struct buffer *name = &c->names[i], *field = &c->fields[i];
+        i64 mark = i == 0 && field->length >= 3 && memcmp(field->data, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+        repeats = field->length - mark == name->length &&
+                  (name->length == 0 || memcmp(field->data + mark, name->data, (size_t)name->length) == 0);
+    }
+    return repeats;
+}
+
 /* Reads a row into a record. 1: a row; 0: the end; TABLE_DAMAGED or TABLE_BAD. */
 static int read_record(struct csv *c, struct record *row)
 {
@@ -246,6 +260,11 @@ static int read_record(struct csv *c, struct record *row)
     if (c->count != c->columns) {
         error_set("%s:%lld: %lld fields, but the %s has %lld", c->in.path, (long long)c->line, (long long)c->count,
                   c->numbered ? "first row" : "header", (long long)c->columns);
+        return TABLE_BAD;
+    }
+    if (repeats_header(c)) {
+        error_set("%s:%lld: the names of the columns again: two tables, one behind the other", c->in.path,
+                  (long long)c->line);
         return TABLE_BAD;
     }
     for (i64 i = 0; i < c->count; i++)

@@ -41,6 +41,8 @@ struct sample_part *sample_add(struct sample *s, int kind)
 int sample_add_text(struct sample *s, const char *text, i64 length)
 {
     i64 bad = text_invalid_utf8(text, length);
+    if (bad == 0 && length >= 2 && (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0))
+        return error_set("a text in UTF-16: expected UTF-8 (iconv -f UTF-16 -t UTF-8)");
     if (bad >= 0)
         return error_set("byte %lld of a text is not UTF-8", (long long)bad);
     if (length > 0)

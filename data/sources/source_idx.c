@@ -18,6 +18,8 @@ struct idx {
     struct blob *index, *ids;
     i64 index_bytes, ids_bytes;
     bool unread; /* the last error was a failed read, not bad data */
+    bool bad;    /* a document could not be read */
+    struct skip_notes *notes;
     char *path, *ids_path;
     int dtype; /* 1 u8, 2 i8, 3 i16, 4 i32, 5 i64, 8 u16 */
     /* given: ids returned; more than the file has: sequences overlap. */
@@ -123,7 +125,7 @@ static void *idx_open(const struct source_file *file, struct read_context *readi
 {
     struct idx *x = memory_alloc(sizeof *x);
     const char *path = file->path;
-    (void)reading;
+    x->notes = &reading->notes;
     x->path = string_copy(path);
     x->ids_path = string_format("%.*sbin", (int)strlen(path) - 3, path);
     if (!(x->index = open_sized(&x->index_bytes, path)) || read_header(x) < 0 ||
@@ -217,9 +219,12 @@ static enum source_result idx_next(void *reader, struct sample *out)
         if (status < 0)
             error_prefix("%s", out->name);
         sample_release(out);
+        x->bad = x->bad || status < 0;
         if (status < 0)
             return x->unread ? SOURCE_DAMAGED : SOURCE_BAD;
     }
+    if (!x->bad && x->given < x->ids_bytes / id_bytes(x->dtype))
+        notes_add(x->notes, x->path, "indexes that name fewer ids than the .bin beside them holds");
     return SOURCE_END;
 }
 

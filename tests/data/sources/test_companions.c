@@ -276,6 +276,33 @@ static void tars_behind_one_another_are_read(void **state)
     buffer_release(&all);
 }
 
+/* `cat a.csv b.csv`, ids behind those of an index, and UTF-16 as Windows writes it. */
+static void what_is_not_read_is_named(void **state)
+{
+    /* Megatron's own writer: documents [1,2,3] and [4,5] as u16. */
+    static const u8 index[] = {0x4d, 0x4d, 0x49, 0x44, 0x49, 0x44, 0x58, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 2, 0, 0,
+                               0,    0,    0,    0,    0,    3,    0,    0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0,
+                               0,    0,    0,    0,    0,    0,    0,    0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                               0,    0,    0,    1,    0,    0,    0,    0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0};
+    static const u8 ids[] = {1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0};
+    (void)state;
+    assert_int_equal(directory_make(path_of("ids")), 0);
+    memory_free(put_file("ids/m.idx", index, sizeof index));
+    memory_free(put_file("ids/m.bin", ids, sizeof ids));
+    expect_noted("ids", LONE_TEXTS_AUTO,
+                 " ids,1,2,3\n ids,4,5\n1 indexes that name fewer ids than the .bin beside them holds\n");
+    memory_free(put_file("two.csv", "text,n\none,1\n\xef\xbb\xbftext,n\ntwo,2\n", 29));
+    expect_noted("two.csv", LONE_TEXTS_AUTO,
+                 " text'one'\nbad: :3: the names of the columns again: two tables, one behind the other\n text'two'\n");
+    memory_free(put_file("word.csv", "text\ntext\n", 10));
+    expect_noted("word.csv", LONE_TEXTS_AUTO, " text'text'\n");
+    memory_free(put_file("wide.txt",
+                         "\xff\xfe"
+                         "a\0b\0",
+                         6));
+    expect_noted("wide.txt", LONE_TEXTS_AUTO, "bad: :1: a text in UTF-16: expected UTF-8 (iconv -f UTF-16 -t UTF-8)\n");
+}
+
 /* Files that give no sample for any other reason. */
 static void empty_files_are_counted(void **state)
 {
@@ -308,6 +335,7 @@ int main(void)
         cmocka_unit_test(links_in_tars_have_the_bytes_of_their_targets),
         cmocka_unit_test(tars_behind_one_another_are_read),
         cmocka_unit_test(empty_files_are_counted),
+        cmocka_unit_test(what_is_not_read_is_named),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
