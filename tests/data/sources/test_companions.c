@@ -293,7 +293,8 @@ static void what_is_not_read_is_named(void **state)
                  " ids,1,2,3\n ids,4,5\n1 indexes that name fewer ids than the .bin beside them holds\n");
     memory_free(put_file("two.csv", "text,n\none,1\n\xef\xbb\xbftext,n\ntwo,2\n", 29));
     expect_noted("two.csv", LONE_TEXTS_AUTO,
-                 " text'one'\nbad: :3: the names of the columns again: two tables, one behind the other\n text'two'\n");
+                 " text'one'\nbad: :3: the names of the columns again: two tables, one behind the other\n text'two'\n"
+                 "1 tables with the column \"n\", which is not read\n");
     memory_free(put_file("word.csv", "text\ntext\n", 10));
     expect_noted("word.csv", LONE_TEXTS_AUTO, " text'text'\n");
     memory_free(put_file("wide.txt",
