@@ -128,7 +128,7 @@ bool sample_key_says(const char *key)
 static int read_keys(struct sample_builder *b, struct json *keys, const struct json *message, bool answers,
                      bool *unlearned)
 {
-    static const char read[] = "role from content value tool_calls function_call";
+    static const char read[] = "role from content value tool_calls function_call tools functions";
     static const char weights[] = "weight train training loss loss_mask";
     static const char refused[] = "mask train_detail training_detail";
     static const char known[] = "name tool_call_id";
@@ -252,9 +252,10 @@ static int add_message(struct sample_builder *b, const struct json *message)
 
 /* The list or object of a key; a string is JSON, as in tables whose rows differ. NULL without a
  * message: it says nothing. */
-static int read_variable(struct json **out, const struct sample_builder *b, const char *key, enum json_kind kind)
+static int read_variable(struct json **out, const struct sample_builder *b, const struct json *holder, const char *key,
+                         enum json_kind kind)
 {
-    const struct json *value = json_get(b->asked, key);
+    const struct json *value = json_get(holder, key);
     struct json *said = json_says_nothing(value) ? NULL : json_parsed(value);
     bool wrong = said && json_kind(said) != kind && !json_says_nothing(said);
     if (json_kind(json_at(value, 0)) == JSON_STRING) { /* documents that are a context, see record_keys.c */
@@ -282,16 +283,30 @@ struct json *tools_of_functions(const struct json *functions)
     return tools;
 }
 
+/* The record, or its first message with tools, as GLM's data have them. */
+static const struct json *holder_of_tools(const struct sample_builder *b)
+{
+    static const char *const keys[] = {"tools", "functions"};
+    for (i64 i = -1; i < json_count(b->turns); i++)
+        for (i64 k = 0; k < COUNT_OF(keys); k++) {
+            const struct json *holder = i < 0 ? b->asked : json_at(b->turns, i);
+            if (!json_says_nothing(json_get(holder, keys[k])))
+                return holder;
+        }
+    return b->asked;
+}
+
 int build_variables(struct sample_builder *b)
 {
+    const struct json *holder = holder_of_tools(b);
     struct json *tools, *functions = NULL, *documents = NULL, *others = NULL, *variables = json_object();
-    int status = read_variable(&tools, b, "tools", JSON_ARRAY);
+    int status = read_variable(&tools, b, holder, "tools", JSON_ARRAY);
     if (status == 0)
-        status = read_variable(&functions, b, "functions", JSON_ARRAY);
+        status = read_variable(&functions, b, holder, "functions", JSON_ARRAY);
     if (status == 0)
-        status = read_variable(&documents, b, "documents", JSON_ARRAY);
+        status = read_variable(&documents, b, b->asked, "documents", JSON_ARRAY);
     if (status == 0)
-        status = read_variable(&others, b, "chat_template_kwargs", JSON_OBJECT);
+        status = read_variable(&others, b, b->asked, "chat_template_kwargs", JSON_OBJECT);
     struct json_iterator it;
     for (bool more = status == 0 && others && json_first(&it, others); more; more = json_next(&it, others))
         json_set(variables, it.key, json_copy(it.value));

@@ -95,6 +95,8 @@ static void what_a_template_reads_stays(void **state)
           {"{" TURN ", \"documents\": [{\"text\": \"d\"}]}", SAID " with {\"documents\":[{\"text\":\"d\"}]}"},
           {"{" TURN ", \"tools\": [], \"documents\": null, \"functions\": \"\"}", SAID},
           {"{" TURN ", \"tools\": {\"f\": 1}}", "bad: key tools: expected a list, or such as a string of JSON"},
+          {"{\"messages\": [{\"role\": \"system\", \"content\": \"s\", \"tools\": [{\"name\": \"f\"}]}]}",
+           "chat <system> 's' with {\"tools\":[{\"name\":\"f\"}]}"},
           {"{\"text\": \"t\", \"tools\": [{\"name\": \"f\"}]}",
            "plain 't'; 1 keys \"tools\" of records, which are not read"},
           {"{\"input\": {\"messages\": [{\"role\": \"user\", \"content\": \"q\"}], \"tools\": [{\"name\": \"f\"}], "
