@@ -111,7 +111,7 @@ struct json *turns_question(struct sample_builder *build); /* the first question
  * texts, of which the first is learned, or an object with a text. */
 int turns_ask(struct sample_builder *build, const char *key, const struct json *question);
 int turns_answer(struct sample_builder *build, const char *key, const struct json *answer);
-void turns_append(struct json *turns, const struct json *messages);
+void turns_append(const struct sample_builder *build, struct json *turns, const struct json *messages);
 void turns_push(struct json *turns, const char *role, struct json *content); /* takes `content` */
 
 /* source_messages.c */

@@ -100,7 +100,7 @@ static int add_chat(struct sample_builder *b, const struct sample_form *form, co
     struct json *messages = json_parsed(values[0]); /* tables of text have a string */
     bool listed = json_kind(messages) == JSON_ARRAY && json_count(messages);
     if (listed)
-        turns_append(b->turns, messages);
+        turns_append(b, b->turns, messages);
     json_free(messages);
     return listed ? 0
                   : error_set("key %s: expected a list of {\"role\", \"content\"} or {\"from\", \"value\"}",

@@ -68,16 +68,31 @@ static i64 count_role(const struct sample_builder *b, const char *role)
     return count;
 }
 
-void turns_append(struct json *turns, const struct json *messages)
+static const char *content_key(const struct json *message)
+{
+    return !sample_key(message, "content") && sample_key(message, "value") ? "value" : "content";
+}
+
+/* A copy of a message, whose content is a string where a table has bytes. */
+static struct json *message_copy(const struct sample_builder *b, const struct json *message)
+{
+    struct json *copy = json_copy(message);
+    const struct json *content = message_content(message);
+    if (record_bytes(b->place->record, content))
+        json_set(copy, content_key(message), text_copy(b, content));
+    return copy;
+}
+
+void turns_append(const struct sample_builder *b, struct json *turns, const struct json *messages)
 {
     for (i64 i = 0; i < json_count(messages); i++)
-        json_push(turns, json_copy(json_at(messages, i)));
+        json_push(turns, message_copy(b, json_at(messages, i)));
 }
 
 int turns_ask(struct sample_builder *b, const char *key, const struct json *question)
 {
     if (are_messages(question)) {
-        turns_append(b->turns, question);
+        turns_append(b, b->turns, question);
         return 0;
     }
     if (!build_is_text(b, question))
@@ -143,11 +158,6 @@ static bool append_texts(struct buffer *out, const struct sample_builder *b, con
 }
 
 /* ---- Changing a question ---- */
-
-static const char *content_key(const struct json *message)
-{
-    return !sample_key(message, "content") && sample_key(message, "value") ? "value" : "content";
-}
 
 /* True if the text parts of a content contain a text. */
 static bool contains(const struct json *content, const char *text)
@@ -280,7 +290,7 @@ static int push_turn(struct sample_builder *b, struct json *turns, const struct 
     const struct json *question = json_kind(turn) == JSON_ARRAY && json_count(turn) == 2 ? json_at(turn, 0) : NULL;
     const struct json *answer = question ? json_at(turn, 1) : NULL;
     if (sample_key(turn, "role") || sample_key(turn, "from")) {
-        json_push(turns, json_copy(turn));
+        json_push(turns, message_copy(b, turn));
         return 0;
     }
     for (i64 i = 0; json_kind(turn) == JSON_OBJECT && i < COUNT_OF(asked); i++) {
@@ -327,9 +337,9 @@ static int add_chosen(struct sample_builder *b)
         return 0;
     }
     if (are_messages(key->value))
-        turns_append(b->turns, key->value);
+        turns_append(b, b->turns, key->value);
     else if (sample_key(key->value, "role") || sample_key(key->value, "from"))
-        json_push(b->turns, json_copy(key->value));
+        json_push(b->turns, message_copy(b, key->value));
     else
         return turns_answer(b, key->name, key->value);
     return 0;
@@ -379,7 +389,7 @@ static int push_choice(struct choices *c, const struct sample_builder *b, const 
     struct json *said = c->count < CHOICES_MOST ? first_text(b, text, &several) : NULL;
     if (json_kind(said) != JSON_STRING) {
         json_free(said);
-        return error_set("choices: expected at most %d texts", CHOICES_MOST);
+        return error_set("expected at most %d texts as choices", CHOICES_MOST);
     }
     c->label[c->count] = json_of_string(label ? label : letter);
     c->text[c->count++] = said;
@@ -409,7 +419,7 @@ static int read_choices(struct choices *c, const struct sample_builder *b, const
     if (json_kind(value) == JSON_ARRAY)
         return read_choice_list(c, b, value);
     if (json_kind(value) != JSON_OBJECT)
-        return error_set("choices: expected a list of texts");
+        return error_set("expected a list of texts as choices");
     for (i64 i = 0; json_kind(texts) == JSON_ARRAY && i < json_count(texts) && status == 0; i++)
         status = push_choice(c, b, json_at(texts, i), json_string(json_at(labels, i), NULL));
     for (bool more = !texts && json_first(&it, value); more && status == 0; more = json_next(&it, value))
@@ -435,7 +445,7 @@ static int gather_choices(struct choices *c, const struct sample_builder *b)
         struct json *value = json_parsed(key->value);
         status = read_choices(c, b, value);
         json_free(value);
-        return status;
+        return status < 0 ? error_prefix("key %s", key->name) : 0;
     }
     for (i64 i = 0; status == 0 && record_key_of(b, KEY_CHOICE, 1) && (key = record_key_of(b, KEY_CHOICE, i)); i++) {
         column_label(label, key->name);
@@ -530,11 +540,11 @@ int turns_answer(struct sample_builder *b, const char *key, const struct json *a
 {
     bool several = false;
     if (are_messages(answer)) {
-        turns_append(b->turns, answer);
+        turns_append(b, b->turns, answer);
         return 0;
     }
     if (sample_key(answer, "role") || sample_key(answer, "from")) {
-        json_push(b->turns, json_copy(answer));
+        json_push(b->turns, message_copy(b, answer));
         return 0;
     }
     if (is_unanswered(answer))
@@ -556,7 +566,7 @@ static int read_listed(struct sample_builder *b)
 
 int build_conversation(struct sample_builder *b)
 {
-    int (*const steps[])(struct sample_builder *) = {add_chosen,   add_choices,    add_input,      add_contexts,
+    int (*const steps[])(struct sample_builder *) = {add_chosen,   add_input,      add_choices,    add_contexts,
                                                      add_history,  add_system,     add_reasoning,  read_listed,
                                                      listed_place, build_messages, build_variables};
     for (i64 i = 0; i < COUNT_OF(steps); i++) {
@@ -601,7 +611,7 @@ int sample_ask(struct json *object, const char *origin, struct skip_notes *notes
                                 json_get(object, "ability")};
     const struct json_place place = {.origin = origin, .notes = notes};
     struct sample_builder b = {.object = object, .asked = object, .place = &place, .turns = json_array()};
-    int (*const steps[])(struct sample_builder *) = {add_choices, add_input, add_contexts, add_history, add_system};
+    int (*const steps[])(struct sample_builder *) = {add_input, add_choices, add_contexts, add_history, add_system};
     bool graded = !own[0] && own[1] && own[2];
     int status = !own[0] && !graded ? 0 : record_keys_read(&b, FORM_PROMPT, own, COUNT_OF(own));
     if (status == 0)

@@ -174,7 +174,10 @@ static void questions_list_their_choices(void **state)
            "bad: the answer 2 is none of the 2 choices"},
           {"{\"question\": \"q\", \"options\": [\"x\", \"y\"], \"answer\": \"C\"}",
            "bad: the answer C is none of the 2 choices"},
-          {"{\"question\": \"q\", \"options\": 7, \"answer\": \"C\"}", "bad: choices: expected a list of texts"});
+          {"{\"question\": \"q\", \"input\": \"c\", \"options\": [\"x\", \"y\"], \"answer\": \"y\"}",
+           "chat <user> 'q\nc\nA. x\nB. y' <assistant> 'y'"},
+          {"{\"question\": \"q\", \"options\": 7, \"answer\": \"C\"}",
+           "bad: key options: expected a list of texts as choices"});
     (void)state;
 }
 
@@ -261,6 +264,8 @@ static void listed_media_have_a_place(void **state)
            "\"assistant\", "
            "\"content\": \"a\"}]}",
            SEEN},
+          {"{\"prompt\": \"say <audio>\", \"completion\": \"a\", \"images\": [\"red.png\"], \"audios\": [\"a.wav\"]}",
+           "chat <user> image@red.png 'say ' audio@a.wav <assistant> 'a'"},
           {"{" TURN ", \"images\": [], \"image\": {\"bytes\": null, \"path\": null}}", SAID},
           {"{\"prompt\": \"<image> q\", \"completion\": \"a\", \"images\": [\"red.png\", \"red.png\"]}",
            "bad: 2 pictures are listed, and the messages refer to 1: expected as many <image>, or none"},
