@@ -14,8 +14,9 @@ static const struct record_key_row rows[] = {
      {KEY_SYSTEM, KEY_SYSTEM, KEY_NOTE, KEY_SYSTEM}},
     {"tools functions documents chat_template_kwargs", {KEY_VARIABLE, KEY_VARIABLE, KEY_NOTE, KEY_VARIABLE}},
     {"context contexts passage passages document article paragraph paragraphs story support background evidence "
-     "knowledge fact fact1 facts hint",
+     "knowledge fact fact1 facts",
      {KEY_CONTEXT, KEY_CONTEXT, KEY_NOTE, KEY_CONTEXT}},
+    {"hint", {KEY_CONTEXT, KEY_CONTEXT, KEY_NOTE, KEY_NOTE}},
     {"input query", {KEY_NOTE, KEY_INPUT, KEY_NOTE, KEY_INPUT}},
     {"history", {KEY_HISTORY, KEY_HISTORY, KEY_NOTE, KEY_HISTORY}},
     {"choices options candidates endings", {KEY_CHOICES, KEY_CHOICES, KEY_NOTE, KEY_CHOICES}},
