@@ -135,7 +135,8 @@ static int read_weight(struct sample_builder *b, const struct record_key *key, e
 
 static int read_mark(struct sample_builder *b, const struct record_key *key)
 {
-    int truth = truth_of(key->value);
+    bool counts = has_word("label correct", key->name) && json_kind(key->value) != JSON_BOOL;
+    int truth = counts && record_has_choices(b->object) ? -1 : truth_of(key->value); /* the number of a choice */
     if (truth == (key->use == KEY_BAD))
         return leave_out(b, key->name, "says that they are not to be learned");
     if (truth < 0 && key->use == KEY_BAD)

@@ -170,6 +170,8 @@ static void questions_list_their_choices(void **state)
            "chat <user> 'q\nA) x\nB) y' <assistant> 'B'"},
           {"{\"question\": \"q\", \"options\": [\"(A) x\", \"(B) y\"], \"answer\": \"(A)\"}",
            "chat <user> 'q\n(A) x\n(B) y' <assistant> '(A)'"},
+          {"{\"question\": \"q\", \"options\": [\"x\", \"y\"], \"answer\": \"x\", \"label\": 0}",
+           "chat <user> 'q\nA. x\nB. y' <assistant> 'x'; 1 keys \"label\" of records, which are not read"},
           {"{\"question\": \"q\", \"options\": [\"x\", \"y\"], \"answer\": 2}",
            "bad: the answer 2 is none of the 2 choices"},
           {"{\"question\": \"q\", \"options\": [\"x\", \"y\"], \"answer\": \"C\"}",
@@ -194,6 +196,7 @@ static void answers_have_several_forms(void **state)
            "\"content\": "
            "\"a\"}]}",
            SAID},
+          {"{\"question\": \"q\", \"answer\": true}", "bad: key answer: expected a text, a number, or a list of texts"},
           {"{\"prompt\": \"q\", \"response\": \"a\"}", SAID},
           {"{\"prompt\": \"q\", \"response\": [7, 8]}",
            "chat <user> 'q' <assistant> '7'; 1 keys \"response\" of records, of which the first answer is learned"});
