@@ -79,23 +79,6 @@ static int read_calls(struct json **out, const struct sample_builder *b, const s
     return status;
 }
 
-/* Adds calls as Qwen2.5's chat template writes them. */
-static int add_calls_as_text(struct sample_builder *b, const struct json *calls, bool first)
-{
-    struct buffer text = {0};
-    for (i64 i = 0; i < json_count(calls); i++) {
-        const struct json *function = json_get(json_at(calls, i), "function");
-        buffer_printf(&text, "%s<tool_call>\n{\"name\": ", first && i == 0 ? "" : "\n");
-        json_print(&text, json_get(function, "name"), 0);
-        buffer_printf(&text, ", \"arguments\": ");
-        json_print(&text, json_get(function, "arguments"), 0);
-        buffer_printf(&text, "}\n</tool_call>");
-    }
-    int status = sample_add_text(b->out, text.data, text.length);
-    buffer_release(&text);
-    return status;
-}
-
 /* ---- Keys ---- */
 
 /* Reads a key that says whether a message is learned: weight, train, .. of 0 or false. Only answers
@@ -188,15 +171,10 @@ static int add_with_media(struct sample_builder *b, const struct json *message)
 static int add_body(struct sample_builder *b, const struct json *message, const char *said, const struct json *calls)
 {
     const struct json *content = strcmp(said, "function_call") == 0 ? NULL : message_content(message);
-    i64 first = b->out->count;
-    if (lists_media(b, message)) {
-        if (add_with_media(b, message) < 0)
-            return -1;
-    } else if ((content && json_kind(content) != JSON_NULL) || (!content && !calls)) {
-        if (build_content(b, content) < 0)
-            return -1;
-    }
-    return calls ? add_calls_as_text(b, calls, b->out->count == first) : 0;
+    if (lists_media(b, message))
+        return add_with_media(b, message);
+    bool empty = content ? json_kind(content) == JSON_NULL : calls != NULL;
+    return empty ? 0 : build_content(b, content);
 }
 
 /* Ends a message that began at part `first`, and sets its role. An empty message gets an empty
