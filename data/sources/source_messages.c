@@ -243,7 +243,7 @@ static int read_variable(struct json **out, const struct sample_builder *b, cons
     }
     *out = said && !wrong && json_count(said) ? json_copied(b, said) : NULL;
     json_free(said);
-    return wrong ? error_set("key %s: expected %s, or such as a string of JSON", key,
+    return wrong ? error_set("key %s: expected %s, or one as a string of JSON", key,
                              kind == JSON_OBJECT ? "an object" : "a list")
                  : 0;
 }

@@ -423,6 +423,20 @@ static int refuse_media(const struct sample_builder *b)
     return 0;
 }
 
+/* OpenAI's older functions are tools. */
+static int take_functions(struct json *object)
+{
+    const struct json *functions = sample_key(object, "functions");
+    if (json_says_nothing(functions) || !json_says_nothing(json_get(object, "tools")))
+        return 0;
+    struct json *list = json_parsed(functions);
+    bool listed = json_kind(list) == JSON_ARRAY;
+    if (listed)
+        json_set(object, "tools", tools_of_functions(list));
+    json_free(list);
+    return listed ? 0 : error_set("key functions: expected a list");
+}
+
 /* The list of messages without its last one, the answer. */
 static struct json *asked_of(const struct json *turns)
 {
@@ -430,6 +444,28 @@ static struct json *asked_of(const struct json *turns)
     for (i64 i = 0; i + 1 < json_count(turns); i++)
         json_push(asked, json_copy(json_at(turns, i)));
     return asked;
+}
+
+/* Puts what the keys say into the prompt, or into the question and the answer. */
+static int ask(struct sample_builder *b, struct json *object, const struct json *prompt)
+{
+    int (*const steps[])(struct sample_builder *) = {add_input, choices_add, add_contexts, add_history, add_system};
+    int status = turns_ask(b, prompt ? "prompt" : "question", prompt ? prompt : json_get(object, "question"));
+    if (status == 0 && prompt)
+        turns_push(b->turns, "assistant", json_of_string(""));
+    else if (status == 0)
+        status = turns_answer(b, "answer", json_get(object, "answer"));
+    for (i64 i = 0; i < COUNT_OF(steps) && status == 0; i++)
+        status = steps[i](b);
+    const struct json *answer = message_content(json_at(b->turns, json_count(b->turns) - 1));
+    if (status > 0 || (status == 0 && json_kind(answer) != JSON_STRING))
+        status = error_set("key answer: expected a text");
+    if (status < 0)
+        return -1;
+    if (!prompt)
+        json_set(object, "answer", json_copy(answer));
+    json_set(object, prompt ? "prompt" : "question", asked_of(b->turns));
+    return 0;
 }
 
 int sample_ask(struct json *object, const char *origin, struct skip_notes *notes)
@@ -440,29 +476,16 @@ int sample_ask(struct json *object, const char *origin, struct skip_notes *notes
                                 json_get(object, "ability")};
     const struct json_place place = {.origin = origin, .notes = notes};
     struct sample_builder b = {.object = object, .asked = object, .place = &place, .turns = json_array()};
-    int (*const steps[])(struct sample_builder *) = {add_input, choices_add, add_contexts, add_history, add_system};
-    bool graded = !own[0] && own[1] && own[2];
-    int status = !own[0] && !graded ? 0 : record_keys_read(&b, FORM_PROMPT, own, COUNT_OF(own));
+    bool changes = false;
+    int status = own[0] || (own[1] && own[2]) ? record_keys_read(&b, FORM_PROMPT, own, COUNT_OF(own)) : 0;
+    for (i64 i = 0; i < b.key_count; i++)
+        changes |= b.keys[i].use != KEY_LISTED && b.keys[i].use != KEY_VARIABLE;
     if (status == 0)
         status = refuse_media(&b);
-    bool changes = false;
-    for (i64 i = 0; status == 0 && i < b.key_count; i++)
-        changes |= b.keys[i].use != KEY_LISTED && b.keys[i].use != KEY_VARIABLE;
-    if (status == 0 && sample_key(object, "functions") && !sample_key(object, "tools"))
-        json_set(object, "tools", tools_of_functions(json_get(object, "functions")));
-    if (changes)
-        status = turns_ask(&b, own[0] ? "prompt" : "question", own[0] ? own[0] : own[1]);
-    if (changes && status == 0 && graded)
-        status = turns_answer(&b, "answer", own[2]);
-    else if (changes && status == 0)
-        turns_push(b.turns, "assistant", json_of_string(""));
-    for (i64 i = 0; changes && i < COUNT_OF(steps) && status == 0; i++)
-        status = steps[i](&b);
-    if (changes && status == 0) {
-        json_set(object, own[0] ? "prompt" : "question", asked_of(b.turns));
-        if (graded)
-            json_set(object, "answer", json_copy(message_content(turns_message(&b, "assistant", true))));
-    }
+    if (status == 0 && changes)
+        status = ask(&b, object, own[0]);
+    if (status == 0)
+        status = take_functions(object);
     json_free(b.turns);
     return status;
 }

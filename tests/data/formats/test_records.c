@@ -348,7 +348,7 @@ static void a_template_gets_tools_and_variables(void **state)
         "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}"
         "\n"
         "chat <user> text'q' <assistant> text'a'\n"
-        "bad: :5: key tools: expected a list, or such as a string of JSON\n");
+        "bad: :5: key tools: expected a list, or one as a string of JSON\n");
     (void)state;
 }
 

@@ -94,7 +94,7 @@ static void what_a_template_reads_stays(void **state)
            SAID " with {\"enable_thinking\":false}"},
           {"{" TURN ", \"documents\": [{\"text\": \"d\"}]}", SAID " with {\"documents\":[{\"text\":\"d\"}]}"},
           {"{" TURN ", \"tools\": [], \"documents\": null, \"functions\": \"\"}", SAID},
-          {"{" TURN ", \"tools\": {\"f\": 1}}", "bad: key tools: expected a list, or such as a string of JSON"},
+          {"{" TURN ", \"tools\": {\"f\": 1}}", "bad: key tools: expected a list, or one as a string of JSON"},
           {"{\"messages\": [{\"role\": \"system\", \"content\": \"s\", \"tools\": [{\"name\": \"f\"}]}]}",
            "chat <system> 's' with {\"tools\":[{\"name\":\"f\"}]}"},
           {"{\"text\": \"t\", \"tools\": [{\"name\": \"f\"}]}",
