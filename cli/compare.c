@@ -186,7 +186,7 @@ static void list_gradients(struct weight_list *list, struct weights *weights)
             weights->device->ops->copy(weights->device, matrix_of(w->master, DTYPE_F32, rows, w->columns),
                                        matrix_of(w->value.grad, DTYPE_F32, rows, w->columns), 1, false);
     }
-    weights_list(list, weights, FILE_HF, DTYPE_F32);
+    weights_list(list, weights, FILE_HF, DTYPE_F32, NULL);
 }
 
 /* The router's bias has an update rule of its own and no gradient. */

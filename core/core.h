@@ -308,6 +308,8 @@ struct file_view { /* a read-only mapping */
  * failed, ends the program with a message and STATUS_FAILED. */
 int file_map(struct file_view *view, const char *path);
 void file_unmap(struct file_view *view);
+/* XXH3 and size of a file's content, without mapping it. -1 and a message if it cannot be read. */
+int hash_file(u64 *hash, i64 *bytes, const char *path);
 u64 hash_pieces(const struct file_view *pieces, i64 count, u64 seed); /* hash_bytes of the concatenation */
 /* Reads a whole file, of at most FILE_READ_BYTES_MAX or `most_bytes`. */
 #define FILE_READ_BYTES_MAX ((i64)1 << 32)
@@ -372,6 +374,8 @@ int file_writer_open(struct file_writer *writer, const char *path);
 /* Refuses an existing `path`, and fails in file_writer_commit if it appeared in the meantime. */
 int file_writer_open_new(struct file_writer *writer, const char *path);
 void file_write(struct file_writer *writer, const void *data, i64 bytes);
+/* Replaces bytes from `at` on that were written before. Not for pipes (temporary NULL). */
+void file_write_again(struct file_writer *writer, i64 at, const void *data, i64 bytes);
 int file_writer_commit(struct file_writer *writer); /* flush, fsync, rename; on failure removes the temporary */
 void file_writer_abandon(struct file_writer *writer);
 

@@ -679,6 +679,21 @@ void file_write(struct file_writer *writer, const void *data, i64 bytes)
     }
 }
 
+void file_write_again(struct file_writer *writer, i64 at, const void *data, i64 bytes)
+{
+    flush(writer);
+    while (bytes > 0 && !writer->failed_errno) {
+        ssize_t count = pwrite(writer->descriptor, data, (size_t)bytes, at);
+        if (count < 0 && errno != EINTR)
+            writer->failed_errno = errno;
+        if (count > 0) {
+            data = (const char *)data + count;
+            bytes -= count;
+            at += count;
+        }
+    }
+}
+
 static int close_written(struct file_writer *writer)
 {
     flush(writer);

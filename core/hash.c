@@ -1,6 +1,8 @@
 #include "core/core.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 u64 hash_bytes(const void *data, i64 bytes, u64 seed)
@@ -19,6 +21,31 @@ u64 hash_pieces(const struct file_view *pieces, i64 count, u64 seed)
     u64 hash = XXH3_64bits_digest(state);
     XXH3_freeState(state);
     return hash;
+}
+
+int hash_file(u64 *hash, i64 *bytes, const char *path)
+{
+    enum { PIECE = 1 << 20 };
+    int descriptor = file_open(path);
+    if (descriptor < 0)
+        return -1;
+    XXH3_state_t *state = XXH3_createState();
+    require_memory(state, "a hash");
+    XXH3_64bits_reset(state);
+    char *piece = memory_alloc(PIECE);
+    ssize_t got = 1;
+    for (*bytes = 0; got > 0 || (got < 0 && errno == EINTR);) {
+        got = read(descriptor, piece, PIECE);
+        if (got > 0)
+            XXH3_64bits_update(state, piece, (size_t)got);
+        *bytes += max_i64(got, 0);
+    }
+    int status = got < 0 ? error_errno("%s: cannot be read", path) : 0;
+    *hash = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    memory_free(piece);
+    close(descriptor);
+    return status;
 }
 
 /* Grows by doubling: the capacity is the power of two at or above the count. */

@@ -482,11 +482,11 @@ static struct json *header_entry(const struct tensor_source *source, i64 begin)
 
 static const char DIGEST_KEY[] = "weft.xxh3";
 
-enum { READ_BYTES = 4 << 20 }; /* chunk for device reads and for hashing */
+enum { READ_BYTES = 4 << 20 }; /* chunk for reads and for hashing */
 
 /* XXH3 of a tensor: first its name, dtype and shape, then its data in chunks. Each hash seeds the
- * next. */
-static u64 tensor_digest(const struct tensor_source *source, i64 bytes, void *buffer)
+ * next. Writes the data too, if there is a writer. buffer: [READ_BYTES], for sources with `read`. */
+static u64 tensor_digest(struct file_writer *writer, const struct tensor_source *source, i64 bytes, void *buffer)
 {
     struct buffer head = {0};
     buffer_printf(&head, "%s %s", source->name, dtype_name(source->dtype));
@@ -495,10 +495,12 @@ static u64 tensor_digest(const struct tensor_source *source, i64 bytes, void *bu
     u64 digest = hash_bytes(head.data, head.length, 0);
     for (i64 at = 0; at < bytes; at += READ_BYTES) {
         i64 run = min_i64(READ_BYTES, bytes - at);
-        const char *piece = (const char *)source->data + at;
+        const void *piece = source->read ? buffer : (const char *)source->data + at;
         if (source->read)
-            source->read(source->context, buffer, piece, run);
-        digest = hash_bytes(source->read ? buffer : piece, run, digest);
+            source->read(source, buffer, at, run);
+        digest = hash_bytes(piece, run, digest);
+        if (writer)
+            file_write(writer, piece, run);
     }
     buffer_release(&head);
     return digest;
@@ -510,16 +512,14 @@ static char *digest_text(u64 digest)
 }
 
 /* The digest of a file is the sum of its tensors' digests, so it does not depend on their order. */
-static void add_digest(struct json *metadata, const struct tensor_source *const *order, i64 count)
+static u64 digest_all(struct file_writer *writer, const struct tensor_source *const *order, i64 count)
 {
     void *buffer = memory_alloc(READ_BYTES);
     u64 digest = 0;
     for (i64 i = 0; i < count; i++)
-        digest += tensor_digest(order[i], tensor_source_bytes(order[i]), buffer);
-    char *stated = digest_text(digest);
-    json_set(metadata, DIGEST_KEY, json_of_string(stated));
-    memory_free(stated);
+        digest += tensor_digest(writer, order[i], tensor_source_bytes(order[i]), buffer);
     memory_free(buffer);
+    return digest;
 }
 
 int safetensors_check(const char *path)
@@ -534,7 +534,7 @@ int safetensors_check(const char *path)
         struct tensor_source source = {
             .name = view->name, .dtype = view->dtype, .rank = view->rank, .data = view->data};
         memcpy(source.shape, view->shape, sizeof view->shape);
-        digest += tensor_digest(&source, view->bytes, NULL);
+        digest += tensor_digest(NULL, &source, view->bytes, NULL);
     }
     char *found = digest_text(digest);
     int status = !stated ? 0 : strcmp(stated, found) == 0 ? 1 : -1;
@@ -557,16 +557,19 @@ i64 safetensors_header_bytes(const void *data, i64 bytes)
     return stated ? 8 + (i64)length : 0;
 }
 
-/* The JSON header, padded with spaces so that the data section begins at a multiple of 8. */
+/* The JSON header, padded with spaces so that the data section begins at a multiple of 8. Its length
+ * does not depend on the digest. */
 static int build_header(struct buffer *out, const struct tensor_source *const *order, i64 count,
-                        const char *const *metadata)
+                        const char *const *metadata, u64 digest)
 {
     static const char *const from_torch[] = {"format", "pt", NULL};
     struct json *root = json_object(), *pairs = json_object();
     for (const char *const *pair = metadata ? metadata : from_torch; *pair; pair += 2)
         json_set(pairs, pair[0], json_of_string(pair[1]));
+    char *stated = digest_text(digest);
     if (!metadata)
-        add_digest(pairs, order, count);
+        json_set(pairs, DIGEST_KEY, json_of_string(stated));
+    memory_free(stated);
     json_set(root, "__metadata__", pairs);
     int status = 0;
     i64 begin = 0;
@@ -590,39 +593,33 @@ void *tensor_source_copy(const struct tensor_source *source)
     i64 bytes = tensor_source_bytes(source);
     void *out = memory_alloc(bytes);
     if (source->read)
-        source->read(source->context, out, source->data, bytes);
+        source->read(source, out, 0, bytes);
     else
         memcpy(out, source->data, (size_t)bytes);
     return out;
 }
 
-static void write_source(struct file_writer *writer, const struct tensor_source *source, void *buffer)
-{
-    i64 bytes = tensor_source_bytes(source);
-    if (!source->read) {
-        file_write(writer, source->data, bytes);
-        return;
-    }
-    for (i64 at = 0; at < bytes; at += READ_BYTES) {
-        i64 run = min_i64(READ_BYTES, bytes - at);
-        source->read(source->context, buffer, (const char *)source->data + at, run);
-        file_write(writer, buffer, run);
-    }
-}
-
+/* The checksum stands before the data and is known behind it: it is put in afterwards. A pipe takes
+ * no second write, so the checksum is computed before. */
 static int write_file(const char *path, const struct buffer *header, const struct tensor_source *const *order,
-                      i64 count)
+                      i64 count, const char *const *metadata)
 {
     struct file_writer writer;
+    struct buffer head = {0};
     if (file_writer_open(&writer, path) < 0)
         return -1;
-    void *buffer = memory_alloc(READ_BYTES);
+    bool pipe = !writer.temporary;
+    if (pipe)
+        build_header(&head, order, count, metadata, digest_all(NULL, order, count));
     u64 length = (u64)header->length;
     file_write(&writer, &length, sizeof length);
-    file_write(&writer, header->data, header->length);
-    for (i64 i = 0; i < count; i++)
-        write_source(&writer, order[i], buffer);
-    memory_free(buffer);
+    file_write(&writer, pipe ? head.data : header->data, header->length);
+    u64 digest = digest_all(&writer, order, count);
+    if (!pipe && !metadata) {
+        build_header(&head, order, count, metadata, digest);
+        file_write_again(&writer, sizeof length, head.data, head.length);
+    }
+    buffer_release(&head);
     return file_writer_commit(&writer);
 }
 
@@ -634,8 +631,11 @@ int safetensors_save(const char *path, const struct tensor_source *tensors, i64 
     if (count)
         qsort(order, (size_t)count, sizeof *order, compare_sources);
     struct buffer header = {0};
-    int status = build_header(&header, order, count, metadata);
-    status = status < 0 ? error_prefix("%s", path) : write_file(path, &header, order, count);
+    int status = path ? build_header(&header, order, count, metadata, 0) : 0;
+    if (!path)
+        digest_all(NULL, order, count);
+    else
+        status = status < 0 ? error_prefix("%s", path) : write_file(path, &header, order, count, metadata);
     buffer_release(&header);
     memory_free(order);
     return status;
@@ -658,12 +658,13 @@ static int save_shards(struct json *map, const char *directory, const char *stem
     for (i64 first = 0; first < count; first += shard_length(tensors, first, count, shard_bytes))
         shards++;
     if (shards > SHARDS_MAX)
-        return error_set("%s: %lld shards are too many; make shards larger", directory, (long long)shards);
+        return error_set("%s: %lld shards are too many; make shards larger", directory ? directory : stem,
+                         (long long)shards);
     int status = 0;
     for (i64 first = 0, shard = 1, length; first < count && status == 0; first += length, shard++) {
         length = shard_length(tensors, first, count, shard_bytes);
         char *name = string_format("%s-%05d-of-%05d.safetensors", stem, (int)shard, (int)shards);
-        char *path = path_join(directory, name);
+        char *path = directory ? path_join(directory, name) : NULL;
         for (i64 i = first; i < first + length; i++)
             json_set(map, tensors[i].name, json_of_string(name));
         status = safetensors_save(path, tensors + first, length, NULL);
@@ -692,7 +693,7 @@ static int save_index(const char *directory, const char *stem, const struct json
 static int save_single(const char *directory, const char *stem, const struct tensor_source *tensors, i64 count)
 {
     char *name = string_format("%s.safetensors", stem);
-    char *path = path_join(directory, name);
+    char *path = directory ? path_join(directory, name) : NULL;
     int status = safetensors_save(path, tensors, count, NULL);
     memory_free(path);
     memory_free(name);
@@ -711,9 +712,9 @@ int safetensors_save_sharded(const char *directory, const char *stem, const stru
         return save_single(directory, stem, tensors, count);
     struct json *map = json_object();
     int status = save_shards(map, directory, stem, tensors, count, shard_bytes);
-    if (status == 0 && json_count(map) != count)
+    if (status == 0 && directory && json_count(map) != count)
         status = error_set("%s: two tensors of different shards have the same name", directory);
-    if (status == 0)
+    if (status == 0 && directory)
         status = save_index(directory, stem, map, parameters, bytes);
     json_free(map);
     return status;

@@ -47,21 +47,24 @@ i64 tensor_view_elements(const struct tensor_view *view);
 /* Converts F32, F16, BF16, F64, I32 or I64 to f32. Returns -1 and a message for other dtypes. */
 int tensor_view_to_f32(float *out, const struct tensor_view *view);
 
-/* Copies bytes of a tensor to host memory, for example from a device. */
-typedef void tensor_read(void *context, void *out, const void *data, i64 bytes);
+/* Copies bytes [at, at + bytes) of a tensor to host memory, for example from a device. */
+struct tensor_source;
+typedef void tensor_read(const struct tensor_source *source, void *out, i64 at, i64 bytes);
 struct tensor_source { /* write side; data is borrowed until the call returns */
     const char *name;
     enum dtype dtype;
     int rank;
     i64 shape[TENSOR_RANK_MAX];
     const void *data;
-    tensor_read *read; /* NULL: data is host memory */
+    tensor_read *read; /* NULL: data is host memory; else `data` means what `read` takes it for */
     void *context;
 };
 i64 tensor_source_bytes(const struct tensor_source *source);
 void *tensor_source_copy(const struct tensor_source *source); /* host copy; memory_free */
 /* Atomic. `metadata` is {key, value, ..., NULL}. NULL stands for {"format":"pt"} plus a checksum of
- * all tensors, which other software ignores. */
+ * all tensors, which other software ignores. A file is written in one pass: each source is read once,
+ * in pieces of a few MB, in the order of the file. So no tensor need be in memory as a whole, and
+ * ranks can make the reads together: those that write nothing pass NULL as path or directory. */
 int safetensors_save(const char *path, const struct tensor_source *tensors, i64 count, const char *const *metadata);
 /* Writes STEM.safetensors. If the tensors exceed shard_bytes, writes
  * STEM-00001-of-0000N.safetensors and STEM.safetensors.index.json instead. */

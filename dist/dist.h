@@ -61,13 +61,14 @@
  * over TCP. Otherwise they use MPI, whose rank and size must agree. If torchrun itself occupies the
  * port, the next port is used. Ranks that meet over TCP prove to each other that they know the text
  * in WEFT_SECRET, if it is set. */
+enum { WORLD_MOST = 16384 };
 struct launch_info {
     i64 rank, size, local_rank, local_size; /* size 0: not given */
     const char *master;                     /* borrowed from the environment; NULL: use MPI */
     i64 port;
     const char *source; /* launcher, e.g. "mpirun"; a literal */
 };
-/* Returns -1 and a message if half of a pair is set or a rank is out of range. */
+/* Returns -1 and a message if half of a pair is set or a rank or size is out of range. */
 int launch_detect(struct launch_info *launch);
 /* Seconds a rank waits for another rank before it gives up: WEFT_WAIT_S, by default 600. */
 i64 launch_wait_s(void);
@@ -165,7 +166,15 @@ void comm_all_gather(struct comm *comm, void *data, const i64 *bytes);
 /* data[i] = sum over ranks, in the order described above. F32, F64, or BF16 (summed in f32 and
  * rounded once). */
 void comm_all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtype);
-/* The same, but each rank gets only the sum of its own part; the other parts are unchanged.
+/* The same for several short sums, which travel together: of host memory one message to each rank, so
+ * that a slow link delays a step once. */
+struct comm_sum {
+    void *data;
+    i64 count;
+    enum dtype dtype;
+};
+void comm_all_reduce_list(struct comm *comm, const struct comm_sum *sums, i64 count);
+/* The same as comm_all_reduce, but each rank gets only the sum of its own part; the other parts are unchanged.
  * counts[r]: elements of rank r's part. */
 void comm_reduce_scatter(struct comm *comm, void *data, const i64 *counts, enum dtype dtype);
 void comm_exchange(struct comm *comm, const struct span *out, const struct span *in);
@@ -205,7 +214,8 @@ i64 nccl_version(void);
 struct layout {
     i64 data, expert /* divides data */, tensor, pipeline; /* numbers of ranks; 0: 1 */
     i64 chunks;                                            /* layer chunks per pipeline rank; 0: 1 */
-    /* Row capacity of an expert rank, as a multiple of its load under a balanced router; 0: 4. */
+    /* GPUs: row capacity of an expert rank, as a multiple of its load under a balanced router; 0: 4.
+     * A CPU takes memory for the rows that arrive. */
     i64 receive;
     /* Training: fixed number of rows that each expert rank sends to each other one, as such a
      * multiple. 0: variable, the actual number of rows, which the host must read from the
@@ -261,8 +271,8 @@ struct tensor *op_receive(struct tape *tape, struct comm *comm, enum dtype dtype
  *
  * Both modes group rows in the same order, so results are bitwise equal. */
 struct exchange_limits {
-    /* With variable sizes: maximum number of arriving rows. Exceeding it stops the run and names
-     * `setting`. */
+    /* With variable sizes: number of arriving rows that memory is reserved for. Exceeding it stops the
+     * run and names `setting`. 0: memory for the rows that arrive, however many. */
     i64 rows;
     const char *setting;
     i64 capacity; /* fixed number of rows sent to each rank; 0: variable */
@@ -332,8 +342,8 @@ void zero_gather_copies(struct weights *weights, const struct parallel *parallel
 /* True on exactly one of the ranks with identical copies of this share: that rank counts it in a
  * sum over the world. */
 bool zero_counted(const struct weight *weight, const struct weights_layout *place);
-/* Collects the whole table on world rank 0: masters, moments if training, and copies. On other
- * ranks `whole` stays empty. It is a copy even with one rank. Free with weights_close. */
-void zero_collect(struct weights *whole, const struct weights *mine, const struct parallel *parallel);
+/* Brings pieces of the table to world rank 0, through host memory, so that it can be saved although no
+ * rank can hold it. The arguments are borrowed. */
+struct weights_reader zero_reader(const struct weights *weights, const struct parallel *parallel);
 
 #endif

@@ -60,9 +60,9 @@ static i64 sum_of(const i64 *values, i64 count)
     return sum;
 }
 
-/* Copies the counts to the host, which waits for the device. */
-static void read_counts(struct tape *tape, struct expert_exchange *x, const struct expert_row_counts *counts,
-                        const struct exchange_limits *limits)
+/* Copies the counts to the host, which waits for the device. Returns the rows to allocate for. */
+static i64 read_counts(struct tape *tape, struct expert_exchange *x, const struct expert_row_counts *counts,
+                       const struct exchange_limits *limits)
 {
     i32 *to = alloc_zeroed(tape, 2 * counts->experts, 4), *from = to + counts->experts;
     device_get(tape->device, to, counts->to, 2 * counts->experts * 4);
@@ -72,18 +72,18 @@ static void read_counts(struct tape *tape, struct expert_exchange *x, const stru
             x->receive[r] += from[e];
         }
     i64 rows = sum_of(x->receive, x->comm->size);
-    if (rows > limits->rows)
+    if (limits->rows && rows > limits->rows)
         comm_stop(x->comm, "%lld rows arrive for the experts of this rank, there is room for %lld: raise %s",
                   (long long)rows, (long long)limits->rows, limits->setting);
+    return limits->rows ? limits->rows : rows;
 }
 
-/* Meta: assumes a balanced router. Returns the rows to allocate for; a GPU allocates its full
- * capacity. */
-static i64 assume_balance(const struct device *device, struct expert_exchange *x, const struct exchange_limits *limits)
+/* Meta: assumes a balanced router. Returns the rows to allocate for. */
+static i64 assume_balance(struct expert_exchange *x, const struct exchange_limits *limits)
 {
     for (i64 r = 0; r < x->comm->size; r++)
         x->send[r] = x->receive[r] = x->order.rows_bound / x->comm->size;
-    return device_is_gpu(device) ? limits->rows : x->order.rows_bound;
+    return limits->rows ? limits->rows : x->order.rows_bound;
 }
 
 /* Each rank sends `capacity` rows to each other rank, so no size depends on data. */
@@ -122,7 +122,7 @@ struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, co
                                         i64 experts, const struct exchange_limits *limits)
 {
     struct expert_exchange *x = alloc_zeroed(tape, 1, sizeof *x);
-    i64 arrive_most = limits->capacity ? comm->size * limits->capacity : limits->rows;
+    i64 arrive_most = comm->size * limits->capacity;
     x->comm = comm;
     x->send = alloc_zeroed(tape, comm->size, sizeof *x->send);
     x->receive = alloc_zeroed(tape, comm->size, sizeof *x->receive);
@@ -133,9 +133,9 @@ struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, co
         fill_fixed_capacity(tape, x, &counts, limits);
     exchange_counts(comm, &counts);
     if (comm->transport->counts_only && limits->capacity == 0)
-        arrive_most = assume_balance(tape->device, x, limits);
+        arrive_most = assume_balance(x, limits);
     else if (limits->capacity == 0)
-        read_counts(tape, x, &counts, limits);
+        arrive_most = read_counts(tape, x, &counts, limits);
     x->send_rows = sum_of(x->send, comm->size);
     x->receive_rows = sum_of(x->receive, comm->size);
     x->rows_bound = groups_rows_bound(arrive_most, counts.own);

@@ -17,8 +17,47 @@ static void zero_sizes(i64 *elements, const struct weight *w, i64 ranks)
         elements[r] = (rows * (r + 1) / ranks - rows * r / ranks) * w->columns;
 }
 
+enum { GATHERS_MOST = 128 };
+struct gathers { /* transfers under way, the oldest at `ended` % GATHERS_MOST */
+    struct comm *comms[GATHERS_MOST];
+    struct transfer *list[GATHERS_MOST];
+    i64 begun, ended;
+};
+
+static void end_oldest(struct gathers *g)
+{
+    i64 at = g->ended++ % GATHERS_MOST;
+    watch_call(g->comms[at]->name, "gather of weights");
+    g->comms[at]->transport->ended(g->comms[at], g->list[at], true);
+    watch_call(NULL, NULL);
+}
+
+/* bytes[r]: size of rank r's share, which lies behind those of the ranks before it. */
+static void begin_gather(struct gathers *g, struct comm *comm, char *data, const i64 *bytes)
+{
+    char *own = NULL;
+    for (i64 r = 0; r < comm->size; data += bytes[r++]) {
+        comm->out[r] = (struct span){data, bytes[r]};
+        own = r == comm->rank ? data : own;
+    }
+    for (i64 r = 0; r < comm->size; r++)
+        comm->in[r] = (struct span){own, r == comm->rank ? 0 : bytes[comm->rank]};
+    comm->out[comm->rank].bytes = 0;
+    if (g->begun - g->ended == GATHERS_MOST)
+        end_oldest(g);
+    i64 at = g->begun++ % GATHERS_MOST;
+    g->comms[at] = comm;
+    g->list[at] = comm->transport->begin(comm, comm->out, comm->in);
+}
+
+/* Host memory: all weights are on their way at once, from and to their places, so the delay of a link
+ * counts once. */
 void zero_gather_copies(struct weights *weights, const struct parallel *p)
 {
+    struct device *device = weights->device;
+    struct gathers under_way = {.begun = 0};
+    if (p->data->transport->begin)
+        device->memory->unlock(device);
     for (i64 i = 0; i < weights->count; i++) {
         struct weight *w = &weights->list[i];
         struct comm *comm = zero_ranks(w, p);
@@ -28,8 +67,15 @@ void zero_gather_copies(struct weights *weights, const struct parallel *p)
         zero_sizes(sizes, w, comm->size);
         for (i64 r = 0; r < comm->size; r++)
             sizes[r] *= dtype_bytes(w->value.dtype);
-        comm_all_gather(comm, w->value.data, sizes);
+        if (comm->transport->begin)
+            begin_gather(&under_way, comm, w->value.data, sizes);
+        else
+            comm_all_gather(comm, w->value.data, sizes);
     }
+    while (under_way.ended < under_way.begun)
+        end_oldest(&under_way);
+    if (p->data->transport->begin)
+        device->memory->lock(device);
 }
 
 bool zero_counted(const struct weight *w, const struct weights_layout *place)
@@ -39,79 +85,130 @@ bool zero_counted(const struct weight *w, const struct weights_layout *place)
     return first_of_tensor && first_of_pipeline;
 }
 
-/* ---- Collecting the whole table on rank 0 ---- */
-
-enum kind { MASTER, M, V, KINDS };
-
-static float *state_of(const struct weight *w, int kind)
-{
-    float *const all[KINDS] = {w->master, w->m, w->v};
-    return all[kind];
-}
+/* ---- Reading the table piece by piece ---- */
 
 /* The rows of a weight that a rank contributes: its share, or none if another rank contributes the
- * same. */
-static struct weight contribution(const struct weight *w, const struct weights_layout *place, bool training)
+ * same. Of a copy each rank has its whole slice. */
+static struct weight contribution(const struct weight *w, const struct weights *weights, enum weight_state state,
+                                  const struct parallel *p, i64 rank)
 {
+    struct weights_layout place = parallel_place(&p->layout, rank);
     struct weight placed = *w;
-    weight_place(&placed, place, training);
-    bool repeated = !(training && w->spec.trained) && weight_sharer(&w->spec, place) > 0;
-    if (repeated || !zero_counted(w, place))
+    bool cut = weights->training && w->spec.trained && state != STATE_COPY;
+    place.layers = weights->layout.layers;
+    weight_place(&placed, &place, cut);
+    if ((!cut && weight_sharer(&w->spec, &place) > 0) || !zero_counted(w, &place))
         placed.share_rows = 0;
     return placed;
 }
 
-/* Gathers one state of a weight (master, m or v) on rank 0, through host memory, as an unsharded
- * matrix. Used only for saving. Rank 0 derives from the layout how much each rank sends. */
-static void gather_state(struct weights *all, struct weight *whole, const struct weight *mine, int kind,
-                         const struct weights *weights, const struct parallel *p)
+/* Elements [first, end) of the unsharded matrix: what is read at a time. */
+struct window {
+    i64 first, end, element_bytes;
+};
+struct overlap { /* of one row of a share: `count` elements behind `skip` others */
+    i64 skip, count;
+};
+
+static struct overlap overlap_of(const struct weight *placed, i64 row, const struct window *x)
 {
-    struct comm *world = p->world;
-    struct weight placed[world->size];
-    struct span out[world->size], in[world->size];
-    i64 whole_bytes = mine->spec.matrices * mine->spec.rows * mine->spec.columns * 4;
-    bool root = world->rank == 0;
-    char *parts = root ? memory_alloc(whole_bytes) : NULL, *arrived = parts;
-    memset(in, 0, sizeof in);
-    memset(out, 0, sizeof out);
-    for (i64 r = 0; r < world->size; r++) {
-        struct weights_layout place = parallel_place(&p->layout, r);
-        place.layers = weights->layout.layers;
-        placed[r] = contribution(mine, &place, weights->training);
-        out[r] = (struct span){arrived, root ? placed[r].share_rows * placed[r].columns * 4 : 0};
-        arrived = arrived ? arrived + out[r].bytes : NULL;
-    }
-    const struct weight *own = &placed[world->rank];
-    i64 own_bytes = world->size ? own->share_rows * own->columns * 4 : 0;
-    float *sent = memory_alloc(max_i64(own_bytes, 1)), *logical = root ? memory_alloc(whole_bytes) : NULL;
-    device_get(weights->device, sent, state_of(mine, kind), own_bytes);
-    in[0] = (struct span){sent, own_bytes};
-    comm_exchange(comm_host(world), out, in);
-    for (i64 r = 0; root && r < world->size; r++)
-        weight_share_to_logical(logical, &placed[r], out[r].data);
-    if (root && kind == MASTER)
-        weight_put(all, whole, 0, whole->matrices * whole->rows, logical);
-    else if (root)
-        device_put(all->device, state_of(whole, kind), logical, whole_bytes);
-    memory_free(parts);
-    memory_free(sent);
-    memory_free(logical);
+    i64 at = weight_logical_at(placed, placed->share_first + row), from = max_i64(at, x->first);
+    return (struct overlap){from - at, max_i64(0, min_i64(at + placed->columns, x->end) - from)};
 }
 
-void zero_collect(struct weights *whole, const struct weights *mine, const struct parallel *p)
+/* The rows of a share that overlap the window: [*begin, returned). They ascend in the unsharded
+ * matrix. */
+static i64 rows_within(i64 *begin, const struct weight *placed, const struct window *x)
 {
-    bool root = p->world->rank == 0;
-    *whole = (struct weights){0};
-    if (root) {
-        weights_open(whole, mine->device, mine->dtype, mine->training, NULL);
-        for (i64 i = 0; i < mine->count; i++)
-            weights_add(whole, &mine->list[i].spec);
-        weights_allocate(whole);
+    i64 ends[2];
+    for (int i = 0; i < 2; i++) { /* the first that ends behind x->first, the first that begins at its end or later */
+        i64 low = 0, high = placed->share_rows;
+        while (low < high) {
+            i64 middle = (low + high) / 2, at = weight_logical_at(placed, placed->share_first + middle);
+            bool before = i == 0 ? at + placed->columns <= x->first : at < x->end;
+            low = before ? middle + 1 : low;
+            high = before ? high : middle;
+        }
+        ends[i] = low;
     }
-    for (i64 i = 0; i < mine->count; i++) {
-        const struct weight *w = &mine->list[i];
-        bool moments = mine->training && w->spec.trained;
-        for (int kind = MASTER; kind < (moments ? KINDS : M); kind++)
-            gather_state(whole, root ? &whole->list[i] : NULL, w, kind, mine, p);
+    *begin = ends[0];
+    return max_i64(ends[0], ends[1]);
+}
+
+static i64 bytes_within(const struct weight *placed, const struct window *x)
+{
+    i64 row, end = rows_within(&row, placed, x), elements = 0;
+    for (; row < end; row++)
+        elements += overlap_of(placed, row, x).count;
+    return elements * x->element_bytes;
+}
+
+static const char *state_of(const struct weight *w, enum weight_state state)
+{
+    const void *const all[] = {w->value.data, w->master, w->m, w->v};
+    return all[state];
+}
+
+/* Copies what this rank contributes to host memory. */
+static void pack_window(char *out, struct device *device, const struct weight *placed, enum weight_state state,
+                        const struct window *x)
+{
+    i64 begin, end = rows_within(&begin, placed, x), row_bytes = placed->columns * x->element_bytes;
+    char *rows = memory_alloc(max_i64(1, (end - begin) * row_bytes));
+    if (end > begin)
+        device_get(device, rows, state_of(placed, state) + begin * row_bytes, (end - begin) * row_bytes);
+    for (i64 row = begin; row < end; row++) {
+        struct overlap o = overlap_of(placed, row, x);
+        memcpy(out, rows + (row - begin) * row_bytes + o.skip * x->element_bytes, (size_t)(o.count * x->element_bytes));
+        out += o.count * x->element_bytes;
     }
+    memory_free(rows);
+}
+
+static void unpack_window(char *out, const struct weight *placed, const struct window *x, const char *in)
+{
+    i64 row, end = rows_within(&row, placed, x);
+    for (; row < end; row++) {
+        struct overlap o = overlap_of(placed, row, x);
+        i64 at = weight_logical_at(placed, placed->share_first + row) + o.skip - x->first;
+        memcpy(out + at * x->element_bytes, in, (size_t)(o.count * x->element_bytes));
+        in += o.count * x->element_bytes;
+    }
+}
+
+/* Each rank derives from the layout how much every rank sends, so they send without being asked, and
+ * a slow link delays only the first piece. */
+static void read_window(const struct weights_reader *reader, void *out, const struct weight *w, enum weight_state state,
+                        i64 first, i64 count)
+{
+    const struct parallel *p = reader->context;
+    struct comm *world = p->world;
+    struct window x = {first, first + count, state == STATE_COPY ? dtype_bytes(w->value.dtype) : 4};
+    struct span to[world->size], from[world->size];
+    bool root = world->rank == 0;
+    struct weight own = contribution(w, reader->weights, state, p, world->rank);
+    i64 own_bytes = bytes_within(&own, &x), whole_bytes = count * x.element_bytes;
+    char *sent = memory_alloc(max_i64(own_bytes, 1)), *arrived = root ? memory_alloc(whole_bytes) : NULL, *at = arrived;
+    memset(to, 0, sizeof to);
+    memset(from, 0, sizeof from);
+    pack_window(sent, reader->weights->device, &own, state, &x);
+    to[0] = (struct span){sent, own_bytes};
+    for (i64 r = 0; root && r < world->size; r++) {
+        struct weight placed = contribution(w, reader->weights, state, p, r);
+        from[r] = (struct span){at, bytes_within(&placed, &x)};
+        at += from[r].bytes;
+    }
+    require(!root || at == arrived + whole_bytes, "%s: the ranks' parts are not the whole", w->spec.name);
+    comm_exchange(comm_host(world), from, to);
+    for (i64 r = 0; root && r < world->size; r++) {
+        struct weight placed = contribution(w, reader->weights, state, p, r);
+        unpack_window(out, &placed, &x, from[r].data);
+    }
+    memory_free(sent);
+    memory_free(arrived);
+}
+
+struct weights_reader zero_reader(const struct weights *weights, const struct parallel *parallel)
+{
+    return (struct weights_reader){read_window, weights, parallel};
 }

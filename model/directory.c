@@ -137,10 +137,11 @@ static struct json *generation_json(const struct model_config *c)
     return j;
 }
 
-static int save_weights(const struct model *model, const char *directory, enum dtype dtype)
+static int save_weights(const struct model *model, const char *directory, enum dtype dtype,
+                        const struct weights_reader *reader)
 {
     struct weight_list list;
-    weights_list(&list, &model->weights, FILE_HF, dtype);
+    weights_list(&list, &model->weights, FILE_HF, dtype, reader);
     int status = safetensors_save_sharded(directory, "model", list.tensors, list.count, (i64)1 << SHARD_BYTES_LOG2);
     weight_list_release(&list);
     return status;
@@ -151,7 +152,7 @@ int model_save_hf(const struct model *model, const char *directory, enum dtype d
     if (save_json(directory, "config.json", config_json(&model->config, dtype, false)) ||
         save_json(directory, "generation_config.json", generation_json(&model->config)))
         return -1;
-    return save_weights(model, directory, dtype);
+    return save_weights(model, directory, dtype, NULL);
 }
 
 static struct tensor_source *add_use_counts(struct weight_list *list, const struct model *model)
@@ -177,13 +178,14 @@ static struct tensor_source *add_use_counts(struct weight_list *list, const stru
     return &list->tensors[list->count++];
 }
 
-static int save_extra(const struct model *model, const char *directory)
+static int save_extra(const struct model *model, const char *directory, const struct weights_reader *reader)
 {
     struct weight_list list;
-    char *folder = path_join(directory, "weft"), *path = path_join(folder, "extra.safetensors");
-    weights_list(&list, &model->weights, FILE_EXTRA, model->weights.dtype);
+    char *folder = directory ? path_join(directory, "weft") : NULL;
+    char *path = folder ? path_join(folder, "extra.safetensors") : NULL;
+    weights_list(&list, &model->weights, FILE_EXTRA, model->weights.dtype, reader);
     add_use_counts(&list, model);
-    int status = directory_make(folder);
+    int status = folder ? directory_make(folder) : 0;
     if (status == 0)
         status = safetensors_save(path, list.tensors, list.count, NULL);
     weight_list_release(&list);
@@ -195,11 +197,12 @@ static int save_extra(const struct model *model, const char *directory)
 int model_save(const struct model *model, const char *directory)
 {
     enum dtype dtype = model->weights.dtype;
-    if (save_json(directory, "config.json", config_json(&model->config, dtype, true)) ||
-        save_json(directory, "generation_config.json", generation_json(&model->config)) ||
-        save_weights(model, directory, dtype))
+    struct weights_reader over = zero_reader(&model->weights, model->parallel);
+    const struct weights_reader *reader = model->parallel->world->size > 1 ? &over : NULL;
+    if (directory && (save_json(directory, "config.json", config_json(&model->config, dtype, true)) ||
+                      save_json(directory, "generation_config.json", generation_json(&model->config))))
         return -1;
-    return save_extra(model, directory);
+    return save_weights(model, directory, dtype, reader) || save_extra(model, directory, reader) ? -1 : 0;
 }
 
 static enum dtype stored_dtype(const struct safetensors *set, struct device *device)

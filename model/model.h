@@ -120,11 +120,6 @@ int model_open(struct model *model, struct device *device, const struct model_co
 int model_open_quantized(struct model *model, struct device *device, const struct model_config *config,
                          enum dtype dtype, int bits);
 void model_close(struct model *model);
-/* Collective over all ranks. On world rank 0 `whole` becomes the same model with every weight
- * complete, ready to be saved; on the other ranks it holds no weights. With one rank `whole`
- * borrows the weights of `model`. `whole` cannot run a forward. model_gather_release frees it. */
-void model_gather(struct model *whole, const struct model *model);
-void model_gather_release(struct model *whole, const struct model *model);
 /* Chunks of the pipeline. This rank holds the chunks c with c % pipeline
  * ranks == its pipeline rank. */
 i64 model_chunks(const struct model *model);
@@ -261,7 +256,8 @@ void model_source_name(struct buffer *name, const struct model_source *source);
 int model_load_over(const struct parallel *parallel, struct model *model, struct device *device, const char *directory,
                     enum dtype dtype, bool training);
 /* Writes config.json, generation_config.json, model*.safetensors and weft/extra.safetensors
- * into an existing folder. */
+ * into an existing folder. Over several ranks a call of all: the first writes, and the others pass NULL
+ * and send it their parts piece by piece. */
 int model_save(const struct model *model, const char *directory);
 /* Writes only the text backbone, for other software. dtype: BF16 or F32. */
 int model_save_hf(const struct model *model, const char *directory, enum dtype dtype);

@@ -1,5 +1,5 @@
 /* Communication of a forward: tensor ranks around split weights, pipeline chunks at their ends, and
- * expert ranks that agree on the layers they serve. Also gathers whole models for saving. */
+ * expert ranks that agree on the layers they serve. */
 #include "model/inside.h"
 
 #include <string.h>
@@ -73,13 +73,15 @@ struct forward_plan { /* Message of one rank about this forward. */
     i64 assignments;
 };
 
-/* Receive buffer for expert ranks that send at most `most` rows each. The exchange is split into
- * parts only if the caller checks for overflow. */
+/* Receive buffer for expert ranks that send at most `most` rows each. A GPU's has a fixed size, so that
+ * a step takes the same memory whatever the router selects; a CPU's has that of the rows that arrive.
+ * The exchange is split into parts only if the caller checks for overflow. */
 static struct exchange_limits room_for(const struct pass *p, i64 most)
 {
     const struct layout *layout = &p->model->parallel->layout;
-    struct exchange_limits room = {
-        .rows = layout->receive * most, .setting = "--layout receive=N", .over = p->options->over};
+    struct exchange_limits room = {.rows = device_is_gpu(p->tape->device) ? layout->receive * most : 0,
+                                   .setting = "--layout receive=N",
+                                   .over = p->options->over};
     if (room.over && layout->capacity_factor)
         room.capacity = min_i64(most, ceil_div(layout->capacity_factor * most, layout->expert));
     return room;
@@ -116,21 +118,4 @@ void parallel_prepare(struct pass *p)
         p->layer_state[p->sub->layer[i]] = LAYER_RUN;
     if (p->model->parallel->expert->size > 1)
         agree_on_layers(p);
-}
-
-/* ---- Whole models ---- */
-
-void model_gather(struct model *whole, const struct model *model)
-{
-    *whole = *model;
-    if (model->parallel->world->size > 1)
-        zero_collect(&whole->weights, &model->weights, model->parallel);
-    whole->parallel = parallel_alone();
-}
-
-void model_gather_release(struct model *whole, const struct model *model)
-{
-    if (whole->weights.list != model->weights.list)
-        weights_close(&whole->weights);
-    memset(whole, 0, sizeof *whole);
 }

@@ -145,11 +145,8 @@ void weight_place(struct weight *weight, const struct weights_layout *layout, bo
 void weight_put(struct weights *weights, struct weight *weight, i64 row, i64 rows, const float *values);
 void weight_get(const struct weights *weights, const struct weight *weight, i64 row, i64 rows, float *values);
 void weight_clear_moments(struct weights *weights, struct weight *weight);
-/* Convert between the unsharded matrix [spec.matrices * spec.rows, spec.columns] and the rows of a
- * placed weight's share. weight_logical_at gives the offset in that matrix of row `row` of this
- * rank's slice. */
-void weight_share_to_logical(float *logical, const struct weight *placed, const float *share);
-void weight_share_from_logical(float *share, const struct weight *placed, const float *logical);
+/* Offset in the unsharded matrix [spec.matrices * spec.rows, spec.columns] of row `row` of a placed
+ * weight's slice; it ascends with the row. */
 i64 weight_logical_at(const struct weight *placed, i64 row);
 i64 weights_parameters(const struct weights *weights); /* trained parameters of the unsharded model */
 i64 weights_bytes(const struct weights *weights);
@@ -163,18 +160,29 @@ int weights_check_names(const struct weights *weights, const struct safetensors 
  * Returns -1 and a message that names the first missing or misshapen tensor. Reads nothing on the
  * meta backend. */
 int weights_load(struct weights *weights, const struct safetensors *set, enum weight_file file, const char *origin);
-/* Lists the tensors of `file` for saving; one rank must hold all of them. dtype: BF16 or F32, for
- * TYPE_ACTIVATION weights. Their data is read from the device when written (tensor_source_copy
- * reads one tensor as a whole). */
+/* Reads elements [first, +count) of an unsharded matrix that ranks hold in parts: a call that all ranks
+ * make together, in the order of the lists below (dist/: zero_reader). Only one rank gets them in `out`. */
+enum weight_state { STATE_COPY, STATE_MASTER, STATE_M, STATE_V };
+struct weights_reader {
+    void (*read)(const struct weights_reader *reader, void *out, const struct weight *weight, enum weight_state state,
+                 i64 first, i64 count);
+    const struct weights *weights;
+    const void *context;
+};
+/* Lists the tensors of `file` for saving. dtype: BF16 or F32, for TYPE_ACTIVATION weights. Their data
+ * is read from the device when written (tensor_source_copy reads one tensor as a whole). reader NULL:
+ * this rank holds all of them; with a reader, dtype is F32 or that of the copies. */
 struct weight_list {
     struct tensor_source *tensors;
     i64 count, capacity;
     struct arena memory;
 };
-void weights_list(struct weight_list *list, const struct weights *weights, enum weight_file file, enum dtype dtype);
+void weights_list(struct weight_list *list, const struct weights *weights, enum weight_file file, enum dtype dtype,
+                  const struct weights_reader *reader);
 void weight_list_release(struct weight_list *list);
 /* Lists masters and moments, named master.N, m.N and v.N. */
-void weights_list_optimizer(struct weight_list *list, const struct weights *weights);
+void weights_list_optimizer(struct weight_list *list, const struct weights *weights,
+                            const struct weights_reader *reader);
 int weights_load_optimizer(struct weights *weights, const struct safetensors *set, const char *origin);
 
 #endif

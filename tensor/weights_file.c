@@ -223,9 +223,32 @@ static const char *keep_name(struct weight_list *list, const char *name)
     return memcpy(arena_alloc(&list->memory, bytes), name, (size_t)bytes);
 }
 
-static void read_device(void *device, void *out, const void *data, i64 bytes)
+static void read_device(const struct tensor_source *source, void *out, i64 at, i64 bytes)
 {
-    device_get(device, out, data, bytes);
+    device_get(source->context, out, (const char *)source->data + at, bytes);
+}
+
+/* A tensor, or a part of one, of a table that ranks hold in parts: the data of its source. */
+struct listed_part {
+    const struct weight *weight;
+    enum weight_state state;
+    i64 first, element_bytes; /* first: element of the unsharded matrix */
+};
+
+static void read_part(const struct tensor_source *source, void *out, i64 at, i64 bytes)
+{
+    struct weights_reader *reader = source->context;
+    const struct listed_part *p = source->data;
+    reader->read(reader, out, p->weight, p->state, p->first + at / p->element_bytes, bytes / p->element_bytes);
+}
+
+static struct tensor_source source_of_part(struct weight_list *list, const struct weights_reader *reader,
+                                           const struct weight *w, enum weight_state state, enum dtype dtype, i64 first)
+{
+    struct listed_part *p = arena_alloc(&list->memory, sizeof *p);
+    *p = (struct listed_part){w, state, first, dtype_bytes(dtype)};
+    return (struct tensor_source){
+        .dtype = dtype, .data = p, .read = read_part, .context = (void *)(uintptr_t)reader}; /* only read */
 }
 
 /* Tells the reader of a source how to convert: place 0 of the source is `data`, and bytes count in
@@ -236,10 +259,10 @@ struct conversion {
     enum dtype from, to;
 };
 
-static void read_converted(void *context, void *out, const void *place, i64 bytes)
+static void read_converted(const struct tensor_source *source, void *out, i64 at, i64 bytes)
 {
-    const struct conversion *c = context;
-    i64 first = ((const char *)place - c->data) / dtype_bytes(c->to), count = bytes / dtype_bytes(c->to);
+    const struct conversion *c = source->context;
+    i64 first = ((const char *)source->data + at - c->data) / dtype_bytes(c->to), count = bytes / dtype_bytes(c->to);
     void *stored = memory_alloc(count * dtype_bytes(c->from));
     device_get(c->device, stored, c->data + first * dtype_bytes(c->from), count * dtype_bytes(c->from));
     for (i64 i = 0; i < count; i++) {
@@ -267,38 +290,48 @@ static struct tensor_source source_of(struct weight_list *list, const struct wei
     return source;
 }
 
-static void list_one(struct weight_list *list, const struct weights *weights, const struct weight *w, enum dtype dtype)
+static void list_one(struct weight_list *list, const struct weights *weights, const struct weight *w, enum dtype dtype,
+                     const struct weights_reader *reader)
 {
-    struct tensor_source source = source_of(list, weights, w, dtype);
+    struct tensor_source source = {0};
+    i64 columns = w->spec.columns, row = 0;
     char name[512];
-    for (i64 part = 0; part < w->matrices; part++)
-        for (int i = 0; i < 4 && w->spec.pieces[i].name; i++) {
-            i64 rows = w->spec.pieces[i].rows;
+    enum weight_state state = dtype == w->value.dtype ? STATE_COPY : STATE_MASTER; /* copies travel less */
+    require(!reader || state == STATE_COPY || dtype == DTYPE_F32, "%s: of ranks' parts none is rounded", w->spec.name);
+    if (!reader)
+        source = source_of(list, weights, w, dtype);
+    const char *data = source.data;
+    for (i64 part = 0; part < w->spec.matrices; part++)
+        for (int i = 0; i < 4 && w->spec.pieces[i].name; row += w->spec.pieces[i++].rows) {
+            if (reader)
+                source = source_of_part(list, reader, w, state, dtype, row * columns);
+            else
+                source.data = data + row * columns * dtype_bytes(dtype);
             part_name(name, sizeof name, w->spec.pieces[i].name, part);
             source.name = keep_name(list, name);
             source.rank = w->spec.disk_rank;
-            source.shape[0] = source.rank == 1 ? w->columns : rows;
-            source.shape[1] = w->columns;
+            source.shape[0] = source.rank == 1 ? columns : w->spec.pieces[i].rows;
+            source.shape[1] = columns;
             *push(list) = source;
-            source.data = (const char *)source.data + rows * w->columns * dtype_bytes(dtype);
         }
 }
 
-static void open_list(struct weight_list *list, const struct weights *weights)
+static void open_list(struct weight_list *list, const struct weights *weights, const struct weights_reader *reader)
 {
     const struct weights_layout *l = &weights->layout;
-    require(l->data_ranks * l->tensor_ranks * l->chunk_ranks == 1, "one rank must hold all that is listed");
+    require(reader || l->data_ranks * l->tensor_ranks * l->chunk_ranks == 1, "one rank must hold all that is listed");
     *list = (struct weight_list){0};
     arena_open(&list->memory, weights_bytes(weights) + weights->count * 4096 + (64 << 20));
 }
 
-void weights_list(struct weight_list *list, const struct weights *weights, enum weight_file file, enum dtype dtype)
+void weights_list(struct weight_list *list, const struct weights *weights, enum weight_file file, enum dtype dtype,
+                  const struct weights_reader *reader)
 {
-    open_list(list, weights);
+    open_list(list, weights, reader);
     for (i64 i = 0; i < weights->count; i++) {
         const struct weight *w = &weights->list[i];
         if (w->spec.file == file)
-            list_one(list, weights, w, w->spec.type == TYPE_F32 ? DTYPE_F32 : dtype);
+            list_one(list, weights, w, w->spec.type == TYPE_F32 ? DTYPE_F32 : dtype, reader);
     }
 }
 
@@ -309,55 +342,37 @@ void weight_list_release(struct weight_list *list)
     *list = (struct weight_list){0};
 }
 
-static void list_state(struct weight_list *list, struct device *device, const struct weight *w, const char *kind,
-                       const float *data)
+static void list_state(struct weight_list *list, const struct weights *weights, const struct weight *w,
+                       enum weight_state state, const struct weights_reader *reader)
 {
+    static const char *const kinds[] = {[STATE_MASTER] = "master", [STATE_M] = "m", [STATE_V] = "v"};
+    const float *const data[] = {[STATE_MASTER] = w->master, [STATE_M] = w->m, [STATE_V] = w->v};
+    struct tensor_source source = {
+        .dtype = DTYPE_F32, .data = data[state], .read = read_device, .context = weights->device};
     char name[512];
-    if (!data)
-        return;
-    snprintf(name, sizeof name, "%s.%s", kind, w->spec.name);
-    *push(list) = (struct tensor_source){.name = keep_name(list, name),
-                                         .dtype = DTYPE_F32,
-                                         .rank = 2,
-                                         .shape = {w->matrices * w->rows, w->columns},
-                                         .data = data,
-                                         .read = read_device,
-                                         .context = device};
+    if (reader)
+        source = source_of_part(list, reader, w, state, DTYPE_F32, 0);
+    snprintf(name, sizeof name, "%s.%s", kinds[state], w->spec.name);
+    source.name = keep_name(list, name);
+    source.rank = 2;
+    source.shape[0] = w->spec.matrices * w->spec.rows;
+    source.shape[1] = w->spec.columns;
+    *push(list) = source;
 }
 
-void weights_list_optimizer(struct weight_list *list, const struct weights *weights)
+void weights_list_optimizer(struct weight_list *list, const struct weights *weights,
+                            const struct weights_reader *reader)
 {
-    open_list(list, weights);
+    open_list(list, weights, reader);
     for (i64 i = 0; i < weights->count; i++) {
         const struct weight *w = &weights->list[i];
-        list_state(list, weights->device, w, "master", w->master);
-        list_state(list, weights->device, w, "m", w->m);
-        list_state(list, weights->device, w, "v", w->v);
+        enum weight_state last = weights->training && w->spec.trained ? STATE_V : STATE_MASTER;
+        for (enum weight_state state = STATE_MASTER; state <= last; state++)
+            list_state(list, weights, w, state, reader);
     }
 }
 
-/* Writes all rows of this rank's slice to its copy, including rows whose masters other ranks
- * keep. */
-static void put_slice(struct weights *weights, struct weight *w, const float *logical)
-{
-    struct weight all = *w;
-    i64 n = w->matrices * w->rows;
-    float *slice = memory_alloc(n * w->columns * 4);
-    all.share_first = 0;
-    all.share_rows = n;
-    weight_share_from_logical(slice, &all, logical);
-    weight_put(weights, w, 0, n, slice);
-    memory_free(slice);
-}
-
-static void put_share(struct weights *weights, struct weight *w, float *to, const float *logical)
-{
-    i64 count = w->share_rows * w->columns;
-    float *share = memory_alloc(count * 4);
-    weight_share_from_logical(share, w, logical);
-    device_put(weights->device, to, share, count * 4);
-    memory_free(share);
-}
+enum { LOAD_BYTES = 4 << 20 }; /* rows read at a time: no rank holds another's part of a checkpoint */
 
 static int load_state(struct weights *weights, struct weight *w, const struct safetensors *set, const char *kind,
                       float *out, const char *origin)
@@ -372,18 +387,25 @@ static int load_state(struct weights *weights, struct weight *w, const struct sa
         return error_set("%s: tensor %s is missing", origin, name);
     if (check_shape(origin, view, 2, shape))
         return -1;
-    i64 count = tensor_view_elements(view);
-    float *logical = memory_alloc(count * 4);
-    if (view_values(logical, view, 0, count, origin)) {
-        memory_free(logical);
-        return -1;
+    struct weight read = *w;
+    bool of_slice = strcmp(kind, "master") == 0; /* the copy needs rows whose masters other ranks keep, too */
+    read.share_first = of_slice ? 0 : w->share_first;
+    read.share_rows = of_slice ? w->matrices * w->rows : w->share_rows;
+    i64 most = max_i64(1, LOAD_BYTES / (w->columns * 4));
+    float *rows = memory_alloc(max_i64(1, min_i64(most, read.share_rows)) * w->columns * 4);
+    int status = 0;
+    for (i64 row = 0; row < read.share_rows && status == 0; row += most) {
+        i64 count = min_i64(most, read.share_rows - row);
+        for (i64 i = 0; i < count && status == 0; i++)
+            status = view_values(rows + i * w->columns, view, weight_logical_at(&read, read.share_first + row + i),
+                                 w->columns, origin);
+        if (status == 0 && of_slice)
+            weight_put(weights, w, row, count, rows);
+        else if (status == 0)
+            device_put(weights->device, out + row * w->columns, rows, count * w->columns * 4);
     }
-    if (strcmp(kind, "master") == 0) /* not by address: without rows all three states have the same */
-        put_slice(weights, w, logical);
-    else
-        put_share(weights, w, out, logical);
-    memory_free(logical);
-    return 0;
+    memory_free(rows);
+    return status;
 }
 
 int weights_load_optimizer(struct weights *weights, const struct safetensors *set, const char *origin)

@@ -2,8 +2,6 @@
  * and the rows that it updates. */
 #include "tensor/weights.h"
 
-#include <string.h>
-
 static i64 chunk_of(const struct weights_layout *layout, i64 layer)
 {
     i64 last = layout->chunks - 1;
@@ -92,16 +90,4 @@ i64 weight_logical_at(const struct weight *w, i64 row)
 {
     i64 part = w->first_matrix + row / w->rows;
     return (part * w->spec.rows + logical_row(w, row % w->rows)) * w->spec.columns + w->first_column;
-}
-
-void weight_share_to_logical(float *logical, const struct weight *w, const float *share)
-{
-    for (i64 i = 0; i < w->share_rows; i++)
-        memcpy(logical + weight_logical_at(w, w->share_first + i), share + i * w->columns, (size_t)w->columns * 4);
-}
-
-void weight_share_from_logical(float *share, const struct weight *w, const float *logical)
-{
-    for (i64 i = 0; i < w->share_rows; i++)
-        memcpy(share + i * w->columns, logical + weight_logical_at(w, w->share_first + i), (size_t)w->columns * 4);
 }

@@ -1,5 +1,7 @@
 #include "train/train.h"
 
+#include "dist/dist.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,11 +15,14 @@ char *checkpoint_path(const char *directory, i64 step)
     return string_format("%s/step-%06lld", directory, (long long)step);
 }
 
-static int save_optimizer(const char *folder, const struct weights *weights)
+/* folder NULL: only sends this rank's parts. */
+static int save_optimizer(const char *folder, const struct checkpoint_parts *parts)
 {
     struct weight_list list;
-    char *path = path_join(folder, optimizer_file);
-    weights_list_optimizer(&list, weights);
+    const struct parallel *ranks = parts->ranks;
+    struct weights_reader reader = zero_reader(parts->weights, ranks);
+    char *path = folder ? path_join(folder, optimizer_file) : NULL;
+    weights_list_optimizer(&list, parts->weights, ranks && ranks->world->size > 1 ? &reader : NULL);
     int status = safetensors_save(path, list.tensors, list.count, NULL);
     weight_list_release(&list);
     memory_free(path);
@@ -33,17 +38,17 @@ static int add_inventory(struct json *inventory, const char *folder, const char 
     for (i64 i = 0; status == 0 && i < count; i++) {
         char *relative = *below ? path_join(below, names[i]) : string_copy(names[i]);
         char *full = path_join(folder, relative);
-        struct file_view view;
+        u64 hash;
+        i64 bytes;
         if (file_is_directory(full)) {
             status = add_inventory(inventory, folder, relative);
-        } else if (strcmp(relative, "weft/state.json") != 0 && (status = file_map(&view, full)) == 0) {
+        } else if (strcmp(relative, "weft/state.json") != 0 && (status = hash_file(&hash, &bytes, full)) == 0) {
             struct json *entry = json_object();
             char digest[20];
-            snprintf(digest, sizeof digest, "%016llx", (unsigned long long)hash_bytes(view.data, view.bytes, 0));
-            json_set(entry, "bytes", json_of_integer(view.bytes));
+            snprintf(digest, sizeof digest, "%016llx", (unsigned long long)hash);
+            json_set(entry, "bytes", json_of_integer(bytes));
             json_set(entry, "xxh3", json_of_string(digest));
             json_set(inventory, relative, entry);
-            file_unmap(&view);
         }
         memory_free(full);
         memory_free(relative);
@@ -92,13 +97,15 @@ static char *make_step_folder(const char *directory, const char *path)
 
 int checkpoint_save(const char *directory, i64 step, const struct checkpoint_parts *parts, const struct json *state)
 {
+    if (!directory)
+        return (parts->save && parts->save(parts->context, NULL)) || save_optimizer(NULL, parts) ? -1 : 0;
     char *path = checkpoint_path(directory, step), *temporary = make_step_folder(directory, path);
     char *weft = temporary ? path_join(temporary, "weft") : NULL;
     int status = weft ? directory_make(weft) : -1;
     if (status == 0 && parts->save)
         status = parts->save(parts->context, temporary);
     if (status == 0)
-        status = save_optimizer(temporary, parts->weights);
+        status = save_optimizer(temporary, parts);
     if (status == 0)
         status = save_state(temporary, step, state);
     if (status == 0)
@@ -118,17 +125,17 @@ int checkpoint_save(const char *directory, i64 step, const struct checkpoint_par
 
 static int verify_file(const char *folder, const char *name, const struct json *entry)
 {
-    struct file_view view;
+    u64 hash;
+    i64 bytes;
     char digest[20], *path = path_join(folder, name);
-    int status = file_map(&view, path);
+    int status = hash_file(&hash, &bytes, path);
     if (status == 0) {
-        snprintf(digest, sizeof digest, "%016llx", (unsigned long long)hash_bytes(view.data, view.bytes, 0));
-        if (view.bytes != json_integer(json_get(entry, "bytes"), -1))
+        snprintf(digest, sizeof digest, "%016llx", (unsigned long long)hash);
+        if (bytes != json_integer(json_get(entry, "bytes"), -1))
             status = error_set("%s: %lld bytes, expected %lld: the file was cut short or changed", path,
-                               (long long)view.bytes, (long long)json_integer(json_get(entry, "bytes"), -1));
+                               (long long)bytes, (long long)json_integer(json_get(entry, "bytes"), -1));
         else if (strcmp(digest, json_string(json_get(entry, "xxh3"), "")) != 0)
             status = error_set("%s: the checksum differs: the file was damaged or changed", path);
-        file_unmap(&view);
     }
     memory_free(path);
     return status;
@@ -233,6 +240,13 @@ static int load_optimizer(const char *folder, struct weights *weights)
     }
     memory_free(path);
     return status;
+}
+
+bool checkpoint_stands(const char *directory)
+{
+    i64 *steps, count = list_steps(&steps, directory);
+    memory_free(steps);
+    return count > 0;
 }
 
 int checkpoint_resume(const char *directory, i64 *step, struct weights *weights, struct json **state)

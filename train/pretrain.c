@@ -17,7 +17,7 @@
 struct pretrain_run { /* State of one call of the stage. */
     const struct pretrain_settings *s;
     const struct stage *stage;
-    struct model model, whole; /* whole: the gathered model while saving, on rank 0 */
+    struct model model;
     struct trainer trainer;
     struct monitor monitor;
     struct mixer *mixer;
@@ -98,6 +98,15 @@ static int check_memory(const struct pretrain_run *r, const struct model_config 
                              stage->ranks->world->rank, stage->device);
 }
 
+/* True if the loop will load all weights from a checkpoint of this stage, or end. */
+static bool resumes(const struct pretrain_run *r)
+{
+    char *checkpoints = path_join(r->stage->out, "checkpoints");
+    bool stands = checkpoint_stands(checkpoints);
+    memory_free(checkpoints);
+    return stands;
+}
+
 static int open_new_model(struct pretrain_run *r)
 {
     struct model_config c = pretrain_config(r->s);
@@ -113,7 +122,8 @@ static int open_new_model(struct pretrain_run *r)
         return -1;
     if (model_open(&r->model, r->stage->device, &c, r->stage->dtype, true, r->stage->ranks))
         return error_prefix("model");
-    weights_init(&r->model.weights, r->seed);
+    if (!resumes(r))
+        weights_init(&r->model.weights, r->seed);
     return 0;
 }
 
@@ -386,19 +396,6 @@ static int write_state(void *context, struct json *state, const char *folder)
     return 0;
 }
 
-static struct weights *gather(void *context)
-{
-    struct pretrain_run *r = context;
-    model_gather(&r->whole, &r->model);
-    return &r->whole.weights;
-}
-
-static void release(void *context)
-{
-    struct pretrain_run *r = context;
-    model_gather_release(&r->whole, &r->model);
-}
-
 /* Saves the weights by which the losses of all target kinds are summed when models are compared. */
 static int save_loss_weights(const struct pretrain_run *r, const char *folder)
 {
@@ -415,8 +412,10 @@ static int save_loss_weights(const struct pretrain_run *r, const char *folder)
 static int save(void *context, const char *folder)
 {
     struct pretrain_run *r = context;
+    if (!folder)
+        return model_save(&r->model, NULL);
     char *shards = shard_folders_first(r->s->data.all);
-    int status = !shards || model_save(&r->whole, folder) || save_loss_weights(r, folder) ? -1 : 0;
+    int status = !shards || model_save(&r->model, folder) || save_loss_weights(r, folder) ? -1 : 0;
     if (status == 0)
         status = copy_tokenizers(folder, shards);
     memory_free(shards);
@@ -567,9 +566,7 @@ static int train(struct pretrain_run *r)
                                 .begin = begin,
                                 .step = run_step,
                                 .save = save,
-                                .state = write_state,
-                                .gather = gather,
-                                .release = release};
+                                .state = write_state};
     if (open_monitor(r))
         return -1;
     int status = open_trainer(r) ? -1 : training_run(&training);

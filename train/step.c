@@ -178,16 +178,16 @@ static void sum_over_ranks(struct trainer *t, const struct step_result *result)
     double counted[2] = {result->flops, (double)result->positions};
     device_put(device, &t->sums->flops, counted, sizeof counted);
     struct comm *comms[2] = {ranks->data, ranks->pipeline};
+    const struct comm_sum sums[] = {
+        step_sums_joined(t->sums),
+        {t->model->usage, model_usage_count(&t->model->config), DTYPE_F32},
+        {t->expected_there, t->expected ? experts : 0, DTYPE_F64},
+        {t->sums->divergence, t->teacher_tape ? COUNT_OF(t->sums->divergence) * 2 : 0, DTYPE_F64},
+    };
     if (t->expected)
         device_put(device, t->expected_there, t->expected, experts * (i64)sizeof *t->expected);
-    for (int i = 0; i < 2; i++) {
-        step_sums_reduce(comms[i], t->sums);
-        comm_all_reduce(comms[i], t->model->usage, model_usage_count(&t->model->config), DTYPE_F32);
-        if (t->expected)
-            comm_all_reduce(comms[i], t->expected_there, experts, DTYPE_F64);
-        if (t->teacher_tape)
-            comm_all_reduce(comms[i], t->sums->divergence, COUNT_OF(t->sums->divergence) * 2, DTYPE_F64);
-    }
+    for (int i = 0; i < 2; i++)
+        comm_all_reduce_list(comms[i], sums, COUNT_OF(sums));
 }
 
 /* Stops the run if expert rows overflowed a buffer; the update was suppressed. The rank with the
@@ -357,9 +357,15 @@ void step_sums_add(struct device *device, struct step_sums *sums, const struct f
     }
 }
 
+struct comm_sum step_sums_joined(struct step_sums *sums)
+{
+    return (struct comm_sum){sums, (i64)(offsetof(struct step_sums, end) / sizeof(double)), DTYPE_F64};
+}
+
 void step_sums_reduce(struct comm *comm, struct step_sums *sums)
 {
-    comm_all_reduce(comm, sums, (i64)(offsetof(struct step_sums, end) / sizeof(double)), DTYPE_F64);
+    const struct comm_sum sum = step_sums_joined(sums);
+    comm_all_reduce_list(comm, &sum, 1);
 }
 
 void step_sums_get(struct step_result *result, struct step_end *end, struct device *device,

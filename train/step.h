@@ -145,7 +145,8 @@ void step_sums_close(struct device *device, struct step_sums *sums);
 void step_sums_clear(struct device *device, struct step_sums *sums);
 void step_sums_add(struct device *device, struct step_sums *sums, const struct forward *out,
                    const struct model_config *config);
-void step_sums_reduce(struct comm *comm, struct step_sums *sums); /* over the comm's ranks, without `end` */
+struct comm_sum step_sums_joined(struct step_sums *sums);         /* all but `end` and the divergences */
+void step_sums_reduce(struct comm *comm, struct step_sums *sums); /* those, over the comm's ranks */
 void step_sums_get(struct step_result *result, struct step_end *end, struct device *device,
                    const struct step_sums *sums);
 i64 step_positions(const struct batch *batch); /* without padding */

@@ -129,12 +129,16 @@ struct checkpoint_parts {
     const struct weights *weights;                     /* masters and moments to store */
     int (*save)(void *context, const char *directory); /* writes the files for other readers; may be NULL */
     void *context;
+    const struct parallel *ranks; /* the ranks that hold the weights; NULL: this one */
 };
+/* Over several ranks a call of all: the first writes. The others pass NULL as directory and only send
+ * their parts, as parts->save does with NULL. No rank holds more than a few MB of the others' parts. */
 int checkpoint_save(const char *directory, i64 step, const struct checkpoint_parts *parts, const struct json *state);
 /* Loads masters and moments from the newest intact checkpoint (checksums are verified). If one is
  * damaged, logs a warning that names the damage and falls back to the one before. The caller frees
  * *state. *step = -1 if there is no checkpoint at all. */
 int checkpoint_resume(const char *directory, i64 *step, struct weights *weights, struct json **state);
+bool checkpoint_stands(const char *directory); /* there is a checkpoint, intact or not */
 /* Writes `step` to DIRECTORY/latest and deletes all but the newest `keep` checkpoints up to it.
  * Call it after a save, and after a resume in case the process was killed between save and settle.
  * Does nothing without checkpoints. */
@@ -167,9 +171,8 @@ void metrics_close(struct metrics *metrics);
  *                                            +-> save, state: every checkpoint_steps, at the end,
  *                                                and when interrupted
  *
- * `step` counts from 0; files and messages count completed steps. All ranks call begin, step,
- * gather and release together. Only rank 0 calls save and state, and only rank 0 writes
- * metrics and checkpoints.
+ * `step` counts from 0; files and messages count completed steps. All ranks call begin, step and
+ * save together. Only rank 0 calls state, and only rank 0 writes metrics and checkpoints.
  */
 struct training_settings {
     i64 checkpoint_steps, keep;
@@ -205,14 +208,12 @@ struct training {
     /* STAGE_INTERRUPTED: the step stopped midway and left everything as before; the
      * loop saves that state. */
     int (*step)(void *context, i64 step, struct training_step *said);
-    int (*save)(void *context, const char *folder); /* writes a model directory, a tokenizer, ... */
+    /* Writes a model directory, a tokenizer, ... folder NULL, on all ranks but the first: only sends
+     * this rank's part (model_save). */
+    int (*save)(void *context, const char *folder);
     /* Stores everything else the next step depends on, in `state` or in files in the
      * checkpoint's weft/. May be NULL. */
     int (*state)(void *context, struct json *state, const char *folder);
-    /* gather collects the weights that ranks hold in parts, on rank 0, before saving; release frees
-     * them. NULL: the weights are complete on every rank. */
-    struct weights *(*gather)(void *context);
-    void (*release)(void *context);
 };
 int training_run(const struct training *training); /* 0, -1 or STAGE_INTERRUPTED */
 

@@ -35,7 +35,7 @@ static int write_files(void *context, const char *folder)
     struct training_loop *l = context;
     const struct training *t = l->t;
     int status = t->save(t->context, folder);
-    return status || !t->state ? status : t->state(t->context, l->state, folder);
+    return status || !t->state || !folder ? status : t->state(t->context, l->state, folder);
 }
 
 /* Masters, moments and the model for other readers: nearly all of a checkpoint. */
@@ -50,9 +50,11 @@ static int check_room(const struct training_loop *l, const char *path)
     return disk_check(path, checkpoint_bytes(weights_parameters(w), w->dtype), "the next checkpoint");
 }
 
-static int write_checkpoint(struct training_loop *l, struct weights *weights, i64 done)
+static int write_checkpoint(struct training_loop *l, i64 done)
 {
-    struct checkpoint_parts parts = {weights, write_files, l};
+    struct checkpoint_parts parts = {l->t->weights, write_files, l, l->t->stage->ranks};
+    if (!is_first(l))
+        return checkpoint_save(NULL, done, &parts, NULL);
     if (check_room(l, l->t->stage->out))
         return -1;
     l->state = json_object();
@@ -63,19 +65,13 @@ static int write_checkpoint(struct training_loop *l, struct weights *weights, i6
     return status;
 }
 
-/* All ranks gather the weights. Rank 0 writes them as a checkpoint, or as the stage's
- * result if done is -1. */
+/* Rank 0 writes a checkpoint, or the stage's result if done is -1. The others send their parts. */
 static int save(struct training_loop *l, i64 done)
 {
     const struct training *t = l->t;
-    struct weights *whole = t->gather ? t->gather(t->context) : t->weights;
-    int status = 0;
-    if (is_first(l))
-        status = metrics_check(l->metrics);
-    if (is_first(l) && status == 0)
-        status = done < 0 ? t->save(t->context, t->stage->out) : write_checkpoint(l, whole, done);
-    if (t->gather)
-        t->release(t->context);
+    int status = is_first(l) ? metrics_check(l->metrics) : 0;
+    if (status == 0)
+        status = done < 0 ? t->save(t->context, is_first(l) ? t->stage->out : NULL) : write_checkpoint(l, done);
     if (status == 0)
         comm_barrier(l->world); /* no timeout here; a collective of the next step may have one */
     return status;

@@ -74,6 +74,57 @@ static void files_of_the_reference_are_rewritten_byte_for_byte(void **state)
     }
 }
 
+struct reads { /* what the sources of a test were asked for, in order */
+    char order[64];
+    i64 next;
+};
+
+static void read_noted(const struct tensor_source *source, void *out, i64 at, i64 bytes)
+{
+    struct reads *reads = source->context;
+    assert_int_equal(at, reads->next); /* once, from the beginning to the end */
+    reads->next = at + bytes < tensor_source_bytes(source) ? at + bytes : 0;
+    if (at == 0)
+        strcat(reads->order, source->name);
+    memcpy(out, (const char *)source->data + at, (size_t)bytes);
+}
+
+/* A source whose reads are calls that several ranks make together: the same file as from memory, one
+ * pass over each tensor, and the same reads where nothing is written. */
+static void sources_are_read_once_in_the_order_of_the_file(void **state)
+{
+    enum { LONG = (5 << 20) / 4 }; /* more than is read at a time */
+    (void)state;
+    float *values = memory_alloc(LONG * 4);
+    struct reads reads = {0};
+    struct buffer plain = {0}, read = {0};
+    for (i64 i = 0; i < LONG; i++)
+        values[i] = (float)i;
+    struct tensor_source sources[] = {
+        {"b", DTYPE_F32, 1, {LONG}, values}, {"c", DTYPE_BF16, 2, {3, 2}, values}, {"a", DTYPE_F32, 1, {3}, values}};
+    succeed(safetensors_save(path_of("plain.safetensors"), sources, 3, NULL));
+    succeed(file_read(&plain, path_of("plain.safetensors")));
+    for (int i = 0; i < 3; i++) {
+        sources[i].read = read_noted;
+        sources[i].context = &reads;
+    }
+    succeed(safetensors_save(path_of("read.safetensors"), sources, 3, NULL));
+    assert_string_equal(reads.order, "abc");
+    succeed(file_read(&read, path_of("read.safetensors")));
+    assert_int_equal(read.length, plain.length);
+    assert_memory_equal(read.data, plain.data, (size_t)plain.length);
+    assert_int_equal(safetensors_check(path_of("read.safetensors")), 1);
+    reads = (struct reads){0};
+    succeed(safetensors_save(NULL, sources, 3, NULL));
+    assert_string_equal(reads.order, "abc");
+    reads = (struct reads){0};
+    succeed(safetensors_save_sharded(NULL, "model", sources, 3, 16)); /* as listed, one tensor a file */
+    assert_string_equal(reads.order, "bca");
+    buffer_release(&plain);
+    buffer_release(&read);
+    memory_free(values);
+}
+
 static void flipped_bits_do_not_fit_the_checksum(void **state)
 {
     (void)state;
@@ -345,6 +396,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_golden_file_is_written_and_read),
         cmocka_unit_test(files_of_the_reference_are_rewritten_byte_for_byte),
+        cmocka_unit_test(sources_are_read_once_in_the_order_of_the_file),
         cmocka_unit_test(flipped_bits_do_not_fit_the_checksum),
         cmocka_unit_test(a_sharded_model_is_one_set),
         cmocka_unit_test(all_numeric_types_convert_to_f32),

@@ -232,11 +232,34 @@ static void put_gradients(struct weights *weights)
     }
 }
 
-static void save_list(const char *folder, const char *name, const struct model *whole, enum weight_file file)
+/* Collective: on rank 0, a matrix read in short windows, whose ends cut rows, is that read at once. */
+static void check_windows(const struct model *model)
+{
+    enum { WINDOW = 997 };
+    struct comm *world = model->parallel->world;
+    struct weights_reader reader = zero_reader(&model->weights, model->parallel);
+    for (i64 i = 0; i < model->weights.count && world->size > 1; i++) {
+        const struct weight *w = &model->weights.list[i];
+        i64 elements = w->spec.matrices * w->spec.rows * w->spec.columns;
+        float *whole = memory_alloc(elements * 4), *parts = memory_alloc(elements * 4);
+        reader.read(&reader, whole, w, STATE_MASTER, 0, elements);
+        for (i64 first = 0; first < elements; first += WINDOW)
+            reader.read(&reader, parts + first, w, STATE_MASTER, first, min_i64(WINDOW, elements - first));
+        if (memcmp(whole, parts, (size_t)elements * 4) != 0)
+            panic("%s: windows of %d differ from the whole", w->spec.name, WINDOW);
+        memory_free(whole);
+        memory_free(parts);
+    }
+}
+
+/* Collective; rank 0 writes. */
+static void save_list(const char *folder, const char *name, const struct model *model, enum weight_file file)
 {
     struct weight_list list;
-    char *path = path_join(folder, name);
-    weights_list(&list, &whole->weights, file, DTYPE_F32);
+    struct comm *world = model->parallel->world;
+    struct weights_reader over = zero_reader(&model->weights, model->parallel);
+    char *path = world->rank ? NULL : path_join(folder, name);
+    weights_list(&list, &model->weights, file, DTYPE_F32, world->size > 1 ? &over : NULL);
     if (list.count && safetensors_save(path, list.tensors, list.count, NULL))
         panic("%s", error_text());
     weight_list_release(&list);
@@ -247,35 +270,31 @@ static void save_gradients(const char *folder, const struct walls_toy *toy, stru
                            const struct layout *layout)
 {
     struct walls_run *r = memory_alloc(sizeof *r);
-    struct model whole;
     open_run(r, toy, world, layout, 0);
     r->bias_value = 0; /* the files hold biases beside the gradients */
     double norm = one_step(r, 0).optimizer.grad_norm;
     put_gradients(&r->model.weights);
-    model_gather(&whole, &r->model);
+    zero_gather_copies(&r->model.weights, &r->parallel);
     if (world->rank == 0) {
         char *path = path_join(folder, "norm");
         if (file_replace(path, &norm, sizeof norm))
             panic("%s", error_text());
         memory_free(path);
-        save_list(folder, "gradients.safetensors", &whole, FILE_HF);
-        save_list(folder, "extra.safetensors", &whole, FILE_EXTRA);
     }
-    model_gather_release(&whole, &r->model);
+    check_windows(&r->model);
+    save_list(folder, "gradients.safetensors", &r->model, FILE_HF);
+    save_list(folder, "extra.safetensors", &r->model, FILE_EXTRA);
     close_run(r);
     memory_free(r);
 }
 
 static void save_checkpoint(struct walls_run *r, const char *folder, i64 step)
 {
-    struct model whole;
-    model_gather(&whole, &r->model);
     struct json *state = json_object();
-    if (r->parallel.world->rank == 0 &&
-        checkpoint_save(folder, step, &(struct checkpoint_parts){.weights = &whole.weights}, state))
+    struct checkpoint_parts parts = {.weights = &r->model.weights, .ranks = &r->parallel};
+    if (checkpoint_save(r->parallel.world->rank ? NULL : folder, step, &parts, state))
         panic("%s", error_text());
     json_free(state);
-    model_gather_release(&whole, &r->model);
 }
 
 /* Saves the losses of steps [first, steps). first = half resumes from a checkpoint; first = 0 saves

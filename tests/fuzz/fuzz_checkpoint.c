@@ -37,7 +37,7 @@ static void make(void)
     weights_allocate(&weights);
     struct weight_list list;
     char *path = path_join(folder, "fitting.safetensors");
-    weights_list_optimizer(&list, &weights);
+    weights_list_optimizer(&list, &weights, NULL);
     require(safetensors_save(path, list.tensors, list.count, NULL) == 0 && file_read(&fitting, path) == 0, "%s",
             error_text());
     weight_list_release(&list);

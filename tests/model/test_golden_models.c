@@ -61,7 +61,7 @@ static void check_gradients(struct model *model, const char *folder)
             weight_put(&model->weights, w, 0, w->share_rows, gradient);
         memory_free(gradient);
     }
-    weights_list(&list, &model->weights, FILE_HF, DTYPE_F32);
+    weights_list(&list, &model->weights, FILE_HF, DTYPE_F32, NULL);
     i64 compared = 0;
     for (i64 i = 0; i < list.count; i++) {
         i64 n;

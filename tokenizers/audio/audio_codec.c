@@ -31,7 +31,7 @@ int audio_save(const struct audio_tokenizer *audio, const char *directory)
     json_set(json, "latent", json_of_integer(c->latent));
     json_set(json, "precision", json_of_string(audio->weights.dtype == DTYPE_BF16 ? "bf16" : "f32"));
     char *config = path_join(directory, "config.json"), *weights = path_join(directory, "weights.safetensors");
-    weights_list(&list, &audio->weights, FILE_HF, DTYPE_F32);
+    weights_list(&list, &audio->weights, FILE_HF, DTYPE_F32, NULL);
     int status = json_save(config, json);
     if (status == 0)
         status = safetensors_save(weights, list.tensors, list.count, NULL);

@@ -9,7 +9,7 @@ int vision_save(const struct vision *vision, const char *directory)
     struct weight_list list;
     char *config_path = path_join(directory, "config.json"), *path = path_join(directory, "weights.safetensors");
     struct json *config = vision_config_json(&vision->config);
-    weights_list(&list, &vision->weights, FILE_HF, DTYPE_F32);
+    weights_list(&list, &vision->weights, FILE_HF, DTYPE_F32, NULL);
     int status = json_save(config_path, config) || safetensors_save(path, list.tensors, list.count, NULL) ? -1 : 0;
     weight_list_release(&list);
     json_free(config);
