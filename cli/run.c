@@ -80,9 +80,66 @@ static int read_layout(struct runner *run, struct recipe_stage *none)
     return layout_parse(&run->sizes, run->layout, run->world->size);
 }
 
+/* Appends the paths at which two JSON values differ. where: of `a`, for the message; NULL: it was before. */
+static void name_differences(struct buffer *out, const struct json *a, const struct json *b, const char *path,
+                             const char *where)
+{
+    struct buffer left = {0}, right = {0};
+    struct json_iterator it;
+    if (json_kind(a) == JSON_OBJECT && json_kind(b) == JSON_OBJECT) {
+        for (bool more = json_first(&it, a); more; more = json_next(&it, a)) {
+            char *below = *path ? string_format("%s.%s", path, it.key) : string_copy(it.key);
+            name_differences(out, it.value, json_get(b, it.key), below, where);
+            memory_free(below);
+        }
+        for (bool more = json_first(&it, b); more; more = json_next(&it, b))
+            if (!json_get(a, it.key) && strcmp(it.key, "stage_seed") != 0)
+                buffer_printf(out, "%s%s%s%s", out->length ? ", " : "", path, *path ? "." : "", it.key);
+        return;
+    }
+    json_print(&left, a, 0);
+    json_print(&right, b, 0);
+    if (left.length != right.length || memcmp(left.data, right.data, (size_t)left.length) != 0)
+        buffer_printf(out, "%s%s (%s, %s%s%s)", out->length ? ", " : "", path, right.data, where ? "" : "was ",
+                      left.data, where ? where : "");
+    buffer_release(&left);
+    buffer_release(&right);
+}
+
+/* Checks that this rank has read the same as the first, and ends the run where not. what: for the
+ * message. `same` is freed. */
+static int agree_with_first(struct runner *run, struct json *same, const char *what)
+{
+    struct comm *world = comm_host(run->world);
+    struct buffer text = {0}, names = {0};
+    json_print(&text, same, 0);
+    i64 bytes = text.length;
+    comm_broadcast(world, &bytes, sizeof bytes, 0);
+    char *of_first = memory_alloc(max_i64(bytes, 1));
+    memcpy(of_first, text.data, (size_t)min_i64(bytes, text.length));
+    comm_broadcast(world, of_first, bytes, 0);
+    struct json *first = world->rank ? json_parse(of_first, bytes, "the first rank") : NULL;
+    if (first)
+        name_differences(&names, first, same, "", " on the first rank");
+    int status = names.length == 0 ? 0
+                                   : error_set("%s: this rank and the first differ in %s: give all ranks the same "
+                                               "recipe, arguments and files",
+                                               what, names.data);
+    buffer_release(&text);
+    buffer_release(&names);
+    memory_free(of_first);
+    json_free(first);
+    json_free(same);
+    return status;
+}
+
 static int open_ranks(struct runner *run)
 {
     if (open_world(run) || first_then_others(run, read_layout, NULL))
+        return -1;
+    struct json *layout = json_object();
+    json_set(layout, "--layout", json_of_string(run->layout ? run->layout : ""));
+    if (agree_with_first(run, layout, "weft run"))
         return -1;
     return parallel_open(&run->ranks, run->world, &run->sizes);
 }
@@ -132,30 +189,6 @@ static void hash_of(char out[20], const struct json *identity)
     buffer_release(&text);
 }
 
-/* Appends the paths at which two JSON values differ. */
-static void name_differences(struct buffer *out, const struct json *a, const struct json *b, const char *path)
-{
-    struct buffer left = {0}, right = {0};
-    struct json_iterator it;
-    if (json_kind(a) == JSON_OBJECT && json_kind(b) == JSON_OBJECT) {
-        for (bool more = json_first(&it, a); more; more = json_next(&it, a)) {
-            char *below = *path ? string_format("%s.%s", path, it.key) : string_copy(it.key);
-            name_differences(out, it.value, json_get(b, it.key), below);
-            memory_free(below);
-        }
-        for (bool more = json_first(&it, b); more; more = json_next(&it, b))
-            if (!json_get(a, it.key) && strcmp(it.key, "stage_seed") != 0)
-                buffer_printf(out, "%s%s%s%s", out->length ? ", " : "", path, *path ? "." : "", it.key);
-        return;
-    }
-    json_print(&left, a, 0);
-    json_print(&right, b, 0);
-    if (left.length != right.length || memcmp(left.data, right.data, (size_t)left.length) != 0)
-        buffer_printf(out, "%s%s (%s, was %s)", out->length ? ", " : "", path, right.data, left.data);
-    buffer_release(&left);
-    buffer_release(&right);
-}
-
 /* Adds defaults for settings that did not exist when `was` was written. */
 static struct json *with_defaults(const struct json *was, const struct json *defaults)
 {
@@ -203,7 +236,7 @@ static void compare_identities(struct buffer *out, const struct json *was, const
     known = with_defaults(was, defaults);
     settings_equate_retired(json_get(known, "settings"), json_get(now, "settings"), s->kind->table);
     renew_inputs(known, now, run);
-    name_differences(out, known, now, "");
+    name_differences(out, known, now, "", NULL);
     json_free(known);
     json_free(defaults);
 }
@@ -518,6 +551,12 @@ static int run_stage(struct runner *run, struct recipe_stage *s)
         return -1;
     char *folder = path_join(s->home, s->name), *partial = string_format("%s.partial", folder);
     struct json *identity = identity_of(run, s);
+    char *what = string_format("stage %s%s", s->name, run->label);
+    if (agree_with_first(run, json_copy(identity), what)) {
+        memory_free(what);
+        return -1;
+    }
+    memory_free(what);
     int status = is_first(run) ? begin_stage(run, s, partial, folder, identity) : 0;
     if (status >= 0 && is_first(run) && overrides_keep(run->recipe, s, precision_name(run), run->folder))
         status = -1;
@@ -711,6 +750,18 @@ static int open_recipe(struct runner *run, struct recipe_stage *none)
     return status;
 }
 
+/* The stages of all chosen runs, in order. */
+static struct json *stages_due(const struct runner *run)
+{
+    struct json *j = json_object(), *list = json_array();
+    for (i64 i = 0; i < run->runs.count; i++)
+        for (i64 s = 0; s < run->runs.list[i].count && run->runs.list[i].chosen; s++)
+            if (run->runs.list[i].stages[s].selected)
+                json_push(list, json_of_string(run->runs.list[i].stages[s].name));
+    json_set(j, "the stages to run", list);
+    return j;
+}
+
 static int run_failed(const struct runner *run)
 {
     if (run->world && run->world->size > 1)
@@ -749,6 +800,8 @@ int command_run(int argc, char **argv)
     status = open_ranks(&run);
     if (status == 0)
         status = first_then_others(&run, open_recipe, NULL);
+    if (status == 0)
+        status = agree_with_first(&run, stages_due(&run), "weft run");
     if (status == 0)
         status = run_all(&run);
     if (status < 0)

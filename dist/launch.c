@@ -34,6 +34,9 @@ static int read_number(i64 *value, const char *name, i64 least)
 
 static int check(const struct launch_info *l)
 {
+    if (l->size > WORLD_MOST)
+        return error_set("%s says that there are %lld ranks, at most %d are possible", l->source, (long long)l->size,
+                         WORLD_MOST);
     if (l->rank < 0 || l->rank >= l->size)
         return error_set("%s says this is rank %lld of %lld: ranks count from 0", l->source, (long long)l->rank,
                          (long long)l->size);

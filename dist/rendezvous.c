@@ -55,6 +55,7 @@ struct rendezvous_state {
     int *sockets, listeners[LISTENERS_MOST];
     i64 listener_count, guest_count, complaints;
     struct rendezvous_guest *guests; /* [GUESTS_MOST], the oldest first */
+    u8 *turned;                      /* [size] the rank came and left when it saw this rank's proof */
     struct rank_address *addresses;
     double end_s;
 };
@@ -265,6 +266,8 @@ static int connect_once(const struct rendezvous_state *m, const struct sockaddr_
 
 /* ---- Greeting another rank ---- */
 
+#define OTHER_SECRET "it has another WEFT_SECRET, or only one of both has any"
+
 enum { GREETED = 0, REFUSED = -1, UNANSWERED = -2 };
 
 static int refusal(const struct rendezvous_state *m, i64 verdict)
@@ -394,6 +397,19 @@ static void settle_guest(struct rendezvous_state *m, i64 i, i64 lowest)
     drop_guest(m, i);
 }
 
+/* A rank whose secret does not fit the challenge hangs up instead of proving itself. */
+static void note_turned(struct rendezvous_state *m, const struct rendezvous_guest *g)
+{
+    char text[160];
+    i64 rank = g->greeting.proven.hello.rank;
+    if (!g->greeting.challenged || rank < 0 || rank >= m->launch->size || m->turned[rank])
+        return;
+    m->turned[rank] = true;
+    snprintf(text, sizeof text, "it came as rank %lld and left at the sight of this rank's proof: " OTHER_SECRET,
+             (long long)rank);
+    complain(m, g, text);
+}
+
 /* Reads what a guest has sent, up to the end of the message it owes. */
 static void serve_guest(struct rendezvous_state *m, i64 i, i64 lowest)
 {
@@ -405,6 +421,7 @@ static void serve_guest(struct rendezvous_state *m, i64 i, i64 lowest)
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (got <= 0) {
+        note_turned(m, g);
         drop_guest(m, i);
         return;
     }
@@ -459,15 +476,19 @@ static bool accept_ranks(struct rendezvous_state *m, i64 lowest)
 
 static int report_missing(const struct rendezvous_state *m)
 {
-    struct buffer names = {0};
+    struct buffer names = {0}, turned = {0};
     i64 missing = 0;
-    for (i64 r = 1; r < m->launch->size; r++)
+    for (i64 r = 1; r < m->launch->size; r++) {
         if (m->sockets[r] < 0)
             buffer_printf(&names, "%s%lld", missing++ ? ", " : "", (long long)r);
-    error_set("rank%s %s of %lld did not come to %s:%lld within %lld s (WEFT_WAIT_S)", missing > 1 ? "s" : "",
+        if (m->sockets[r] < 0 && m->turned[r])
+            buffer_printf(&turned, "; rank %lld came and left: " OTHER_SECRET, (long long)r);
+    }
+    error_set("rank%s %s of %lld did not come to %s:%lld within %lld s (WEFT_WAIT_S)%s", missing > 1 ? "s" : "",
               names.data, (long long)m->launch->size, m->launch->master, (long long)m->launch->port,
-              (long long)launch_wait_s());
+              (long long)launch_wait_s(), turned.length ? turned.data : "");
     buffer_release(&names);
+    buffer_release(&turned);
     return -1;
 }
 
@@ -595,6 +616,7 @@ int rendezvous(int *sockets, const struct launch_info *launch)
     secret_load(&m.secret);
     m.addresses = memory_alloc(launch->size * (i64)sizeof *m.addresses);
     m.guests = memory_alloc(GUESTS_MOST * (i64)sizeof *m.guests);
+    m.turned = memory_alloc(launch->size);
     int status = launch->rank ? meet_first(&m) : meet_as_first(&m);
     close_listeners(&m);
     while (m.guest_count)
@@ -603,6 +625,7 @@ int rendezvous(int *sockets, const struct launch_info *launch)
         if (sockets[r] >= 0)
             close(sockets[r]);
     memory_free(m.guests);
+    memory_free(m.turned);
     memory_free(m.addresses);
     return status;
 }

@@ -57,10 +57,31 @@ static struct tcp_peer *peer_of(const struct comm *comm, i64 rank)
     return &state_of(comm)->net->peers[state_of(comm)->world[rank]];
 }
 
+/* Reads what a closed connection still holds. */
+static bool has_said_farewell(struct tcp_reader *reader, int socket)
+{
+    i64 bytes;
+    ssize_t got = 1;
+    while (got > 0) {
+        void *to = tcp_reader_space(reader, &bytes);
+        got = recv(socket, to, (size_t)bytes, MSG_DONTWAIT);
+        if (got > 0 && tcp_reader_advance(reader, got) < 0)
+            got = 0;
+    }
+    const struct tcp_kept *k = reader->arrived;
+    while (k && k->header.tag != FAREWELL_TAG)
+        k = k->next;
+    return k;
+}
+
 _Noreturn static void stop_for_lost_rank(struct comm *comm, i64 rank)
 {
-    comm_stop(comm, "rank %lld of the world has exited: its last message gives the reason",
-              (long long)state_of(comm)->world[rank]);
+    struct tcp_peer *peer = peer_of(comm, rank);
+    comm_stop(comm, "rank %lld of the world %s", (long long)state_of(comm)->world[rank],
+              has_said_farewell(&peer->reader, peer->socket)
+                  ? "has exited: its last message gives the reason"
+                  : "has ended without a message: it was killed (by kill -9, or because memory ran out) or crashed, or "
+                    "its machine is gone");
 }
 
 /* ---- Writing ---- */
@@ -157,12 +178,11 @@ static struct tcp_frame *spare_frame(struct tcp_net *net, i64 bytes)
 }
 
 /* Queues a frame. unsent NULL: the data is copied. Otherwise *unsent is incremented, the data must
- * stay unchanged until the frame is sent, and *unsent is decremented then. */
-static void post(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes, i64 *unsent)
+ * stay unchanged until the frame is sent, and *unsent is decremented then. The lock must be held. */
+static void queue_frame(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes, i64 *unsent)
 {
     struct tcp_net *net = state_of(comm)->net;
     struct tcp_peer *peer = peer_of(comm, to);
-    pthread_mutex_lock(&net->lock);
     struct tcp_frame *f = spare_frame(net, unsent ? 0 : bytes);
     f->header = (struct tcp_header){state_of(comm)->id, tag, bytes};
     f->data = unsent ? data : f->buffer;
@@ -175,15 +195,44 @@ static void post(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes
     peer->out_end = &f->next;
     net->waiting++;
     pthread_cond_signal(&net->posted);
+}
+
+static void post(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes, i64 *unsent)
+{
+    struct tcp_net *net = state_of(comm)->net;
+    pthread_mutex_lock(&net->lock);
+    queue_frame(comm, to, tag, data, bytes, unsent);
+    pthread_mutex_unlock(&net->lock);
+}
+
+static struct timespec time_in_ms(i64 ms)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    i64 ns = end.tv_nsec + ms * 1000000;
+    return (struct timespec){end.tv_sec + ns / 1000000000, ns % 1000000000};
+}
+
+/* Tells the other ranks that this one ends and has said why. Waits for half a second at most, and not
+ * for the lock, which the caller of comm_stop may hold. */
+static void say_farewell(struct comm *comm)
+{
+    struct tcp_net *net = state_of(comm)->net;
+    struct timespec end = time_in_ms(500);
+    if (pthread_mutex_timedlock(&net->lock, &end))
+        return;
+    for (i64 r = 0; r < comm->size; r++)
+        if (r != comm->rank && !peer_of(comm, r)->lost)
+            queue_frame(comm, r, FAREWELL_TAG, NULL, 0, NULL);
+    while (net->waiting && pthread_cond_timedwait(&net->written, &net->lock, &end) == 0)
+        ;
     pthread_mutex_unlock(&net->lock);
 }
 
 /* Waits until a frame is sent, for at most 1 s. The lock must be held. */
 static void wait_written(struct tcp_net *net)
 {
-    struct timespec end;
-    clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec++;
+    struct timespec end = time_in_ms(1000);
     pthread_cond_timedwait(&net->written, &net->lock, &end);
 }
 
@@ -454,6 +503,12 @@ bool tcp_local_address(struct sockaddr_storage *out, const struct comm *world, i
     return rank != world->rank && getsockname(peer_of(world, rank)->socket, (struct sockaddr *)out, &length) == 0;
 }
 
+static void stop(struct comm *comm)
+{
+    say_farewell(comm);
+    _exit(1);
+}
+
 static const struct transport tcp_transport = {.name = "tcp",
                                                .exchange = exchange,
                                                .all_gather = all_gather,
@@ -465,6 +520,7 @@ static const struct transport tcp_transport = {.name = "tcp",
                                                .ended = ended,
                                                .split = split,
                                                .close = close_tcp,
+                                               .stop = stop,
                                                .check_alive = check_alive};
 
 struct comm *tcp_open(const struct launch_info *launch)

@@ -11,7 +11,8 @@
 #define WEFT_TCP_READER_H
 #include "core/core.h"
 
-enum { COLLECTIVE_TAG = -1, BARRIER_TAG = -2, TRANSFER_TAG = -3, LOWEST_TAG = TRANSFER_TAG };
+/* FAREWELL_TAG: the last frame of a rank that ends with a message. */
+enum { COLLECTIVE_TAG = -1, BARRIER_TAG = -2, TRANSFER_TAG = -3, FAREWELL_TAG = -4, LOWEST_TAG = FAREWELL_TAG };
 enum { TCP_EARLY_BYTES = 16 << 20 };                  /* allocated for a frame of which no data has come */
 static const i64 tcp_frame_most_bytes = (i64)1 << 40; /* a longer one is no frame */
 

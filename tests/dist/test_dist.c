@@ -170,12 +170,37 @@ static void check_messages(struct comm *world)
     memory_free(data);
 }
 
+/* Several short sums at once, one of them empty; every element of rank r is r + 1, or half of it. */
+static void check_joined_sums(struct comm *world)
+{
+    const double all = (double)(world->size * (world->size + 1)) / 2;
+    double wide[3], own = (double)world->rank + 1;
+    float narrow[5];
+    bf16 brief[7];
+    for (int i = 0; i < 7; i++) {
+        wide[i % 3] = own;
+        narrow[i % 5] = (float)own / 2;
+        brief[i] = bf16_from_f32((float)own);
+    }
+    void *blocks[] = {to_device(&device, wide, sizeof wide), to_device(&device, narrow, sizeof narrow),
+                      to_device(&device, brief, sizeof brief)};
+    const struct comm_sum sums[] = {
+        {blocks[0], 3, DTYPE_F64}, {NULL, 0, DTYPE_F64}, {blocks[1], 5, DTYPE_F32}, {blocks[2], 7, DTYPE_BF16}};
+    comm_all_reduce_list(world, sums, COUNT_OF(sums));
+    back(wide, blocks[0], sizeof wide);
+    back(narrow, blocks[1], sizeof narrow);
+    back(brief, blocks[2], sizeof brief);
+    for (int i = 0; i < 7; i++)
+        EXPECT(wide[i % 3] == all && (double)narrow[i % 5] == all / 2 && (double)bf16_to_f32(brief[i]) == all);
+}
+
 static void run_collectives(struct comm *world)
 {
     check_sums_f32(world, 1);
     check_sums_f32(world, 1001);
     check_sums_f32(world, 3500001); /* over 3 ranks, more than the largest piece */
     check_other_sums(world);
+    check_joined_sums(world);
     check_parts(world);
     check_broadcast_and_any(world);
     check_rows(world);
@@ -359,6 +384,7 @@ static void run_ops(struct comm *world)
     check_enter_and_sum(world, &tape);
     double over[3] = {0}, *noted = to_device(&device, over, sizeof over);
     check_expert_rows(world, &tape, &(struct exchange_limits){.rows = N * K * world->size, .setting = "the bound"});
+    check_expert_rows(world, &tape, &(struct exchange_limits){.rows = 0}); /* room for what arrives */
     check_expert_rows(world, &tape, &(struct exchange_limits){.capacity = N * K - 1, .over = noted});
     device_get(&device, over, noted, sizeof over);
     EXPECT(over[0] == 0 && over[1] == 0 && over[2] == 0);
@@ -382,6 +408,14 @@ static void run_mismatch(struct comm *world)
 {
     float data[16] = {0};
     reduce(world, data, world->rank == 1 ? 11 : 10, DTYPE_F32);
+}
+
+/* Rank 1 gives a reason, and exits. */
+static void run_reason(struct comm *world)
+{
+    if (world->rank == 1)
+        comm_stop(world, "a reason");
+    comm_barrier(world);
 }
 
 static void run_death(struct comm *world)
@@ -524,6 +558,7 @@ static const struct {
              {"asleep-before-message", run_asleep_before_message},
              {"late-barrier", run_late_barrier},
              {"death", run_death},
+             {"reason", run_reason},
              {"late-death", run_late_death},
              {"short-message", run_short_message}};
 
@@ -630,7 +665,16 @@ static void a_dead_rank_ends_the_others(void **state)
     expect_failure(2, "death", "");
     if (!ranks_missing())
         check_failure(ranks_run(&said, 3, "late-death"), &said, "late-death", "");
-    check_failure(run_over_tcp(&other, 3, 3, ranks_free_port(), "late-death"), &other, "late-death", "exited");
+    check_failure(run_over_tcp(&other, 3, 3, ranks_free_port(), "late-death"), &other, "late-death",
+                  "has ended without a message");
+}
+
+static void a_rank_that_gives_a_reason_is_told_from_a_killed_one(void **state)
+{
+    struct buffer said = {0};
+    (void)state;
+    check_failure(run_over_tcp(&said, 2, 2, ranks_free_port(), "reason"), &said, "reason",
+                  "rank 1 of the world has exited: its last message gives the reason");
 }
 
 /* If rank 1 starts more slowly than the timeout of the other
@@ -718,6 +762,10 @@ static void launchers_are_told_apart(void **state)
     setenv("SLURM_LOCALID", "1", 1);
     setenv("SLURM_STEP_TASKS_PER_NODE", "8(x2)", 1);
     expect_launch(9, 16, 1, 8);
+    setenv("SLURM_STEP_NUM_TASKS", "10000000", 1);
+    assert_int_equal(launch_detect(&l), -1);
+    assert_non_null(strstr(error_text(), "there are 10000000 ranks, at most 16384 are possible"));
+    setenv("SLURM_STEP_NUM_TASKS", "16", 1);
     setenv("PMI_RANK", "2", 1);
     setenv("PMI_SIZE", "4", 1);
     expect_launch(2, 4, 2, 4);
@@ -834,6 +882,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(collectives_give_the_same_bits_on_every_rank),
         cmocka_unit_test(layouts_cut_the_world),
         cmocka_unit_test(a_full_receive_buffer_names_its_setting),
+        cmocka_unit_test(a_rank_that_gives_a_reason_is_told_from_a_killed_one),
         cmocka_unit_test(ranks_that_disagree_are_named),
         cmocka_unit_test(calls_that_cannot_end_are_named),
         cmocka_unit_test(a_dead_rank_ends_the_others),

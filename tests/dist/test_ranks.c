@@ -36,8 +36,16 @@ static void set_guard(bool guarded)
         unsetenv("WEFT_GUARD");
 }
 
-static int become(void *words)
+/* A word of the form 1:WORD is for rank 1 alone, 0:WORD for rank 0. */
+static int become(void *context)
 {
+    char **words = context, **to = words;
+    for (char **word = words; *word; word++) {
+        bool marked = strncmp(*word, "0:", 2) == 0 || strncmp(*word, "1:", 2) == 0;
+        if (!marked || strncmp(getenv("RANK"), *word, 1) == 0)
+            *to++ = *word + (marked ? 2 : 0);
+    }
+    *to = NULL;
     weft_become(words);
 }
 
@@ -45,7 +53,7 @@ static int become(void *words)
 static int run_over_tcp(struct buffer *said, int ranks, const char *name, const char *more)
 {
     char *where = string_format("run=%s/%s", out, name), *rest = string_copy(more);
-    char *words[8] = {"weft", "run", recipe, where};
+    char *words[10] = {"weft", "run", recipe, where};
     weft_add_words(words, COUNT_OF(words), rest);
     int status = ranks_fork(said, ranks, become, words);
     memory_free(where);
@@ -201,6 +209,25 @@ static void sizes_that_do_not_fit(void **state)
     run(2, "none2", "--layout expert=2 base.batch.rows=3", 1, "do not come out even");
 }
 
+/* Ranks of the same sizes that train differently. */
+static void other_settings_on_a_rank_are_named(void **state)
+{
+    (void)state;
+    run(2, "lr", "1:base.optimizer.lr=2e-3", 1, "settings.optimizer.lr (0.002, 0.001 on the first rank)");
+    run(2, "seed", "1:seed=6", 1, "seed (6, 5 on the first rank)");
+    run(2, "mixture", "1:base.mixture.text=2", 1, "settings.mixture.text (2.0, 1.0 on the first rank)");
+    run(2, "steps", "1:base.steps=9", 1, "settings.steps (9, 6 on the first rank)");
+    run(2, "layouts", "0:--layout 0:expert=2 1:--layout 1:data=2", 1, "differ in --layout (\"data=2\", \"expert=2\"");
+    char *whole = recipe;
+    const char two[] =
+        "run: unused\nstages:\n  a: {kind: command, argv: ['true']}\n  b: {kind: command, argv: ['true']}\n";
+    recipe = path_join(out, "two.yaml");
+    require(file_replace(recipe, two, sizeof two - 1) == 0, "%s", error_text());
+    run(2, "stages", "0:a 1:b", 1, "differ in the stages to run ([\"b\"], [\"a\"] on the first rank)");
+    memory_free(recipe);
+    recipe = whole;
+}
+
 static int open_world(void **state)
 {
     (void)state;
@@ -230,7 +257,8 @@ static int close_world(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_follow_one), cmocka_unit_test(one_goes_on_for_two),
-                                       cmocka_unit_test(sizes_that_do_not_fit)};
+                                       cmocka_unit_test(sizes_that_do_not_fit),
+                                       cmocka_unit_test(other_settings_on_a_rank_are_named)};
     setenv("WEFT_THREADS", "1", 1);
     return cmocka_run_group_tests(tests, open_world, close_world);
 }

@@ -230,6 +230,19 @@ static void without_the_secret_nobody_takes_a_place(void **state)
     expect_meeting(&first, ours, "it does not know WEFT_SECRET");
 }
 
+/* A rank with another secret leaves without a proof of its own, and may be the one that is missed. */
+static void another_secret_is_named_by_the_first_rank(void **state)
+{
+    (void)state;
+    port = ranks_free_port();
+    setenv("WEFT_WAIT_S", "2", 1);
+    struct meeting_rank first = start(0, 2, ours), other = start(1, 2, theirs);
+    setenv("WEFT_WAIT_S", "120", 1);
+    expect_end(&other, 1, "has another WEFT_SECRET than this rank");
+    expect_end(&first, 1,
+               "(WEFT_WAIT_S); rank 1 came and left: it has another WEFT_SECRET, or only one of both has any");
+}
+
 /* Starts rank 1 twice. Returns the admitted one, which waits for others once the other is refused. */
 static struct meeting_rank start_twins(void)
 {
@@ -315,6 +328,7 @@ int main(void)
         cmocka_unit_test(strangers_that_talk_are_named),
         cmocka_unit_test(a_flood_of_strangers_keeps_no_rank_away),
         cmocka_unit_test(without_the_secret_nobody_takes_a_place),
+        cmocka_unit_test(another_secret_is_named_by_the_first_rank),
         cmocka_unit_test(ranks_of_other_runs_are_refused),
         cmocka_unit_test(a_rank_may_come_again),
         cmocka_unit_test(a_stranger_in_place_of_the_first_is_named),
