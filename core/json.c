@@ -379,6 +379,11 @@ struct json *weft_json_array(void)
     return require_value(json_array());
 }
 
+struct json *json_share(const struct json *value)
+{
+    return from_jansson(json_incref(to_jansson(value)));
+}
+
 struct json *weft_json_copy(const struct json *value)
 {
     return value ? require_value(json_deep_copy(to_jansson(value))) : NULL;

@@ -81,6 +81,8 @@ void json_numbers(double *out, i64 count, const struct json *array); /* missing 
 struct json *json_of_bool(bool value);
 struct json *json_of_null(void);
 struct json *json_copy(const struct json *value); /* deep copy */
+/* The same tree with one more owner, without a copy. Nobody may change it any more. */
+struct json *json_share(const struct json *value);
 
 /* Appends to `out`. indent 0 prints one line without spaces. Reals have at most 17 significant
  * digits and read back exactly. Keys keep their insertion order. */

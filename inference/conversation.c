@@ -10,9 +10,8 @@
 
 int conversation_open(struct conversation *c, struct generator *generator)
 {
-    const struct chat_layout *layout = text_chat_layout(generator->text);
-    *c = (struct conversation){.generator = generator, .writer = {generator->text, layout}};
-    if (!layout)
+    *c = (struct conversation){.generator = generator, .chat = text_chat_open(generator->text)};
+    if (!c->chat)
         return -1;
     conversation_reset(c);
     return 0;
@@ -51,9 +50,17 @@ void conversation_reset(struct conversation *c)
     c->media_count = c->first = 0;
 }
 
+void conversation_set_variables(struct conversation *c, const struct json *variables)
+{
+    json_free(c->variables);
+    c->variables = variables ? json_copy(variables) : NULL;
+}
+
 void conversation_close(struct conversation *c)
 {
     conversation_reset(c);
+    json_free(c->variables);
+    text_chat_close(c->chat);
     *c = (struct conversation){0};
 }
 
@@ -205,10 +212,27 @@ static struct json *part_json(const struct sample_part *part)
     return j;
 }
 
+/* Puts the variables where a record has them. */
+static void set_variables(struct json *record, const struct json *variables)
+{
+    struct json *others = json_object();
+    struct json_iterator at;
+    for (bool more = json_first(&at, variables); more; more = json_next(&at, variables)) {
+        bool own = strcmp(at.key, "tools") == 0 || strcmp(at.key, "documents") == 0;
+        json_set(own ? record : others, at.key, json_copy(at.value));
+    }
+    if (json_count(others))
+        json_set(record, "chat_template_kwargs", others);
+    else
+        json_free(others);
+}
+
 struct json *conversation_json(const struct conversation *c)
 {
     const struct sample *s = &c->said;
     struct json *j = json_object(), *messages = json_array();
+    struct json_iterator at;
+    set_variables(j, s->variables);
     for (i64 i = 0, next; i < s->count; i = next) {
         struct json *message = json_object(), *content = json_array();
         for (next = i; next == i || (next < s->count && !s->parts[next].role); next++)
@@ -220,6 +244,8 @@ struct json *conversation_json(const struct conversation *c)
         } else {
             json_set(message, "content", content);
         }
+        for (bool more = json_first(&at, s->parts[i].keys); more; more = json_next(&at, s->parts[i].keys))
+            json_set(message, at.key, json_copy(at.value));
         json_push(messages, message);
     }
     json_set(j, "messages", messages);
@@ -232,7 +258,7 @@ struct conversation_layout {
     struct id_list ids; /* of all text parts, in order */
     struct part *parts; /* [part_count] */
     struct media_block *media;
-    i64 part_count, media_count, taken; /* taken: ids that are part of a part */
+    i64 part_count, media_count;
 };
 
 static void layout_release(struct conversation_layout *l)
@@ -241,13 +267,6 @@ static void layout_release(struct conversation_layout *l)
     memory_free(l->parts);
     memory_free(l->media);
     *l = (struct conversation_layout){0};
-}
-
-static void end_ids(struct conversation_layout *l)
-{
-    if (l->ids.count > l->taken)
-        l->parts[l->part_count++] = (struct part){.kind = STREAM_TEXT, .count = l->ids.count - l->taken};
-    l->taken = l->ids.count;
 }
 
 static i64 next_role(const struct sample *s, i64 from, const char *role)
@@ -263,11 +282,24 @@ static i64 behind_system(const struct sample *s)
     return s->count && strcmp(s->parts[0].role, "system") == 0 ? next_role(s, 1, NULL) : 0;
 }
 
-/* Copies what the model reads: the system message and the parts from `first` on. */
-static void copy_read(struct sample *out, const struct sample *s, i64 first)
+/* The variables of a template: those of the conversation, then those that its records came with. */
+static struct json *all_variables(const struct conversation *c)
 {
-    i64 system = behind_system(s);
-    *out = (struct sample){.layout = SAMPLE_CHAT};
+    const struct json *lists[] = {c->variables, c->said.variables};
+    struct json *out = json_object();
+    struct json_iterator at;
+    for (i64 i = 0; i < COUNT_OF(lists); i++)
+        for (bool more = json_first(&at, lists[i]); more; more = json_next(&at, lists[i]))
+            json_set(out, at.key, json_share(at.value));
+    return out;
+}
+
+/* Copies what the model reads: the system message and the parts from `first` on. */
+static void copy_read(struct sample *out, const struct conversation *c)
+{
+    const struct sample *s = &c->said;
+    i64 system = behind_system(s), first = c->first;
+    *out = (struct sample){.layout = SAMPLE_CHAT, .variables = all_variables(c)};
     for (i64 i = 0; i < s->count; i++) {
         if (i >= system && i < first)
             continue;
@@ -276,6 +308,7 @@ static void copy_read(struct sample *out, const struct sample *s, i64 first)
         if (from->bytes.length)
             buffer_append(&part->bytes, from->bytes.data, from->bytes.length);
         part->role = from->role ? string_copy(from->role) : NULL;
+        part->keys = from->keys ? json_share(from->keys) : NULL;
         part->at = from->at;
     }
 }
@@ -283,34 +316,26 @@ static void copy_read(struct sample *out, const struct sample *s, i64 first)
 static int lay_out(struct conversation_layout *l, const struct conversation *c)
 {
     struct sample s;
-    int status = 0;
-    copy_read(&s, &c->said, c->first);
-    chat_fold(c->writer.layout, &s);
+    struct chat_ids chat = {0};
+    copy_read(&s, c);
+    int status = chat_lay_out(&chat, c->chat, &s, true);
     *l = (struct conversation_layout){.parts = memory_alloc((2 * s.count + 1) * (i64)sizeof *l->parts),
-                                      .media = memory_alloc(max_i64(1, s.count) * (i64)sizeof *l->media)};
-    for (i64 i = 0; i < s.count && status == 0; i++) {
-        struct id_list text = {0};
-        status = chat_encode(&l->ids, &text, &c->writer, &s, i);
-        if (status == 0 && s.parts[i].kind != MODALITY_TEXT) {
-            const struct prompt *medium = c->media[s.parts[i].at];
-            end_ids(l);
-            l->parts[l->part_count++] = medium->parts[0];
-            l->media[l->media_count++] = medium->media[0];
-        }
-        for (i64 k = 0; k < text.count; k++)
-            id_list_push(&l->ids, text.ids[k]);
-        if (status == 0 && chat_ends_message(&s, i))
-            chat_end(&l->ids, &c->writer, &s, i);
-        id_list_release(&text);
+                                      .media = memory_alloc(max_i64(1, s.count) * (i64)sizeof *l->media),
+                                      .ids = chat.ids};
+    chat.ids = (struct id_list){0};
+    for (i64 i = 0, at = 0; i < chat.run_count && status == 0; i++) {
+        const struct chat_run *run = &chat.runs[i];
+        if (run->end > at)
+            l->parts[l->part_count++] =
+                (struct part){.kind = STREAM_TEXT, .ids = l->ids.ids + at, .count = run->end - at};
+        at = run->end;
+        if (run->medium < 0)
+            continue;
+        const struct prompt *medium = c->media[s.parts[run->medium].at];
+        l->parts[l->part_count++] = medium->parts[0];
+        l->media[l->media_count++] = medium->media[0];
     }
-    if (status == 0)
-        status = text_chat_head(&l->ids, c->writer.text, c->writer.layout, "assistant", "", 0);
-    end_ids(l);
-    for (i64 i = 0, at = 0; i < l->part_count; i++)
-        if (l->parts[i].kind == STREAM_TEXT) {
-            l->parts[i].ids = l->ids.ids + at;
-            at += l->parts[i].count;
-        }
+    chat_ids_release(&chat);
     sample_release(&s);
     if (status)
         layout_release(l);
@@ -360,14 +385,14 @@ int conversation_fit(struct conversation *c, i64 most)
 
 /* ---- Answers ---- */
 
-/* Appends the text of an answer without the id that ended it and without the layout's text before
+/* Appends the text of an answer without the id that ended it and without the template's text before
  * every answer, which the messages do not have. */
 static int answer_words(struct buffer *out, const struct conversation *c, const struct answer *a)
 {
     struct buffer all = {0};
-    const char *before = chat_before_answer(c->writer.layout);
+    const char *before = text_chat_lead(c->chat);
     i64 skip = (i64)strlen(before);
-    int status = text_decode(c->writer.text, &all, a->ids, a->count - a->ended, true);
+    int status = text_decode(c->generator->text, &all, a->ids, a->count - a->ended, true);
     if (skip && (all.length < skip || memcmp(all.data, before, (size_t)skip) != 0))
         skip = 0;
     if (status == 0 && all.length > skip)

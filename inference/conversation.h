@@ -9,20 +9,24 @@
 struct json;
 struct conversation {
     struct generator *generator; /* borrowed */
-    struct chat_writer writer;
+    struct chat *chat;
+    struct json *variables; /* of the template, for all its messages; NULL: none */
     struct sample said;     /* whole messages; `at` of a medium is its index in `media` */
     struct sample attached; /* media of the next message */
     struct prompt **media;  /* [media_count] each is one encoded medium */
     i64 media_count;
     i64 first; /* the first part that still fits into the model's length, behind a system message */
 };
-/* The generator's tokenizer must have a chat layout. */
+/* The generator's tokenizer must have a chat template. */
 int conversation_open(struct conversation *conversation, struct generator *generator);
 void conversation_close(struct conversation *conversation);
 /* False: nothing says that the model was trained on conversations. The config of one that was names
  * the end of a message, and its held-out losses have a stream "chat". */
 bool conversation_is_trained(const struct generator *generator);
 void conversation_reset(struct conversation *conversation); /* forgets all messages and media */
+/* Variables of the template, an object such as {"enable_thinking": false}; those that a conversation
+ * comes with go before them. */
+void conversation_set_variables(struct conversation *conversation, const struct json *variables);
 
 /* Encodes a file, which becomes a part of the next message. */
 int conversation_attach(struct conversation *conversation, enum modality kind, const char *path);
@@ -34,7 +38,8 @@ int conversation_read(struct conversation *conversation, const struct json *valu
                       const char *folder);
 void conversation_take_back(struct conversation *conversation); /* removes the last message */
 i64 conversation_messages(const struct conversation *conversation);
-/* {"messages": [{"role", "content"}, ..]} with absolute paths of media. The caller frees it. */
+/* {"messages": [{"role", "content", ..}, ..]} with absolute paths of media, in the form that
+ * conversation_read reads. The caller frees it. */
 struct json *conversation_json(const struct conversation *conversation);
 
 /* Where a growing answer is shown: `text` is whole UTF-8 characters that follow those shown before. */
@@ -49,8 +54,8 @@ struct conversation_options {
 };
 /* Lays the messages out. If they and an answer of `most` ids, or half of the model's length, do not
  * fit into that length, the model no longer reads the oldest turns, which a log line says; a system
- * message stays. -1 and a message if the last message alone does not fit, or if the chat layout
- * lacks a role. */
+ * message stays. -1 and a message if the last message alone does not fit, or if the chat
+ * template refuses the conversation. */
 int conversation_fit(struct conversation *conversation, i64 most);
 /* Answers the last message of each conversation, after conversation_fit, and adds the answers to
  * them. identity: number of the first conversation, for random draws. show needs count 1.

@@ -133,6 +133,25 @@ static void token_keys(struct gguf *g, const struct text_tokenizer *t, i64 vocab
     }
 }
 
+/* The default chat template, and others by name. */
+static void template_keys(struct gguf *g, const struct text_tokenizer *t)
+{
+    const char *name, *text;
+    i64 others = 0;
+    for (i64 i = 0; (text = text_chat_template(t, i, &name)) != NULL; i++) {
+        bool main = strcmp(name, "default") == 0;
+        char *key = string_format("tokenizer.chat_template%s%s", main ? "" : ".", main ? "" : name);
+        key_string(g, key, text);
+        others += !main;
+        memory_free(key);
+    }
+    if (others)
+        begin_array(g, "tokenizer.chat_templates", GGUF_STRING, others);
+    for (i64 i = 0; others && text_chat_template(t, i, &name); i++)
+        if (strcmp(name, "default") != 0)
+            put_string(&g->keys, name);
+}
+
 static void tokenizer_keys(struct gguf *g, const struct text_tokenizer *t, const struct model_config *c)
 {
     const char *family = t ? text_regex_family(t) : NULL;
@@ -151,8 +170,7 @@ static void tokenizer_keys(struct gguf *g, const struct text_tokenizer *t, const
         key_u32(g, "tokenizer.ggml.eot_token_id", end);
     key_u32(g, "tokenizer.ggml.padding_token_id", c->pad_id);
     key_bool(g, "tokenizer.ggml.add_bos_token", false);
-    if (text_chat_template(t))
-        key_string(g, "tokenizer.chat_template", text_chat_template(t));
+    template_keys(g, t);
 }
 
 static void tensor(struct gguf *g, const char *name, const struct weight *w, i64 first_row, i64 rows, enum dtype dtype)

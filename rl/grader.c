@@ -17,6 +17,7 @@ struct reward_line { /* a line of rewards.jsonl */
 struct grader {
     const struct grader_settings *s;
     const struct text_tokenizer *tokenizer;
+    struct chat *chat; /* for observations; NULL: there are none */
     char *path, **argv;
     int file; /* descriptor; -1: none */
     struct reward_line *old;
@@ -162,6 +163,7 @@ void grader_close(struct grader *j)
         return;
     if (j->file >= 0)
         close(j->file);
+    text_chat_close(j->chat);
     for (i64 i = 0; i < j->old_count; i++)
         memory_free(j->old[i].observation);
     memory_free(j->old);
@@ -310,7 +312,9 @@ static int ask_program(struct grader *j, struct graded_answer *cases, i64 count,
 static int append_observation(struct grader *j, struct rollout *r, const char *observation, i64 most)
 {
     struct id_list ids = {0};
-    int status = chat_after_answer(&ids, j->tokenizer) || chat_question(&ids, j->tokenizer, observation) ? -1 : 0;
+    if (!j->chat)
+        j->chat = text_chat_open(j->tokenizer);
+    int status = j->chat ? text_chat_after_answer(&ids, j->chat, observation) : -1;
     bool room = r->answer.ended && r->turns < j->s->turns && r->answer.count + ids.count < most;
     if (status == 0 && room) {
         for (i64 i = 0; i < ids.count; i++)

@@ -6,141 +6,159 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Conversations ---- */
-
-static int push_message(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout,
-                        const char *role, const char *text)
-{
-    i64 length = (i64)strlen(text);
-    chat_trim(layout, true, true, &text, &length);
-    bool answers = strcmp(role, "assistant") == 0;
-    char *all = string_format("%s%.*s%s", answers ? chat_before_answer(layout) : "", (int)length, text,
-                              chat_ending(layout, role));
-    int status = text_chat_head(out, tokenizer, layout, role, all, (i64)strlen(all));
-    memory_free(all);
-    return status == 0 ? text_chat_tail(out, tokenizer, layout, role) : -1;
-}
-
-int chat_question(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text)
-{
-    const struct chat_layout *layout = text_chat_layout(tokenizer);
-    if (!layout || push_message(out, tokenizer, layout, "user", text))
-        return -1;
-    return text_chat_head(out, tokenizer, layout, "assistant", "", 0);
-}
-
-int chat_after_answer(struct id_list *out, const struct text_tokenizer *tokenizer)
-{
-    const struct chat_layout *layout = text_chat_layout(tokenizer);
-    struct id_list tail = {0};
-    int status = layout ? text_chat_tail(&tail, tokenizer, layout, "assistant") : -1;
-    for (i64 i = 1; status == 0 && i < tail.count; i++)
-        id_list_push(out, tail.ids[i]);
-    id_list_release(&tail);
-    return status;
-}
-
 /* ---- One prompt ---- */
 
-static int read_message(const char **role, const char **content, const struct json *list, i64 i)
-{
-    return json_need_string(role, json_at(list, i), "role", "prompt") ||
-                   json_need_string(content, json_at(list, i), "content", "prompt")
-               ? -1
-               : 0;
-}
+/* What prompts are laid out with. */
+struct prompt_writer {
+    const struct text_tokenizer *tokenizer;
+    struct chat *chat;
+};
 
-/* Puts the text in place of a content that is a list of texts, as chat templates join them. */
-static int join_parts(struct json *message)
+/* A content as the template takes it: the texts of a list together, unless it takes lists. NULL and a
+ * message: it has more than texts. */
+static struct json *content_of(const struct json *content, const struct chat *chat, const struct json *variables)
 {
-    const struct json *parts = json_get(message, "content");
+    bool several = json_kind(content) == JSON_ARRAY && json_count(content) > 1;
+    bool listed = chat_lists_texts(chat, variables, several);
+    struct json *list = json_array();
     struct buffer text = {0};
     int status = 0;
-    if (json_kind(parts) != JSON_ARRAY)
-        return 0;
-    for (i64 i = 0; i < json_count(parts) && status == 0; i++) {
-        const struct json *part = json_at(parts, i), *said = json_get(part, "text");
+    if (json_kind(content) != JSON_ARRAY && json_kind(content) != JSON_STRING)
+        status = error_set("key prompt: expected a list of {\"role\", \"content\"}");
+    for (i64 i = 0; i < (json_kind(content) == JSON_ARRAY ? json_count(content) : 1) && status == 0; i++) {
+        const struct json *part = json_kind(content) == JSON_ARRAY ? json_at(content, i) : content;
+        const struct json *said = json_kind(part) == JSON_STRING ? part : json_get(part, "text");
         const char *type = json_string(json_get(part, "type"), "text");
-        if (json_kind(part) == JSON_STRING)
-            said = part;
+        struct json *one = json_object();
         if (strcmp(type, "text") != 0 || json_kind(said) != JSON_STRING)
             status = error_set("key content: part %lld has the type \"%.40s\": prompts are text only", (long long)i + 1,
                                type);
         buffer_append(&text, json_string(said, ""), json_string_length(said));
+        json_set(one, "type", json_of_string("text"));
+        json_set(one, "text", json_of_utf8(json_string(said, ""), json_string_length(said)));
+        json_push(list, one);
     }
-    if (status == 0)
-        json_set(message, "content", json_of_utf8(text.data ? text.data : "", text.length));
+    struct json *out = listed ? list : json_of_utf8(text.data ? text.data : "", text.length);
+    if (!listed || status)
+        json_free(list);
+    if (!listed && status)
+        json_free(out);
     buffer_release(&text);
-    return status;
+    return status ? NULL : out;
 }
 
-/* Index of the user message that a system message is merged into, for chat layouts without a system
- * role. -1: the layout has that role, or there is no such message. */
-static i64 question_of_system(const struct json *list, const struct chat_layout *layout)
+/* A message with its content as the template takes it. NULL and a message: it is none. */
+static struct json *message_of(const struct json *message, const struct chat *chat, const struct json *variables)
 {
-    enum chat_fold fold = chat_folds_system(layout);
-    const char *first = json_string(json_get(json_at(list, 0), "role"), "");
-    i64 question = -1;
-    if (fold == CHAT_FOLD_NONE || strcmp(first, "system") != 0)
-        return -1;
-    for (i64 i = 1; i < json_count(list) && (fold == CHAT_FOLD_LAST || i == 1); i++)
-        if (strcmp(json_string(json_get(json_at(list, i), "role"), ""), "user") == 0)
-            question = i;
-    return question;
+    const struct json *content = json_get(message, "content");
+    bool calls = json_kind(content) == JSON_NULL && json_count(json_get(message, "tool_calls")) > 0;
+    const char *text;
+    if (json_need_string(&text, message, "role", "prompt"))
+        return NULL;
+    if (!calls && json_kind(content) != JSON_ARRAY && json_need_string(&text, message, "content", "prompt"))
+        return NULL;
+    struct json *out = json_copy(message), *said = calls ? NULL : content_of(content, chat, variables);
+    if (said)
+        json_set(out, "content", said);
+    if (calls || said)
+        return out;
+    json_free(out);
+    return NULL;
 }
 
-static int encode_list(struct task *p, const struct text_tokenizer *tokenizer, const struct chat_layout *layout,
-                       const struct json *list)
+/* The variables of the template: tools, documents and the members of chat_template_kwargs. Each may
+ * be a string of JSON, as in tables. */
+static struct json *variables_of(const struct json *source)
 {
-    const char *role, *content, *system = "";
-    for (i64 i = 0; i < json_count(list); i++)
-        if (join_parts(json_at(list, i)) < 0)
-            return -1;
-    i64 question = question_of_system(list, layout);
-    for (i64 i = 0; i < json_count(list); i++) {
-        if (read_message(&role, &content, list, i) < 0)
-            return -1;
-        if (i == 0 && question > 0) {
-            system = content;
-            continue;
-        }
-        char *both = i == question ? string_format("%s\n\n%s", system, content) : NULL;
-        int status = push_message(&p->ids, tokenizer, layout, role, both ? both : content);
-        memory_free(both);
-        if (status < 0)
-            return -1;
+    static const char *const names[] = {"chat_template_kwargs", "tools", "documents"};
+    struct json *out = json_object();
+    struct json_iterator at;
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        const struct json *value = json_get(source, names[i]);
+        struct json *inner =
+            json_string_length(value) ? json_parse(json_string(value, ""), json_string_length(value), names[i]) : NULL;
+        value = inner ? inner : value;
+        if (i == 0)
+            for (bool more = json_first(&at, value); more; more = json_next(&at, value))
+                json_set(out, at.key, json_copy(at.value));
+        else if (json_kind(value) == JSON_ARRAY && json_count(value))
+            json_set(out, names[i], json_copy(value));
+        json_free(inner);
     }
-    return text_chat_head(&p->ids, tokenizer, layout, "assistant", "", 0);
+    return out;
 }
 
-static int encode_messages(struct task *p, const struct text_tokenizer *tokenizer)
+/* The messages of a prompt, whose value may be the text of a question. */
+static int read_messages(struct json *out, const struct json *prompt, const struct chat *chat,
+                         const struct json *variables)
 {
-    const struct json *list = json_get(p->source, "prompt");
-    const struct chat_layout *layout = text_chat_layout(tokenizer);
-    if (!layout || text_chat_begin(&p->ids, tokenizer, layout))
-        return -1;
-    if (json_kind(list) == JSON_STRING)
-        return chat_question(&p->ids, tokenizer, json_string(list, ""));
-    if (json_count(list) == 0 || json_kind(list) != JSON_ARRAY)
+    if (json_kind(prompt) == JSON_STRING) {
+        struct json *message = json_object();
+        json_set(message, "role", json_of_string("user"));
+        json_set(message, "content", content_of(prompt, chat, variables));
+        json_push(out, message);
+        return 0;
+    }
+    if (json_count(prompt) == 0 || json_kind(prompt) != JSON_ARRAY)
         return error_set("key prompt: expected a list of {\"role\", \"content\"}");
-    return encode_list(p, tokenizer, layout, list);
+    for (i64 i = 0; i < json_count(prompt); i++) {
+        struct json *message = message_of(json_at(prompt, i), chat, variables);
+        if (!message)
+            return -1;
+        json_push(out, message);
+    }
+    return 0;
 }
 
-static int encode_think(struct task *p, const struct text_tokenizer *tokenizer)
+static bool ends_with(const struct buffer *text, const char *end)
+{
+    i64 length = (i64)strlen(end);
+    return text->length >= length && memcmp(text->data + text->length - length, end, (size_t)length) == 0;
+}
+
+/* "<think>\n", unless the generation prompt ends with it, and the reference reasoning. */
+static int encode_think(struct task *p, const struct prompt_writer *w, const struct buffer *shown)
 {
     const struct json *extra = json_get(p->source, "extra_info");
     const char *think = json_string(json_get(extra, "think"), "");
-    const struct chat_layout *layout = text_chat_layout(tokenizer);
     p->pass = json_number(json_get(extra, "pass"), -1);
     if (p->pass > 1)
         return error_set("extra_info.pass is %g, expected a success rate from 0 to 1", p->pass);
     if (!*think)
         return 0;
-    char *begin = string_format("%s<think>\n", chat_before_answer(layout));
-    int status = text_chat_text(&p->think, tokenizer, begin, (i64)strlen(begin));
+    const char *lead = text_chat_lead(w->chat);
+    char *begin = string_format("%s<think>\n", lead[strspn(lead, " ")] ? "" : lead);
+    int status = ends_with(shown, "<think>\n") ? 0
+                                               : text_encode(w->tokenizer, &p->think, begin, (i64)strlen(begin),
+                                                             &(struct encode_options){.inside = true});
     memory_free(begin);
     p->think_head = p->think.count;
-    return status || text_chat_text(&p->think, tokenizer, think, (i64)strlen(think)) ? -1 : 0;
+    if (status == 0)
+        status = text_encode(w->tokenizer, &p->think, think, (i64)strlen(think),
+                             &(struct encode_options){.inside = true, .plain = true});
+    return status;
+}
+
+static int encode_prompt(struct task *p, const struct prompt_writer *w)
+{
+    struct json *messages = json_array(), *variables = variables_of(p->source);
+    const struct chat_request request = {.messages = messages, .variables = variables, .prompt = true};
+    struct chat_ids ids = {0};
+    struct buffer shown = {0};
+    int status = read_messages(messages, json_get(p->source, "prompt"), w->chat, variables);
+    if (status == 0)
+        status = text_chat_encode(&ids, w->chat, &request);
+    if (status == 0 && json_get(json_get(p->source, "extra_info"), "think"))
+        status = text_chat_text(&shown, w->chat, &request);
+    if (status == 0)
+        status = encode_think(p, w, &shown);
+    p->ids = ids.ids;
+    ids.ids = (struct id_list){0};
+    chat_ids_release(&ids);
+    buffer_release(&shown);
+    json_free(messages);
+    json_free(variables);
+    return status;
 }
 
 /* Reads the ground truth. A number or a list is kept as its JSON text. */
@@ -156,7 +174,7 @@ static void read_truth(struct task *p)
     buffer_release(&text);
 }
 
-static int read_prompt(struct task *p, const struct text_tokenizer *tokenizer)
+static int read_prompt(struct task *p, const struct prompt_writer *w)
 {
     if (json_kind(p->source) != JSON_OBJECT)
         return error_set("expected an object with the keys prompt and reward_model");
@@ -164,7 +182,7 @@ static int read_prompt(struct task *p, const struct text_tokenizer *tokenizer)
     p->ability = json_string(json_get(p->source, "ability"), "");
     p->style = json_string(json_get(json_get(p->source, "reward_model"), "style"), "");
     read_truth(p);
-    return encode_messages(p, tokenizer) || encode_think(p, tokenizer) ? -1 : 0;
+    return encode_prompt(p, w);
 }
 
 /* Converts GSM8K's published format {"question", "answer"} to verl's fields;
@@ -191,7 +209,7 @@ static struct json *as_prompt(struct json *source)
 
 /* Takes ownership of `source`. */
 static int add_prompt(struct prompts *all, struct json *source, const char *path, i64 line,
-                      const struct text_tokenizer *tokenizer)
+                      const struct prompt_writer *w)
 {
     if ((all->count & (all->count - 1)) == 0)
         all->list = memory_resize(all->list, all->count * (i64)sizeof *all->list,
@@ -201,7 +219,7 @@ static int add_prompt(struct prompts *all, struct json *source, const char *path
     if (json_kind(source) == JSON_OBJECT && sample_ask(source, p->origin, &all->notes))
         return error_prefix("%s", p->origin);
     p->source = as_prompt(source);
-    if (read_prompt(p, tokenizer))
+    if (read_prompt(p, w))
         return error_prefix("%s", p->origin);
     all->longest = max_i64(all->longest, p->ids.count + p->think.count);
     return 0;
@@ -209,7 +227,7 @@ static int add_prompt(struct prompts *all, struct json *source, const char *path
 
 /* ---- Files ---- */
 
-static int load_lines(struct prompts *all, const char *path, const struct text_tokenizer *tokenizer, i64 limit)
+static int load_lines(struct prompts *all, const char *path, const struct prompt_writer *w, i64 limit)
 {
     struct line_reader in;
     int status = line_reader_open(&in, path) < 0 ? -1 : 1;
@@ -219,7 +237,7 @@ static int load_lines(struct prompts *all, const char *path, const struct text_t
         if (in.line.length == (i64)strspn(line, " \t\r"))
             continue;
         struct json *source = json_parse_line(line, in.line.length, path, in.number);
-        status = source && add_prompt(all, source, path, in.number, tokenizer) == 0 ? 1 : -1;
+        status = source && add_prompt(all, source, path, in.number, w) == 0 ? 1 : -1;
     }
     if (status == -2)
         error_set("%s:%lld: a line of more than %d bytes", path, (long long)in.number, LINE_BYTES_MAX);
@@ -244,27 +262,27 @@ static struct json *parse_file(const char *path)
     return value;
 }
 
-static int load_array(struct prompts *all, const char *path, const struct text_tokenizer *tokenizer, i64 limit)
+static int load_array(struct prompts *all, const char *path, const struct prompt_writer *w, i64 limit)
 {
     struct json *array = parse_file(path);
     if (!array)
         return -1;
     int status = json_kind(array) == JSON_ARRAY ? 0 : error_set("%s: expected a list of prompts", path);
     for (i64 i = 0; i < json_count(array) && status == 0 && (!limit || all->count < limit); i++)
-        status = add_prompt(all, json_copy(json_at(array, i)), path, i + 1, tokenizer);
+        status = add_prompt(all, json_copy(json_at(array, i)), path, i + 1, w);
     json_free(array);
     return status;
 }
 
 /* Reads rows of a table, verl's usual file format. Rows with
  * media are refused, so their bytes are not loaded. */
-static int load_table(struct prompts *all, const char *path, const struct text_tokenizer *tokenizer, i64 limit)
+static int load_table(struct prompts *all, const char *path, const struct prompt_writer *w, i64 limit)
 {
     struct data_table table;
     struct record row;
     int status = data_table_open(&table, path, NULL) < 0 ? -1 : 1;
     while (status == 1 && (!limit || all->count < limit) && (status = data_table_next(&table, &row)) == 1) {
-        status = add_prompt(all, row.object, path, table.kind->place(table.self), tokenizer) < 0 ? -1 : 1;
+        status = add_prompt(all, row.object, path, table.kind->place(table.self), w) < 0 ? -1 : 1;
         row.object = NULL;
         record_release(&row);
     }
@@ -279,9 +297,13 @@ int prompts_load(struct prompts *all, const char *path, const struct text_tokeni
     if (file_is_directory(path))
         return error_set(
             "%s is a folder, expected a file of prompts (.jsonl, .parquet, .arrow, .csv, or a .json array)", path);
-    int status = data_table_reads(path)                                      ? load_table(all, path, tokenizer, limit)
-                 : length > 5 && strncmp(path + length - 5, ".json", 5) == 0 ? load_array(all, path, tokenizer, limit)
-                                                                             : load_lines(all, path, tokenizer, limit);
+    const struct prompt_writer w = {tokenizer, text_chat_open(tokenizer)};
+    if (!w.chat)
+        return -1;
+    int status = data_table_reads(path)                                      ? load_table(all, path, &w, limit)
+                 : length > 5 && strncmp(path + length - 5, ".json", 5) == 0 ? load_array(all, path, &w, limit)
+                                                                             : load_lines(all, path, &w, limit);
+    text_chat_close(w.chat);
     if (status == 0 && all->count == 0)
         status = error_set("%s: no prompts in it", path);
     for (i64 i = 0; i < all->notes.count && status == 0; i++)

@@ -6,7 +6,8 @@
  *    "extra_info": {"index": 0, ...}}
  *
  * extra_info.think: reference reasoning, from which hints are cut. extra_info.pass: pass@k of the
- * initial model, if known. Prompts are text; `images`, `videos` and contents that are not strings
+ * initial model, if known. `tools`, `documents` and the members of `chat_template_kwargs` are variables
+ * of the chat template. Prompts are text; `images`, `videos` and parts of contents that are not texts
  * are refused. */
 #ifndef WEFT_RL_PROMPTS_H
 #define WEFT_RL_PROMPTS_H
@@ -19,9 +20,9 @@ struct task {                                                 /* a prompt and th
     const char *data_source, *ability, *style, *ground_truth; /* strings in source; "" if absent */
     char *origin;                                             /* "FILE:LINE", for messages */
     char *truth_text;                                         /* owns a ground truth that is not a string */
-    struct id_list ids;                                       /* chat layout, up to the assistant's header */
+    struct id_list ids;                                       /* in the chat template, with the generation prompt */
     struct id_list think;                                     /* "<think>\n" and the reference reasoning; empty: none */
-    i64 think_head;                                           /* number of ids of "<think>\n" */
+    i64 think_head;                                           /* ids of "<think>\n"; 0: the prompt ends with it */
     double pass;                                              /* pass@k; -1: unknown */
 };
 struct prompts {
@@ -30,7 +31,7 @@ struct prompts {
     struct skip_notes notes; /* keys that are not read */
 };
 /* Loads at most `limit` prompts (0: all). -1 and a message: a line that is not a prompt, with its
- * number, or a tokenizer without the ids of the chat layout. Release with prompts_release. */
+ * number, or a tokenizer without a chat template. Release with prompts_release. */
 int prompts_load(struct prompts *prompts, const char *path, const struct text_tokenizer *tokenizer, i64 limit);
 /* Number of prompts of `held_out` whose ids are those of a prompt in `train`. */
 i64 prompts_in_common(const struct prompts *held_out, const struct prompts *train);
@@ -38,12 +39,6 @@ i64 prompts_in_common(const struct prompts *held_out, const struct prompts *trai
  * never looks at the prompt gets. *truth receives that ground truth, borrowed from `train`. */
 double prompts_constant(const struct prompts *held_out, const struct prompts *train, const char **truth);
 void prompts_release(struct prompts *prompts);
-
-/* Append ids in the tokenizer's chat layout. chat_question: a user message, encoded as plain text
- * without special tokens, and the header of the answer. chat_after_answer: the ids that follow an
- * answer that has ended. */
-int chat_question(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text);
-int chat_after_answer(struct id_list *out, const struct text_tokenizer *tokenizer);
 
 /* The endless sequence of prompts. Every epoch contains each prompt once, in its own order. */
 struct prompt_order {

@@ -66,7 +66,7 @@ struct sampler_room {
     i64 slots, size, longest, most;
     bool as_trained; /* see decoder_options: for rollouts to learn from */
 };
-/* Borrows its arguments. -1 and a message: the tokenizer lacks the ids of the chat layout or does
+/* Borrows its arguments. -1 and a message: the tokenizer lacks the ids of a conversation or does
  * not match the model. sampler_close is safe after a failure. */
 int sampler_open(struct sampler *sampler, struct model *model, const struct submodel *sub,
                  const struct text_tokenizer *tokenizer, const struct sampler_room *room);

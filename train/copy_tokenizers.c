@@ -62,8 +62,10 @@ static int copy_between(const char *from, const char *below_from, const char *to
 
 int copy_tokenizers(const char *directory, const char *from)
 {
-    static const char *const text_files[] = {"tokenizer.json", "tokenizer.model", "tokenizer.tiktoken",
-                                             "tokenizer_config.json", "chat_template.jinja"};
+    static const char *const text_files[] = {"tokenizer.json",        "tokenizer.model",         "tokenizer.tiktoken",
+                                             "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
+                                             "chat_template.json"};
+    static const char templates[] = "additional_chat_templates";
     int status = copy_tokenizers_check(from);
     for (i64 i = 0; i < COUNT_OF(text_files) && status == 0; i++) {
         char *beside = path_join(from, text_files[i]), *inside = string_format("%s/text/%s", from, text_files[i]);
@@ -75,6 +77,8 @@ int copy_tokenizers(const char *directory, const char *from)
         memory_free(inside);
         memory_free(out);
     }
+    if (status == 0)
+        status = copy_between(from, templates, directory, templates);
     for (int i = TOKENIZER_TEXT + 1; i < TOKENIZERS && status == 0; i++) {
         char *to = path_join("weft", tokenizer_names[i]);
         status = copy_between(from, tokenizer_names[i], directory, to);

@@ -1,4 +1,4 @@
-/* weft chat MODEL: a dialogue with a model in its own chat layout. */
+/* weft chat MODEL: a dialogue with a model in its own chat template. */
 #include "cli/generate/generation.h"
 #include "cli/generate/line_editor.h"
 #include "core/json.h"
@@ -13,7 +13,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-struct chat {
+struct dialogue {
     struct conversation conversation;
     struct generation generation;
     const char *system; /* text of the system message; NULL: none */
@@ -31,13 +31,13 @@ struct chat {
 
 /* ---- Commands ---- */
 
-static int start_over(struct chat *c)
+static int start_over(struct dialogue *c)
 {
     conversation_reset(&c->conversation);
     return c->system ? conversation_say(&c->conversation, "system", c->system, (i64)strlen(c->system)) : 0;
 }
 
-static int attach_file(struct chat *c, const char *name, const char *file)
+static int attach_file(struct dialogue *c, const char *name, const char *file)
 {
     enum modality kind = modality_named(name);
     if (conversation_attach(&c->conversation, kind, file))
@@ -48,7 +48,7 @@ static int attach_file(struct chat *c, const char *name, const char *file)
 }
 
 /* One line of JSON, which is a file of a document and a file of lines likewise. */
-static int save(struct chat *c, const char *name, const char *file)
+static int save(struct dialogue *c, const char *name, const char *file)
 {
     struct buffer text = {0};
     struct stat there;
@@ -69,14 +69,14 @@ static int save(struct chat *c, const char *name, const char *file)
     return status;
 }
 
-static int reset(struct chat *c, const char *name, const char *file)
+static int reset(struct dialogue *c, const char *name, const char *file)
 {
     (void)name;
     (void)file;
     return start_over(c);
 }
 
-static int leave(struct chat *c, const char *name, const char *file)
+static int leave(struct dialogue *c, const char *name, const char *file)
 {
     (void)name;
     (void)file;
@@ -84,11 +84,11 @@ static int leave(struct chat *c, const char *name, const char *file)
     return 0;
 }
 
-static int show_help(struct chat *c, const char *name, const char *file);
+static int show_help(struct dialogue *c, const char *name, const char *file);
 
 static const struct chat_command {
     const char *name, *argument, *help; /* argument NULL: it takes none */
-    int (*run)(struct chat *chat, const char *name, const char *file);
+    int (*run)(struct dialogue *chat, const char *name, const char *file);
 } chat_commands[] = {
     {"image", "FILE", "show a picture with the next message", attach_file},
     {"audio", "FILE", "play a sound with the next message", attach_file},
@@ -101,7 +101,7 @@ static const struct chat_command {
     {"exit", NULL, "the same", leave},
 };
 
-static int show_help(struct chat *c, const char *name, const char *file)
+static int show_help(struct dialogue *c, const char *name, const char *file)
 {
     (void)c;
     (void)name;
@@ -129,7 +129,7 @@ static int unknown_command(const char *line, i64 length)
 }
 
 /* line: behind the slash, without spaces at its end. */
-static int run_command(struct chat *c, const char *line)
+static int run_command(struct dialogue *c, const char *line)
 {
     i64 length = (i64)strcspn(line, " \t");
     const char *rest = line + length + strspn(line + length, " \t");
@@ -151,7 +151,7 @@ static int run_command(struct chat *c, const char *line)
 /* Writes to stdout at once. stdio would lose text when Ctrl-C interrupts a write. */
 static void show_text(void *context, const char *text, i64 length)
 {
-    struct chat *c = context;
+    struct dialogue *c = context;
     struct buffer shown = {0};
     if (isatty(STDOUT_FILENO))
         text_escape(&shown, text, length, "\n\t");
@@ -169,7 +169,7 @@ static void show_text(void *context, const char *text, i64 length)
 
 /* Sends a message and shows the answer. After an error the message is taken back; after Ctrl-C on a
  * terminal the dialogue goes on with what was said. */
-static int send(struct chat *c, const char *text, i64 length)
+static int send(struct dialogue *c, const char *text, i64 length)
 {
     const struct conversation_show show = {show_text, c};
     const struct conversation_options options = {.decoding = c->generation.options, .most = c->most, .show = &show};
@@ -201,7 +201,7 @@ static int send(struct chat *c, const char *text, i64 length)
     return status;
 }
 
-static int take_line(struct chat *c, const struct buffer *line)
+static int take_line(struct dialogue *c, const struct buffer *line)
 {
     const char *text = line->data ? line->data : "";
     i64 length = line->length;
@@ -221,7 +221,7 @@ static int take_line(struct chat *c, const struct buffer *line)
 
 /* Waits for input, on a terminal behind a prompt. If a terminal is interrupted, `typed` grows by
  * what it holds of a line. */
-static bool wait_for_input(struct buffer *typed, struct chat *c, const char *prompt)
+static bool wait_for_input(struct buffer *typed, struct dialogue *c, const char *prompt)
 {
     struct termios before, during;
     char block[4096];
@@ -245,7 +245,7 @@ static bool wait_for_input(struct buffer *typed, struct chat *c, const char *pro
 
 /* The next line of stdin, without an editor. 1: a line; 0: the end; -1: an error, or interrupted,
  * and `out` is what was typed of the line. */
-static int read_plain(struct buffer *out, struct chat *c)
+static int read_plain(struct buffer *out, struct dialogue *c)
 {
     struct buffer *in = &c->input;
     const char *end, *prompt = CHAT_PROMPT;
@@ -278,7 +278,7 @@ static int read_plain(struct buffer *out, struct chat *c)
 
 /* 1: a line; 0: the end; -1 and a message. Ctrl-C on a terminal discards what was typed of the line.
  * If that was nothing, a hint follows, and another Ctrl-C on nothing ends the dialogue. */
-static int read_line(struct buffer *out, struct chat *c)
+static int read_line(struct buffer *out, struct dialogue *c)
 {
     bool hinted = false;
     for (;;) {
@@ -295,7 +295,7 @@ static int read_line(struct buffer *out, struct chat *c)
 
 /* On a terminal an error is said and the dialogue goes on. Elsewhere it ends the dialogue, since the
  * following lines may depend on the one that failed; but an empty line is only left out. */
-static int answer_lines(struct chat *c)
+static int answer_lines(struct dialogue *c)
 {
     struct buffer line = {0};
     int got = 0, status = 0;
@@ -321,15 +321,33 @@ static int answer_lines(struct chat *c)
 
 /* ---- The command ---- */
 
-static int open_chat(struct chat *c, struct generator *s, const struct generation_arguments *r, const char *system)
+/* What the options say of a dialogue. */
+struct chat_words {
+    const char *system, *variables; /* NULL: none */
+};
+
+static int set_variables(struct dialogue *c, const char *text)
 {
-    *c = (struct chat){.system = system, .most = r->most_ids ? r->most_ids : CONVERSATION_IDS};
-    if (generation_open(&c->generation, s, r) || conversation_open(&c->conversation, s))
+    struct json *variables = text ? json_parse(text, (i64)strlen(text), "--variables") : NULL;
+    int status = !text || json_kind(variables) == JSON_OBJECT ? 0 : -1;
+    if (status && variables)
+        error_usage("--variables: expected an object, such as {\"enable_thinking\": false}");
+    conversation_set_variables(&c->conversation, status ? NULL : variables);
+    json_free(variables);
+    return status;
+}
+
+static int open_chat(struct dialogue *c, struct generator *s, const struct generation_arguments *r,
+                     const struct chat_words *words)
+{
+    *c = (struct dialogue){.system = words->system, .most = r->most_ids ? r->most_ids : CONVERSATION_IDS};
+    if (generation_open(&c->generation, s, r) || conversation_open(&c->conversation, s) ||
+        set_variables(c, words->variables))
         return -1;
     return start_over(c);
 }
 
-static void close_chat(struct chat *c)
+static void close_chat(struct dialogue *c)
 {
     line_editor_close(c->lines);
     buffer_release(&c->input);
@@ -338,7 +356,7 @@ static void close_chat(struct chat *c)
 }
 
 struct chat_work {
-    const char *system;
+    struct chat_words words;
     struct generation_arguments arguments;
     i64 given_ids; /* of an answer, at the most */
 };
@@ -347,11 +365,11 @@ static int run_dry(struct memory_estimate *out, struct device *meta, void *conte
 {
     const struct chat_work *w = context;
     struct generator generator;
-    struct chat c;
+    struct dialogue c;
     (void)out;
     if (generator_open(&generator, meta, &w->arguments.source))
         return -1;
-    int status = open_chat(&c, &generator, &w->arguments, w->system);
+    int status = open_chat(&c, &generator, &w->arguments, &w->words);
     const struct conversation_options options = {.decoding = c.generation.options, .most = c.most};
     if (status == 0)
         status = conversation_say(&c.conversation, "user", "?", 1) || conversation_fit(&c.conversation, c.most) ||
@@ -376,16 +394,16 @@ static bool smaller(struct buffer *name, struct dry_run *d)
 }
 
 /* Returns the exit status. */
-static int run(const struct generation_arguments *r, const char *system)
+static int run(const struct generation_arguments *r, const struct chat_words *words)
 {
     struct generator generator;
-    struct chat c;
+    struct dialogue c;
     const char *directory = r->source.directory;
-    struct chat_work w = {system, *r, r->most_ids ? r->most_ids : CONVERSATION_IDS};
+    struct chat_work w = {*words, *r, r->most_ids ? r->most_ids : CONVERSATION_IDS};
     const struct dry_run check = {directory, run_dry, &w, .smaller = smaller, .otherwise = SMALLER_MODEL};
     if (dry_run_check(&check, cli_device()) || generator_open(&generator, cli_device(), &r->source))
         return command_failed();
-    int status = open_chat(&c, &generator, r, system);
+    int status = open_chat(&c, &generator, r, words);
     c.terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     if (status == 0 && c.terminal) {
         log_info("%s: /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves", directory);
@@ -407,9 +425,11 @@ int command_chat(int argc, char **argv)
 {
     struct arguments a;
     struct generation_arguments r = {0};
-    const char *system = NULL;
+    struct chat_words words = {0};
     const struct option options[] = {
-        {"system", "TEXT", &system, NULL, "system message before the conversation"},
+        {"system", "TEXT", &words.system, NULL, "system message before the conversation"},
+        {"variables", "JSON", &words.variables, NULL,
+         "variables of the chat template, such as {\"enable_thinking\": false} or {\"tools\": [..]}"},
         SAMPLING_OPTIONS(r),
         {"max-tokens", "N", &r.most, NULL, "maximum ids of an answer (default 256); answers are text only"},
         WEIGHTS_OPTION(r.weights),
@@ -426,7 +446,7 @@ int command_chat(int argc, char **argv)
         return command_failed();
     r.sub = model.options;
     r.source.directory = model.directory;
-    status = run(&r, system);
+    status = run(&r, &words);
     submodel_name_release(&model);
     return status;
 }

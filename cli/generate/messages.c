@@ -178,7 +178,9 @@ int messages_answer(struct generator *generator, const struct generation *g, con
                              .path = path,
                              .most = most,
                              .folder = strcmp(path, "stdin") == 0 ? string_copy(".") : path_folder(path)};
-    int status = text_chat_layout(generator->text) ? read_conversations(&f, text) : -1;
+    struct chat *chat = text_chat_open(generator->text);
+    int status = chat ? read_conversations(&f, text) : -1;
+    text_chat_close(chat);
     if (status == 0)
         status = answer_all(&f, g, out);
     message_file_release(&f);

@@ -175,12 +175,12 @@ static int next_frame(double *time_s, struct frame_picker *picker, double before
  * everything in front is decoded. */
 static void seek(struct frame_picker *picker)
 {
-    const struct av_input *input = &picker->input;
+    struct av_input *input = &picker->input;
     AVRational base = input->stream->time_base;
     if (picker->request.from_s <= 0 || input->stream->start_time == AV_NOPTS_VALUE)
         return;
     i64 wanted = input->stream->start_time + (i64)(picker->request.from_s / av_q2d(base));
-    if (av_seek_frame(input->format, input->stream->index, wanted, AVSEEK_FLAG_BACKWARD) < 0)
+    if (input_seek(input, input->stream->index, wanted) < 0)
         return;
     picker->first = input->stream->start_time;
     picker->sought = true;
@@ -232,6 +232,11 @@ static int open_video(struct av_input *input, const void *bytes, i64 count, cons
     if (input_open(input, bytes, count, origin, kind) < 0)
         return -1;
     input->most_pixels = rules->most_pixels;
+    if (strcmp(kind->reader, "mov") == 0 && boxes_hide_transparency(bytes, count))
+        return error_set(
+            "%s: %s with transparency in a second picture, which is not read; convert it to VP9, ProRes or "
+            "an animated WebP",
+            origin, kind->name);
     return input_select(input, AVMEDIA_TYPE_VIDEO);
 }
 
@@ -317,7 +322,9 @@ int media_seconds(double *out, const void *bytes, i64 count, const char *origin)
     AVStream *stream = status == 0 ? input_best_stream(&input, AVMEDIA_TYPE_VIDEO) : NULL;
     if (status == 0 && !stream)
         stream = input_best_stream(&input, AVMEDIA_TYPE_AUDIO);
-    if (stream && stream->duration > 0)
+    if (stream && input_jumps(&input, stream->index, out))
+        ; /* more than the stated times */
+    else if (stream && stream->duration > 0)
         *out = (double)stream->duration * av_q2d(stream->time_base);
     else if (status == 0 && input.format->duration > 0)
         *out = (double)input.format->duration / AV_TIME_BASE;

@@ -142,6 +142,54 @@ int input_open_decoder(struct av_input *input, const AVCodec *decoder)
     return code < 0 ? av_problem(input->origin, input->kind->name, code) : 0;
 }
 
+/* ---- Transparency beside the picture ---- */
+
+/* WebM keeps transparency as a second picture beside each packet (BlockAdditional 1). Of libav's
+ * decoders only libvpx's read it. */
+static bool packet_is_clear(const AVPacket *packet)
+{
+    size_t bytes = 0;
+    const u8 *data = av_packet_get_side_data(packet, AV_PKT_DATA_MATROSKA_BLOCKADDITIONAL, &bytes);
+    return data && bytes > 8 && big_endian(data, 8) == 1;
+}
+
+static const AVCodec *find_clear_decoder(const struct av_input *input)
+{
+    enum AVCodecID id = input->stream->codecpar->codec_id;
+    const AVCodec *decoder = id == AV_CODEC_ID_VP8   ? avcodec_find_decoder_by_name("libvpx")
+                             : id == AV_CODEC_ID_VP9 ? avcodec_find_decoder_by_name("libvpx-vp9")
+                                                     : NULL;
+    if (!decoder)
+        error_set("%s: %s with transparency, which this libavcodec cannot read; convert it to VP9, ProRes or frames",
+                  input->origin, avcodec_get_name(id));
+    return decoder;
+}
+
+static const AVCodec *find_decoder(const struct av_input *input)
+{
+    enum AVCodecID id = input->stream->codecpar->codec_id;
+    const AVDictionaryEntry *mode = av_dict_get(input->stream->metadata, "alpha_mode", NULL, 0);
+    if (mode && strcmp(mode->value, "0") != 0)
+        return find_clear_decoder(input);
+    const AVCodec *decoder = avcodec_find_decoder(id);
+    if (!decoder)
+        error_set("%s: this libavcodec has no decoder for %s; convert the file or install another FFmpeg",
+                  input->origin, avcodec_get_name(id));
+    return decoder;
+}
+
+/* Transparency that the container does not announce shows in the first packet. */
+static int watch_transparency(struct av_input *input)
+{
+    if (input->packets != 1 || input->codec->codec_type != AVMEDIA_TYPE_VIDEO || !packet_is_clear(input->packet))
+        return 0;
+    const AVCodec *decoder = find_clear_decoder(input);
+    if (!decoder || decoder == input->codec->codec)
+        return decoder ? 0 : -1;
+    avcodec_free_context(&input->codec);
+    return input_open_decoder(input, decoder);
+}
+
 int input_select(struct av_input *input, enum AVMediaType type)
 {
     input->stream = input_best_stream(input, type);
@@ -151,12 +199,8 @@ int input_select(struct av_input *input, enum AVMediaType type)
     for (unsigned i = 0; i < input->format->nb_streams; i++)
         if (input->format->streams[i] != input->stream)
             input->format->streams[i]->discard = AVDISCARD_ALL;
-    enum AVCodecID id = input->stream->codecpar->codec_id;
-    const AVCodec *decoder = avcodec_find_decoder(id);
-    if (!decoder)
-        return error_set("%s: this libavcodec has no decoder for %s; convert the file or install another FFmpeg",
-                         input->origin, avcodec_get_name(id));
-    return input_open_decoder(input, decoder);
+    const AVCodec *decoder = find_decoder(input);
+    return decoder ? input_open_decoder(input, decoder) : -1;
 }
 
 static void note_damage(struct av_input *input, bool damaged)
@@ -180,6 +224,9 @@ static int feed_decoder(struct av_input *input)
     if (input->packet->stream_index == input->stream->index) {
         input->packets++;
         input->end_damaged = false;
+        input_join_times(input);
+        if (watch_transparency(input) < 0)
+            return -1;
         note_damage(input, avcodec_send_packet(input->codec, input->packet) < 0);
     }
     av_packet_unref(input->packet);

@@ -439,7 +439,7 @@ static int seek_before(struct film_section *w, const AVStream *video, double bef
     double wanted_s = w->zero_s + w->from_s - before_s;
     const AVStream *by = video ? video : input->stream;
     i64 stamp = before_s > 0 ? (i64)(wanted_s / av_q2d(by->time_base)) : by->start_time;
-    if (av_seek_frame(input->format, by->index, stamp, AVSEEK_FLAG_BACKWARD) < 0)
+    if (input_seek(input, by->index, stamp) < 0)
         return before_s > 0 ? 0 : error_set("%s: %s that does not support seeking", input->origin, input->kind->name);
     avcodec_flush_buffers(input->codec);
     input->draining = false;
@@ -461,7 +461,7 @@ static int first_frame(struct film_section *w, const AVStream *video)
     struct av_input *input = &w->mixer.input;
     double latest_s = w->zero_s + w->from_s - 0.2;
     int more = 0;
-    if (w->from_s < 1)
+    if (w->from_s < 1 || input_jumps(input, input->stream->index, NULL))
         return input_next(input);
     for (i64 i = 0; i < COUNT_OF(before_s); i++) {
         if (w->from_s <= before_s[i])

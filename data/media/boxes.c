@@ -128,6 +128,8 @@ int check_boxes(const u8 *bytes, i64 count, const char *origin)
                                             : cut_short(origin, "an MP4 box", (u64)at + box_bytes, count);
         }
         const char *type = (const char *)bytes + at + 4;
+        if (listed && memcmp(type, "ftyp", 4) == 0)
+            return check_alone(bytes, count, at, origin);
         if (memcmp(type, "moov", 4) == 0)
             movie = (struct box){bytes + at + header_bytes, (i64)(box_bytes - header_bytes)};
         listed |= memcmp(type, "moov", 4) == 0 || memcmp(type, "meta", 4) == 0;
@@ -135,4 +137,63 @@ int check_boxes(const u8 *bytes, i64 count, const char *origin)
         at += (i64)box_bytes;
     }
     return 0;
+}
+
+/* ---- Transparency beside the pictures ---- */
+
+/* Whether an hvcC box (ISO/IEC 14496-15, 8.3.3) has a note of alpha_channel_info (SEI 165). */
+static bool notes_alpha(const struct box *config)
+{
+    enum { HEAD = 23, PREFIX_SEI = 39, ALPHA = 165 };
+    i64 arrays = config->bytes >= HEAD ? config->data[HEAD - 1] : 0, at = HEAD;
+    for (; arrays > 0 && at + 3 <= config->bytes; arrays--) {
+        int type = config->data[at] & 63;
+        i64 units = (i64)big_endian(config->data + at + 1, 2);
+        for (at += 3; units > 0 && at + 2 <= config->bytes; units--) {
+            i64 bytes = (i64)big_endian(config->data + at, 2);
+            if (type == PREFIX_SEI && bytes > 3 && at + 5 <= config->bytes && config->data[at + 4] == ALPHA)
+                return true;
+            at += 2 + bytes;
+        }
+    }
+    return false;
+}
+
+static bool layers_alpha(const struct box *track)
+{
+    enum { ENTRY = 16 + 78 }; /* version and count of the table, then a box with fields of pictures */
+    struct box media, info, tables, entries, config;
+    if (!find_first(&media, track, "mdia") || !find_first(&info, &media, "minf") ||
+        !find_first(&tables, &info, "stbl") || !find_first(&entries, &tables, "stsd") || entries.bytes < ENTRY)
+        return false;
+    struct box fields = {entries.data + ENTRY, entries.bytes - ENTRY};
+    return find_first(&config, &fields, "hvcC") && notes_alpha(&config);
+}
+
+/* Finds the index of a file, behind boxes of any size. */
+static bool find_movie(struct box *movie, const u8 *bytes, i64 count)
+{
+    for (i64 at = 0, header, length; count - at >= 16; at += length) {
+        length = (i64)big_endian(bytes + at, 4);
+        header = length == 1 ? 16 : 8;
+        if (length == 1)
+            length = (i64)(big_endian(bytes + at + 8, 8) & INT64_MAX);
+        if (length < header || length > count - at)
+            return false;
+        *movie = (struct box){bytes + at + header, length - header};
+        if (memcmp(bytes + at + 4, "moov", 4) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool boxes_hide_transparency(const u8 *bytes, i64 count)
+{
+    struct box movie, track, others, of;
+    if (!find_movie(&movie, bytes, count))
+        return false;
+    for (i64 at = 0; find_box(&track, &movie, &at, "trak");)
+        if ((find_first(&others, &track, "tref") && find_first(&of, &others, "auxl")) || layers_alpha(&track))
+            return true;
+    return false;
 }

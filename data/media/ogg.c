@@ -170,9 +170,31 @@ static bool ended_unmarked(struct ogg_page *out, const u8 *bytes, i64 count)
     return any;
 }
 
+/* Where a second group of streams begins behind the first one, if that is more than one sound;
+ * 0: nowhere. libav goes on with a lone sound and loses the others. */
+static i64 second_film(const u8 *bytes, i64 count)
+{
+    i64 streams = 0;
+    bool begun = false, film = false;
+    for (struct ogg_page page = {0}; ogg_page(&page, bytes, count, page.end) && page.end <= count;) {
+        if (!(page.flags & FIRST)) {
+            begun = true;
+            continue;
+        }
+        if (begun)
+            return film || streams > 1 ? page.at : 0;
+        i64 begin = page.at + 27 + bytes[page.at + 26];
+        film |= begin_stream(bytes + begin, page.end - begin).codec == OGG_THEORA;
+        streams++;
+    }
+    return 0;
+}
+
 int check_ogg(const u8 *bytes, i64 count, const char *origin)
 {
     struct ogg_page last, unmarked;
+    if (check_alone(bytes, count, second_film(bytes, count), origin) < 0)
+        return -1;
     walk(&last, bytes, count);
     if (last.end > count)
         return cut_short(origin, "an Ogg page", (u64)last.end, count);

@@ -9,6 +9,16 @@ int cut_short(const char *origin, const char *what, u64 wanted_bytes, i64 count)
                      (unsigned long long)wanted_bytes, (long long)count);
 }
 
+int check_alone(const u8 *bytes, i64 count, i64 end, const char *origin)
+{
+    const struct file_kind *first = file_kind_of(bytes, count);
+    const struct file_kind *next = end > 0 && end < count ? file_kind_of(bytes + end, count - end) : NULL;
+    if (!first || !next || strcmp(first->reader, next->reader) != 0)
+        return 0;
+    return error_set("%s: two files in one: behind %s another one begins at byte %lld; split them", origin, first->name,
+                     (long long)end);
+}
+
 /* PNG: chunks of a length, a type, data and a checksum, up to IEND. No chunk may be longer than the
  * file, because libpng allocates a chunk before reading it. */
 static int check_png(const u8 *bytes, i64 count, const char *origin)
@@ -58,7 +68,7 @@ static int check_riff(const u8 *bytes, i64 count, const char *origin)
         heard |= data;
         at += 8 + (i64)chunk_bytes + (i64)(chunk_bytes & 1);
     }
-    return 0;
+    return heard ? check_alone(bytes, count, end + (end & 1), origin) : 0;
 }
 
 /* Sony's W64: chunks of a GUID of 16 bytes, a size of 64 bits that counts these 24 too, and data, up
@@ -72,6 +82,8 @@ static int check_w64(const u8 *bytes, i64 count, const char *origin)
             return 0; /* left open */
         if (chunk_bytes < 24 || chunk_bytes > (u64)(count - at))
             return cut_short(origin, data ? "the sound's data" : "a W64 chunk", (u64)at + chunk_bytes, count);
+        if (memcmp(bytes + at, "riff", 4) == 0)
+            return check_alone(bytes, count, at, origin);
         at += (i64)((chunk_bytes + 7) & ~(u64)7);
     }
     return 0;
@@ -87,7 +99,10 @@ static int check_caf(const u8 *bytes, i64 count, const char *origin)
         if (data && chunk_bytes == UINT64_MAX)
             return 0;
         if (chunk_bytes > (u64)(count - at - 12))
-            return cut_short(origin, data ? "the sound's data" : "a CAF chunk", (u64)at + 12 + chunk_bytes, count);
+            return check_alone(bytes, count, at, origin) < 0
+                       ? -1
+                       : cut_short(origin, data ? "the sound's data" : "a CAF chunk", (u64)at + 12 + chunk_bytes,
+                                   count);
         at += 12 + (i64)chunk_bytes;
     }
     return 0;
@@ -113,6 +128,8 @@ static int check_elements(const u8 *bytes, i64 count, i64 at, const char *origin
     while (at < count) {
         u64 id, size_bytes;
         bool unknown;
+        if (check_alone(bytes, count, at, origin) < 0)
+            return -1;
         int id_length = ebml_number(&id, &unknown, bytes + at, count - at);
         int length = id_length ? ebml_number(&size_bytes, &unknown, bytes + at + id_length, count - at - id_length) : 0;
         i64 begin = at + id_length + length;
@@ -140,7 +157,7 @@ static int check_segment(const u8 *bytes, i64 count, const char *origin)
         return check_elements(bytes, count, at + 4 + length, origin);
     if (!length || size_bytes > (u64)(count - at - 4 - length))
         return cut_short(origin, "the Matroska segment", (u64)at + 4 + (u64)length + (length ? size_bytes : 8), count);
-    return 0;
+    return check_alone(bytes, count, at + 4 + length + (i64)size_bytes, origin);
 }
 
 /* ITU-T T.81, annex B: segments of a marker and a length. In the coded data of a scan, 0xff is
@@ -229,7 +246,7 @@ static int check_flv(const u8 *bytes, i64 count, const char *origin)
     while (at < count) {
         i64 end = at + 11 + (at + 4 <= count ? (i64)big_endian(bytes + at + 1, 3) : 0);
         if (end > count)
-            return cut_short(origin, "an FLV tag", (u64)end, count);
+            return check_alone(bytes, count, at, origin) < 0 ? -1 : cut_short(origin, "an FLV tag", (u64)end, count);
         at = end + 4;
     }
     return 0;
@@ -249,7 +266,8 @@ static int check_asf(const u8 *bytes, i64 count, const char *origin)
         if (size < 24 || size > count - at)
             break;
     }
-    return end > (u64)count ? cut_short(origin, "the ASF header", end, count) : 0;
+    return end > (u64)count ? cut_short(origin, "the ASF header", end, count)
+                            : check_alone(bytes, count, (i64)end, origin);
 }
 
 /* Sun's .snd: offset and length of the data; a length of all ones is unknown. */
@@ -257,13 +275,15 @@ static int check_au(const u8 *bytes, i64 count, const char *origin)
 {
     u64 length_bytes = count >= 12 ? big_endian(bytes + 8, 4) : 0xffffffffu;
     u64 end = length_bytes == 0xffffffffu ? 0 : big_endian(bytes + 4, 4) + length_bytes;
-    return end > (u64)count ? cut_short(origin, "the AU header", end, count) : 0;
+    return end > (u64)count ? cut_short(origin, "the AU header", end, count)
+                            : check_alone(bytes, count, (i64)end, origin);
 }
 
 static int check_aiff(const u8 *bytes, i64 count, const char *origin)
 {
     u64 end = 8 + (count >= 8 ? big_endian(bytes + 4, 4) : 0);
-    return end > (u64)count ? cut_short(origin, "the AIFF header", end, count) : 0;
+    return end > (u64)count ? cut_short(origin, "the AIFF header", end, count)
+                            : check_alone(bytes, count, (i64)(end + (end & 1)), origin);
 }
 
 int file_check_whole(const struct file_kind *kind, const void *bytes, i64 count, const char *origin)

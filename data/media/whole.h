@@ -22,7 +22,14 @@ static inline u64 little_endian(const u8 *bytes, int length)
 /* Sets the message "ORIGIN: cut short: WHAT extends to byte .." and returns -1. */
 int cut_short(const char *origin, const char *what, u64 wanted_bytes, i64 count);
 
+/* -1 with a message if a file of the same kind begins at byte `end`, as in two files that were put one
+ * behind the other. Readers would return the first one alone. */
+int check_alone(const u8 *bytes, i64 count, i64 end, const char *origin);
+
 int check_boxes(const u8 *bytes, i64 count, const char *origin); /* boxes.c */
+/* True if an MP4 file keeps transparency where libav does not see it: in a track of its own, as
+ * sequences of AVIF and HEIF do, or in a second layer of HEVC. */
+bool boxes_hide_transparency(const u8 *bytes, i64 count);
 
 /* ---- Ogg: ogg.c ---- */
 int check_ogg(const u8 *bytes, i64 count, const char *origin);

@@ -1,23 +1,20 @@
-/* Conversations in the chat layout of a text tokenizer, as samples of messages (sources.h). The
- * stage `prepare` and the generator lay them out with these functions (prepare_chat.c). */
+/* Conversations in the chat template of a text tokenizer (tokenizers/text/text.h), as samples of
+ * messages (sources.h). The stage `prepare` and the generator lay them out with these functions
+ * (prepare_chat.c).
+ *
+ * A message becomes {"role", "content", ..} with the members of its keys. A content of one text is a
+ * text; one of several parts is a list of {"type": "text", "text"}, if the template takes lists, else
+ * the texts together. A medium stands in either as a private character, at whose place the rendered
+ * text is cut: the template writes no marks of its own for it, since the model has its own brackets. */
 #ifndef WEFT_DATA_CHAT_H
 #define WEFT_DATA_CHAT_H
 #include "data/sources/sources.h"
 #include "tokenizers/text/text.h"
 
-struct chat_writer {
-    const struct text_tokenizer *text;
-    const struct chat_layout *layout; /* NULL: no known chat layout */
-};
-/* Merges a system message into a question if the layout has no such role. */
-void chat_fold(const struct chat_layout *layout, struct sample *sample);
-/* Appends the ids of a part. head: those before the text that are always a prompt; ids: the text. A
- * medium has a head only. */
-int chat_encode(struct id_list *head, struct id_list *ids, const struct chat_writer *writer,
-                const struct sample *sample, i64 part);
-bool chat_ends_message(const struct sample *sample, i64 part); /* true for the last part of a message */
-/* Appends the tokens behind a message, whose last part is `part`. */
-void chat_end(struct id_list *out, const struct chat_writer *writer, const struct sample *sample, i64 part);
+/* Lays a conversation out. `medium` of a run is the number of its part. prompt: ends with the
+ * generation prompt, and nothing is learned; else without the white space behind the last mark.
+ * -1 and a message. */
+int chat_lay_out(struct chat_ids *out, const struct chat *chat, const struct sample *sample, bool prompt);
 bool chat_answers(const struct sample *sample, i64 part); /* true if the part is an assistant's */
 bool chat_learns(const struct sample *sample, i64 part);  /* and the answer is to be learned */
 const char *chat_role(const struct sample *sample, i64 part);

@@ -94,15 +94,24 @@ static int subtitles_as_text(const struct prepare *p, struct item *item)
 
 /* ---- Items ---- */
 
+static int decode_chat(const struct prepare *p, struct item *item)
+{
+    if (p->chat)
+        return chat_lay_out(&item->chat, p->chat, &item->sample, false);
+    struct chat *chat = text_chat_open(p->text); /* for its message */
+    text_chat_close(chat);
+    return -1;
+}
+
 static int decode_item(const struct prepare *p, struct item *item)
 {
     struct sample *s = &item->sample;
+    if (s->layout == SAMPLE_CHAT && decode_chat(p, item) < 0)
+        return -1;
     for (i64 i = 0; i < s->count; i++) {
         int kind = s->parts[i].kind;
         bool text = kind == MODALITY_TEXT || kind == SAMPLE_IDS;
         if (i == 1 && has_subtitles(s) && subtitles_as_text(p, item) < 0)
-            return -1;
-        if (s->layout == SAMPLE_CHAT && chat_encode(&item->encoded[i].head, &item->encoded[i].ids, &p->chat, s, i) < 0)
             return -1;
         if (s->layout != SAMPLE_CHAT && text && decode_text(p, item, i) < 0)
             return -1;
@@ -124,7 +133,6 @@ static void run_item(void *context, i64 tile, int worker)
     (void)worker;
     if (interrupted())
         return;
-    chat_fold(job->prepare->chat.layout, &item->sample);
     item->encoded = memory_alloc(max_i64(1, item->sample.count) * (i64)sizeof *item->encoded);
     item->left_out = !decide_use(job->prepare, item);
     if (job->prepare->curation && !item->left_out && !has_subtitles(&item->sample))
@@ -160,7 +168,6 @@ void encoded_part_add_sound(struct encoded_part *part, const struct sound *sound
 void encoded_part_release(struct encoded_part *part)
 {
     id_list_release(&part->ids);
-    id_list_release(&part->head);
     clip_release(&part->clip);
     for (i64 i = 0; i < part->sound_count; i++) {
         sound_release(&part->sounds[i].sound);
@@ -177,6 +184,7 @@ void item_release(struct item *item)
         encoded_part_release(&item->encoded[i]);
     sound_release(&item->piece);
     memory_free(item->encoded);
+    chat_ids_release(&item->chat);
     curate_item_release(&item->curate);
     memory_free(item->problem);
     memory_free(item->sound_problem);

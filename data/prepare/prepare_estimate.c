@@ -46,12 +46,14 @@ static i64 medium_bytes(const struct prepare *p, const struct encoded_part *m)
  * name. */
 static i64 item_bytes(const struct prepare *p, const struct item *item)
 {
-    i64 bytes = 0, parts = item->sample.count, records = 1;
+    i64 bytes = 0, parts = max_i64(item->sample.count, item->chat.run_count), records = 1;
     if (item->problem || item->left_out || item->too_long)
         return 0;
+    if (item->chat.ids.count)
+        bytes += stored(item->chat.ids.count * 4);
     for (i64 i = 0; i < item->sample.count; i++) {
         const struct encoded_part *m = &item->encoded[i];
-        bytes += stored((m->ids.count + m->head.count) * 4) + medium_bytes(p, m);
+        bytes += stored(m->ids.count * 4) + medium_bytes(p, m);
         parts += m->clip.pixels ? m->sound_count : 0;
         if (item->sample.layout == SAMPLE_CAPTIONED)
             records = max_i64(records, (i64)m->in + m->out);

@@ -4,7 +4,7 @@
  *   prepare_open.c       tokenizers and their dry run, vocabulary, copies of the tokenizers
  *   prepare_progress.c   the shard writers; saving, resuming, delivering shards to a consumer
  *   prepare_decode.c     the use of each part; text to ids, on all workers
- *     prepare_chat.c       a conversation in the chat layout of the text tokenizer
+ *     prepare_chat.c       a conversation in the chat template of the text tokenizer
  *   prepare_media.c      media: files to pixels and samples, those to tokens, and tokens to payloads
  *     prepare_film.c       the soundtrack of a clip
  *   prepare_write.c      an encoded sample to records of a shard
@@ -33,10 +33,10 @@ struct encoded_sound {
 };
 /* One part of a sample while it is being encoded. It owns its lists, pixels and values. */
 struct encoded_part {
-    struct id_list ids, head; /* text; head: chat text before it that is always a prompt */
-    bool in, out;             /* media: encoded as model input, as model output */
-    struct clip clip;         /* at the shape's size, 1 + 4 k frames */
-    i64 shape, frames;        /* latent frames */
+    struct id_list ids; /* text, but of a conversation */
+    bool in, out;       /* media: encoded as model input, as model output */
+    struct clip clip;   /* at the shape's size, 1 + 4 k frames */
+    i64 shape, frames;  /* latent frames */
     float *latent, *features;
     struct encoded_sound *sounds;
     i64 sound_count;
@@ -58,6 +58,7 @@ struct item {
     double from_s;                /* start of this window of a long clip, seconds */
     struct sound piece;           /* decoded piece of a long sound */
     struct encoded_part *encoded; /* [sample.count] */
+    struct chat_ids chat;         /* of a conversation */
 };
 /* Reasons why a batch ended early. */
 enum { INTERRUPTED = 1, INTERRUPTED_WITHIN }; /* WITHIN: part of the batch is written */
@@ -77,7 +78,7 @@ struct prepare {
     bool wanted[DIRECTIONS];
     struct picture_rules rules;
     struct text_tokenizer *text;
-    struct chat_writer chat;
+    struct chat *chat; /* NULL: the tokenizer has no chat template, or one that is refused */
     struct vision vision;
     struct audio_tokenizer audio;
     bool has[TOKENIZERS]; /* media tokenizers only */

@@ -95,7 +95,7 @@ static int open_tokenizers(struct prepare *p, struct device *device, enum dtype 
     media_describe(&p->meta, p);
     if (vocabulary_load(&p->vocabulary, p->text, p->has[TOKENIZER_VISION] ? &p->vision.config : NULL) < 0)
         return error_prefix("%s", text);
-    p->chat = (struct chat_writer){p->text, p->vocabulary.message_end >= 0 ? text_chat_layout(p->text) : NULL};
+    p->chat = text_chat_open(p->text);
     for (int stream = 0; stream < STREAMS; stream++) {
         const struct stream_row *row = &stream_rows[stream];
         if (row->form == FORM_CODES && p->has[modality_rows[row->modality].tokenizer] &&
@@ -132,6 +132,7 @@ void prepare_close(struct prepare *p)
     for (int split = 0; split < SPLITS; split++)
         shard_writer_abandon(p->writers[split]);
     media_close(p);
+    text_chat_close(p->chat);
     text_tokenizer_free(p->text);
     json_free(p->position);
     curation_close(p->curation);

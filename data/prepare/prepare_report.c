@@ -20,6 +20,9 @@ void prepare_report(const struct prepare *p)
     if (n->unanswered)
         log_warn("%lld conversations have no answer to learn: they are read, and nothing of them is learned",
                  (long long)n->unanswered);
+    if (n->records[SPLIT_TRAIN][DIRECTION_CHAT] && p->vocabulary.message_end < 0)
+        log_warn("the chat template writes no token behind an answer: the model learns to end one at the end of a "
+                 "conversation only");
     if (n->early_sounds)
         log_warn("%lld sounds end before their header says: they are used as far as they go; copy them again",
                  (long long)n->early_sounds);

@@ -133,47 +133,54 @@ static void add_run(struct prepare *p, const struct item *item, struct prepare_w
         id_list_push(&run->ids, ids[i]);
 }
 
-/* Ends a message behind its last part. The first tail token belongs to the message, so an answer's
- * is trained; the tokens behind it only separate messages. */
-static void end_message(struct prepare *p, const struct item *item, struct prepare_write_record *r,
-                        struct prepare_write_run *run, i64 part)
+static void add_medium(struct prepare *p, const struct item *item, struct prepare_write_record *r,
+                       struct prepare_write_run *run, i64 part)
 {
-    const struct sample *s = &item->sample;
-    struct id_list tail = {0};
-    if (s->layout != SAMPLE_CHAT || !chat_ends_message(s, part))
-        return;
-    chat_end(&tail, &p->chat, s, part);
-    if (tail.count > 0)
-        add_run(p, item, r, run, tail.ids, 1, !chat_learns(s, part));
-    if (tail.count > 1 && part + 1 < s->count)
-        add_run(p, item, r, run, tail.ids + 1, tail.count - 1, true);
-    id_list_release(&tail);
+    const struct encoded_part *m = &item->encoded[part];
+    struct written_sounds sounds = {0};
+    bool condition = item->sample.layout == SAMPLE_CHAT && !chat_learns(&item->sample, part);
+    end_run(p, item, r, run);
+    push_medium(r, &sounds, p, p->writers[item->sample.split], m, m->out, condition || m->in);
+    memory_free(sounds.parts);
 }
 
-static void write_turns(struct prepare *p, const struct item *item)
+/* Writes a conversation: what is not learned is a prompt. */
+static void write_chat(struct prepare *p, const struct item *item)
 {
-    const struct sample *s = &item->sample;
     struct prepare_write_record record = {0};
     struct prepare_write_run run = {0};
+    i64 done = 0;
     bool learns = false;
-    for (i64 i = 0; i < s->count; i++) {
-        const struct encoded_part *m = &item->encoded[i];
-        bool condition = s->layout == SAMPLE_CHAT && !chat_learns(s, i);
-        learns = learns || chat_learns(s, i);
-        add_run(p, item, &record, &run, m->head.ids, m->head.count, true);
-        if (m->in || m->out) {
-            struct written_sounds sounds = {0};
-            end_run(p, item, &record, &run);
-            push_medium(&record, &sounds, p, p->writers[item->sample.split], m, m->out, condition || m->in);
-            memory_free(sounds.parts);
-        } else {
-            add_run(p, item, &record, &run, m->ids.ids, m->ids.count, condition);
-        }
-        end_message(p, item, &record, &run, i);
+    for (i64 i = 0; i < item->chat.run_count; i++) {
+        const struct chat_run *r = &item->chat.runs[i];
+        if (r->end > done)
+            add_run(p, item, &record, &run, item->chat.ids.ids + done, r->end - done, !r->learned);
+        learns |= r->learned;
+        done = r->end;
+        if (r->medium >= 0)
+            add_medium(p, item, &record, &run, r->medium);
     }
     end_run(p, item, &record, &run);
-    p->counts.unanswered += s->layout == SAMPLE_CHAT && !learns;
-    end_record(p, item, s->layout == SAMPLE_CHAT ? DIRECTION_CHAT : DIRECTION_IMAGE_IN, &record);
+    p->counts.unanswered += !learns;
+    end_record(p, item, DIRECTION_CHAT, &record);
+    id_list_release(&run.ids);
+    memory_free(record.parts);
+}
+
+/* Writes texts and media in turn. */
+static void write_mixed(struct prepare *p, const struct item *item)
+{
+    struct prepare_write_record record = {0};
+    struct prepare_write_run run = {0};
+    for (i64 i = 0; i < item->sample.count; i++) {
+        const struct encoded_part *m = &item->encoded[i];
+        if (m->in || m->out)
+            add_medium(p, item, &record, &run, i);
+        else
+            add_run(p, item, &record, &run, m->ids.ids, m->ids.count, false);
+    }
+    end_run(p, item, &record, &run);
+    end_record(p, item, DIRECTION_IMAGE_IN, &record);
     id_list_release(&run.ids);
     memory_free(record.parts);
 }
@@ -184,8 +191,10 @@ void prepare_write(struct prepare *p, const struct item *item)
         write_plain(p, item);
     else if (item->sample.layout == SAMPLE_CAPTIONED)
         write_captioned(p, item);
+    else if (item->sample.layout == SAMPLE_CHAT)
+        write_chat(p, item);
     else
-        write_turns(p, item);
+        write_mixed(p, item);
     shard_write_break(p->writers[item->sample.split]);
     p->counts.samples[item->sample.split]++;
 }

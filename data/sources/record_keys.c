@@ -14,8 +14,9 @@ static const struct record_key_row rows[] = {
      {KEY_SYSTEM, KEY_SYSTEM, KEY_NOTE, KEY_SYSTEM}},
     {"tools functions documents chat_template_kwargs", {KEY_VARIABLE, KEY_VARIABLE, KEY_NOTE, KEY_VARIABLE}},
     {"context contexts passage passages document article paragraph paragraphs story support background evidence "
-     "knowledge fact fact1 facts hint",
+     "knowledge fact fact1 facts",
      {KEY_CONTEXT, KEY_CONTEXT, KEY_NOTE, KEY_CONTEXT}},
+    {"hint", {KEY_CONTEXT, KEY_CONTEXT, KEY_NOTE, KEY_NOTE}},
     {"input query", {KEY_NOTE, KEY_INPUT, KEY_NOTE, KEY_INPUT}},
     {"history", {KEY_HISTORY, KEY_HISTORY, KEY_NOTE, KEY_HISTORY}},
     {"choices options candidates endings", {KEY_CHOICES, KEY_CHOICES, KEY_NOTE, KEY_CHOICES}},
@@ -134,7 +135,8 @@ static int read_weight(struct sample_builder *b, const struct record_key *key, e
 
 static int read_mark(struct sample_builder *b, const struct record_key *key)
 {
-    int truth = truth_of(key->value);
+    bool counts = has_word("label correct", key->name) && json_kind(key->value) != JSON_BOOL;
+    int truth = counts && record_has_choices(b->object) ? -1 : truth_of(key->value); /* the number of a choice */
     if (truth == (key->use == KEY_BAD))
         return leave_out(b, key->name, "says that they are not to be learned");
     if (truth < 0 && key->use == KEY_BAD)

@@ -1,7 +1,7 @@
 /* Builds a sample from a record: source_forms.c recognizes its form, source_json.c adds its media and
  * texts, source_messages.c its messages. A record that asks and answers becomes a list of messages
- * first (source_turns.c), into which its other keys go by one table (record_keys.c), and the media
- * that it lists (source_listed.c). */
+ * first (source_turns.c, source_choices.c), into which its other keys go by one table (record_keys.c),
+ * and the media that it lists (source_listed.c). */
 #ifndef WEFT_DATA_SOURCE_BUILD_H
 #define WEFT_DATA_SOURCE_BUILD_H
 #include "data/sources/source_readers.h"
@@ -107,12 +107,23 @@ void listed_release(struct sample_builder *build);
 /* source_turns.c. Adds a conversation: build->turns with all that the keys say. 1: it is left out. */
 int build_conversation(struct sample_builder *build);
 struct json *turns_question(struct sample_builder *build); /* the first question; NULL: none */
+struct json *turns_message(struct sample_builder *build, const char *role, bool last); /* first or last of a role */
+i64 turns_count(const struct sample_builder *build, const char *role);
+/* The first text of an answer; NULL: none. several: set if there are others. */
+struct json *first_text(const struct sample_builder *build, const struct json *value, bool *several);
+const char *message_content_key(const struct json *message); /* "content" or "value" */
+bool content_contains(const struct json *content, const char *text);
+int message_dress(struct json *message, const char *before, const char *behind); /* adds text to its content */
 /* Appends to build->turns. question: a text or a list of messages. answer: also a number, a list of
  * texts, of which the first is learned, or an object with a text. */
 int turns_ask(struct sample_builder *build, const char *key, const struct json *question);
 int turns_answer(struct sample_builder *build, const char *key, const struct json *answer);
-void turns_append(struct json *turns, const struct json *messages);
+void turns_append(const struct sample_builder *build, struct json *turns, const struct json *messages);
 void turns_push(struct json *turns, const char *role, struct json *content); /* takes `content` */
+
+/* source_choices.c. Lists the choices of the record in its question, and makes an answer that is a
+ * number or a letter the label of its choice. */
+int choices_add(struct sample_builder *build);
 
 /* source_messages.c */
 const struct json *message_content(const struct json *message);

@@ -100,7 +100,7 @@ static int add_chat(struct sample_builder *b, const struct sample_form *form, co
     struct json *messages = json_parsed(values[0]); /* tables of text have a string */
     bool listed = json_kind(messages) == JSON_ARRAY && json_count(messages);
     if (listed)
-        turns_append(b->turns, messages);
+        turns_append(b, b->turns, messages);
     json_free(messages);
     return listed ? 0
                   : error_set("key %s: expected a list of {\"role\", \"content\"} or {\"from\", \"value\"}",
@@ -360,11 +360,11 @@ static const char others[] = "speaker client_id prompt reward_model";
 
 /* ---- Choosing a form ---- */
 
-/* True if the value of key k may be that of such a form. */
-static bool is_kind(const struct sample_builder *b, const struct json *value, enum value_kind kind, i64 k)
+/* True if the value of key k may be that of the form. */
+static bool is_kind(const struct sample_builder *b, const struct json *value, const struct sample_form *form, i64 k)
 {
     enum json_kind is = json_kind(value);
-    switch (kind) {
+    switch (form->kind) {
     case TEXTS:
         return build_is_text(b, value);
     case LIST:
@@ -378,7 +378,9 @@ static bool is_kind(const struct sample_builder *b, const struct json *value, en
     case DIALOGUE:
         return is == JSON_ARRAY && sample_key(json_at(value, 0), "user");
     case TURN:
-        return k == 0 ? build_is_text(b, value) || is == JSON_ARRAY : !json_says_nothing(value) && is != JSON_BOOL;
+        if (k == 0)
+            return build_is_text(b, value) || is == JSON_ARRAY;
+        return !json_says_nothing(value) && !(is == JSON_BOOL && strcmp(form->keys[k], "chosen") == 0); /* a mark */
     case PICKS:
         return !json_says_nothing(value) && record_has_choices(b->object);
     default:
@@ -443,7 +445,7 @@ static bool form_of(struct form_walk *w, const struct sample_builder *b, const s
         bool all = true;
         for (i64 k = 0; k < KEYS_MOST && form->keys[k] && all; k++) {
             values[k] = source_column(b->place->columns, b->object, form->keys[k]);
-            all = values[k] && ((names_alone && form->kind != CAPTION) || is_kind(b, values[k], form->kind, k));
+            all = values[k] && ((names_alone && form->kind != CAPTION) || is_kind(b, values[k], form, k));
         }
         if (all)
             return true;

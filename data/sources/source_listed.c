@@ -260,22 +260,31 @@ i64 listed_marks(const struct json *text)
     return sum;
 }
 
-/* A content with `count` further parts of a kind in front. */
-static struct json *in_front(const struct json *content, const char *kind, i64 count)
+/* A content with `count` further media of a kind in front: marks before a text, whose own marks stay
+ * in force, or parts before others. */
+static struct json *in_front(const struct json *content, const struct modality_row *row, i64 count)
 {
+    if (json_kind(content) == JSON_STRING) {
+        struct buffer text = {0};
+        for (i64 i = 0; i < count; i++)
+            buffer_append(&text, row->mark, (i64)strlen(row->mark));
+        buffer_append(&text, json_string(content, ""), json_string_length(content));
+        struct json *marked = json_of_bytes(text.data, text.length);
+        buffer_release(&text);
+        return marked;
+    }
     struct json *list = json_array();
     for (i64 i = 0; i < count; i++) {
         struct json *part = json_object();
-        json_set(part, "type", json_of_string(kind));
+        json_set(part, "type", json_of_string(row->name));
         json_push(list, part);
     }
     for (i64 i = 0; json_kind(content) == JSON_ARRAY && i < json_count(content); i++)
         json_push(list, json_copy(json_at(content, i)));
-    if (json_kind(content) != JSON_ARRAY) {
-        struct json *text = json_object();
-        json_set(text, "type", json_of_string("text"));
-        json_set(text, "text", json_copy(content));
-        json_push(list, text);
+    if (json_kind(content) == JSON_OBJECT) { /* bytes that are no UTF-8 */
+        struct json *part = json_object();
+        json_set(part, "text", json_copy(content));
+        json_push(list, part);
     }
     return list;
 }
@@ -293,7 +302,7 @@ static int place_kind(struct sample_builder *b, int kind, i64 places, i64 named)
     if (!question)
         return error_set("%s are listed without a question that they could stand in", row->many);
     const char *key = sample_key(question, "content") || !sample_key(question, "value") ? "content" : "value";
-    json_set(question, key, in_front(json_get(question, key), row->name, count));
+    json_set(question, key, in_front(json_get(question, key), row, count));
     return 0;
 }
 

@@ -79,23 +79,6 @@ static int read_calls(struct json **out, const struct sample_builder *b, const s
     return status;
 }
 
-/* Adds calls as Qwen2.5's chat template writes them. */
-static int add_calls_as_text(struct sample_builder *b, const struct json *calls, bool first)
-{
-    struct buffer text = {0};
-    for (i64 i = 0; i < json_count(calls); i++) {
-        const struct json *function = json_get(json_at(calls, i), "function");
-        buffer_printf(&text, "%s<tool_call>\n{\"name\": ", first && i == 0 ? "" : "\n");
-        json_print(&text, json_get(function, "name"), 0);
-        buffer_printf(&text, ", \"arguments\": ");
-        json_print(&text, json_get(function, "arguments"), 0);
-        buffer_printf(&text, "}\n</tool_call>");
-    }
-    int status = sample_add_text(b->out, text.data, text.length);
-    buffer_release(&text);
-    return status;
-}
-
 /* ---- Keys ---- */
 
 /* Reads a key that says whether a message is learned: weight, train, .. of 0 or false. Only answers
@@ -128,7 +111,7 @@ bool sample_key_says(const char *key)
 static int read_keys(struct sample_builder *b, struct json *keys, const struct json *message, bool answers,
                      bool *unlearned)
 {
-    static const char read[] = "role from content value tool_calls function_call";
+    static const char read[] = "role from content value tool_calls function_call tools functions";
     static const char weights[] = "weight train training loss loss_mask";
     static const char refused[] = "mask train_detail training_detail";
     static const char known[] = "name tool_call_id";
@@ -188,15 +171,10 @@ static int add_with_media(struct sample_builder *b, const struct json *message)
 static int add_body(struct sample_builder *b, const struct json *message, const char *said, const struct json *calls)
 {
     const struct json *content = strcmp(said, "function_call") == 0 ? NULL : message_content(message);
-    i64 first = b->out->count;
-    if (lists_media(b, message)) {
-        if (add_with_media(b, message) < 0)
-            return -1;
-    } else if ((content && json_kind(content) != JSON_NULL) || (!content && !calls)) {
-        if (build_content(b, content) < 0)
-            return -1;
-    }
-    return calls ? add_calls_as_text(b, calls, b->out->count == first) : 0;
+    if (lists_media(b, message))
+        return add_with_media(b, message);
+    bool empty = content ? json_kind(content) == JSON_NULL : calls != NULL;
+    return empty ? 0 : build_content(b, content);
 }
 
 /* Ends a message that began at part `first`, and sets its role. An empty message gets an empty
@@ -252,9 +230,10 @@ static int add_message(struct sample_builder *b, const struct json *message)
 
 /* The list or object of a key; a string is JSON, as in tables whose rows differ. NULL without a
  * message: it says nothing. */
-static int read_variable(struct json **out, const struct sample_builder *b, const char *key, enum json_kind kind)
+static int read_variable(struct json **out, const struct sample_builder *b, const struct json *holder, const char *key,
+                         enum json_kind kind)
 {
-    const struct json *value = json_get(b->asked, key);
+    const struct json *value = json_get(holder, key);
     struct json *said = json_says_nothing(value) ? NULL : json_parsed(value);
     bool wrong = said && json_kind(said) != kind && !json_says_nothing(said);
     if (json_kind(json_at(value, 0)) == JSON_STRING) { /* documents that are a context, see record_keys.c */
@@ -264,7 +243,7 @@ static int read_variable(struct json **out, const struct sample_builder *b, cons
     }
     *out = said && !wrong && json_count(said) ? json_copied(b, said) : NULL;
     json_free(said);
-    return wrong ? error_set("key %s: expected %s, or such as a string of JSON", key,
+    return wrong ? error_set("key %s: expected %s, or one as a string of JSON", key,
                              kind == JSON_OBJECT ? "an object" : "a list")
                  : 0;
 }
@@ -282,16 +261,30 @@ struct json *tools_of_functions(const struct json *functions)
     return tools;
 }
 
+/* The record, or its first message with tools, as GLM's data have them. */
+static const struct json *holder_of_tools(const struct sample_builder *b)
+{
+    static const char *const keys[] = {"tools", "functions"};
+    for (i64 i = -1; i < json_count(b->turns); i++)
+        for (i64 k = 0; k < COUNT_OF(keys); k++) {
+            const struct json *holder = i < 0 ? b->asked : json_at(b->turns, i);
+            if (!json_says_nothing(json_get(holder, keys[k])))
+                return holder;
+        }
+    return b->asked;
+}
+
 int build_variables(struct sample_builder *b)
 {
+    const struct json *holder = holder_of_tools(b);
     struct json *tools, *functions = NULL, *documents = NULL, *others = NULL, *variables = json_object();
-    int status = read_variable(&tools, b, "tools", JSON_ARRAY);
+    int status = read_variable(&tools, b, holder, "tools", JSON_ARRAY);
     if (status == 0)
-        status = read_variable(&functions, b, "functions", JSON_ARRAY);
+        status = read_variable(&functions, b, holder, "functions", JSON_ARRAY);
     if (status == 0)
-        status = read_variable(&documents, b, "documents", JSON_ARRAY);
+        status = read_variable(&documents, b, b->asked, "documents", JSON_ARRAY);
     if (status == 0)
-        status = read_variable(&others, b, "chat_template_kwargs", JSON_OBJECT);
+        status = read_variable(&others, b, b->asked, "chat_template_kwargs", JSON_OBJECT);
     struct json_iterator it;
     for (bool more = status == 0 && others && json_first(&it, others); more; more = json_next(&it, others))
         json_set(variables, it.key, json_copy(it.value));

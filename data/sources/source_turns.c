@@ -7,8 +7,6 @@
 #include <string.h>
 #include <strings.h>
 
-enum { CHOICES_MOST = 26 };
-
 /* ---- Lists of messages ---- */
 
 void turns_push(struct json *turns, const char *role, struct json *content)
@@ -46,7 +44,7 @@ static bool are_messages(const struct json *value)
     return json_kind(value) == JSON_ARRAY && (sample_key(first, "role") || sample_key(first, "from"));
 }
 
-static struct json *message_of(struct sample_builder *b, const char *role, bool last)
+struct json *turns_message(struct sample_builder *b, const char *role, bool last)
 {
     struct json *found = NULL;
     for (i64 i = 0; i < json_count(b->turns) && (last || !found); i++)
@@ -57,10 +55,10 @@ static struct json *message_of(struct sample_builder *b, const char *role, bool 
 
 struct json *turns_question(struct sample_builder *b)
 {
-    return message_of(b, "user", false);
+    return turns_message(b, "user", false);
 }
 
-static i64 count_role(const struct sample_builder *b, const char *role)
+i64 turns_count(const struct sample_builder *b, const char *role)
 {
     i64 count = 0;
     for (i64 i = 0; i < json_count(b->turns); i++)
@@ -68,16 +66,31 @@ static i64 count_role(const struct sample_builder *b, const char *role)
     return count;
 }
 
-void turns_append(struct json *turns, const struct json *messages)
+const char *message_content_key(const struct json *message)
+{
+    return !sample_key(message, "content") && sample_key(message, "value") ? "value" : "content";
+}
+
+/* A copy of a message, whose content is a string where a table has bytes. */
+static struct json *message_copy(const struct sample_builder *b, const struct json *message)
+{
+    struct json *copy = json_copy(message);
+    const struct json *content = message_content(message);
+    if (record_bytes(b->place->record, content))
+        json_set(copy, message_content_key(message), text_copy(b, content));
+    return copy;
+}
+
+void turns_append(const struct sample_builder *b, struct json *turns, const struct json *messages)
 {
     for (i64 i = 0; i < json_count(messages); i++)
-        json_push(turns, json_copy(json_at(messages, i)));
+        json_push(turns, message_copy(b, json_at(messages, i)));
 }
 
 int turns_ask(struct sample_builder *b, const char *key, const struct json *question)
 {
     if (are_messages(question)) {
-        turns_append(b->turns, question);
+        turns_append(b, b->turns, question);
         return 0;
     }
     if (!build_is_text(b, question))
@@ -89,7 +102,7 @@ int turns_ask(struct sample_builder *b, const char *key, const struct json *ques
 /* ---- Texts of values ---- */
 
 /* The first text of an answer; NULL: none. several: there are others. */
-static struct json *first_text(const struct sample_builder *b, const struct json *value, bool *several)
+struct json *first_text(const struct sample_builder *b, const struct json *value, bool *several)
 {
     static const char *const members[] = {"text", "value", "answer", "content"};
     if (build_is_text(b, value))
@@ -144,13 +157,8 @@ static bool append_texts(struct buffer *out, const struct sample_builder *b, con
 
 /* ---- Changing a question ---- */
 
-static const char *content_key(const struct json *message)
-{
-    return !sample_key(message, "content") && sample_key(message, "value") ? "value" : "content";
-}
-
 /* True if the text parts of a content contain a text. */
-static bool contains(const struct json *content, const char *text)
+bool content_contains(const struct json *content, const char *text)
 {
     if (json_kind(content) == JSON_STRING)
         return strstr(json_string(content, ""), text) != NULL;
@@ -171,9 +179,9 @@ static struct json *text_part(const char *text, i64 length)
 }
 
 /* Adds text before or behind the content of a message. */
-static int dress(struct json *message, const char *before, const char *behind)
+int message_dress(struct json *message, const char *before, const char *behind)
 {
-    const char *key = content_key(message);
+    const char *key = message_content_key(message);
     const struct json *content = json_get(message, key);
     struct json *dressed;
     if (json_kind(content) == JSON_STRING) {
@@ -211,14 +219,14 @@ static int add_input(struct sample_builder *b)
         return 0;
     if (record_key_of(b, KEY_INPUT, 1))
         return error_set("keys %s and %s: expected one input", key->name, record_key_of(b, KEY_INPUT, 1)->name);
-    struct json *question = message_of(b, "user", true), *text = text_copy(b, key->value);
+    struct json *question = turns_message(b, "user", true), *text = text_copy(b, key->value);
     int status = !question ? no_question(key) : 0;
     if (status == 0 && json_kind(text) != JSON_STRING)
         status = error_set("key %s: expected a text", key->name);
     struct buffer behind = {0};
     buffer_printf(&behind, "%s%s", json_says_nothing(message_content(question)) ? "" : "\n", json_string(text, ""));
     if (status == 0)
-        status = dress(question, "", behind.data);
+        status = message_dress(question, "", behind.data);
     buffer_release(&behind);
     json_free(text);
     return status;
@@ -240,12 +248,12 @@ static int add_contexts(struct sample_builder *b)
             status = error_set("key %s: expected a text or a list of texts that stand before the question", key->name);
         else if (text.length && !question)
             status = no_question(key);
-        else if (text.length && !contains(message_content(question), text.data))
+        else if (text.length && !content_contains(message_content(question), text.data))
             buffer_printf(&all, "%s\n\n", text.data);
         buffer_release(&text);
     }
     if (status == 0 && all.length)
-        status = dress(question, all.data, "");
+        status = message_dress(question, all.data, "");
     buffer_release(&all);
     return status;
 }
@@ -280,7 +288,7 @@ static int push_turn(struct sample_builder *b, struct json *turns, const struct 
     const struct json *question = json_kind(turn) == JSON_ARRAY && json_count(turn) == 2 ? json_at(turn, 0) : NULL;
     const struct json *answer = question ? json_at(turn, 1) : NULL;
     if (sample_key(turn, "role") || sample_key(turn, "from")) {
-        json_push(turns, json_copy(turn));
+        json_push(turns, message_copy(b, turn));
         return 0;
     }
     for (i64 i = 0; json_kind(turn) == JSON_OBJECT && i < COUNT_OF(asked); i++) {
@@ -327,9 +335,9 @@ static int add_chosen(struct sample_builder *b)
         return 0;
     }
     if (are_messages(key->value))
-        turns_append(b->turns, key->value);
+        turns_append(b, b->turns, key->value);
     else if (sample_key(key->value, "role") || sample_key(key->value, "from"))
-        json_push(b->turns, json_copy(key->value));
+        json_push(b->turns, message_copy(b, key->value));
     else
         return turns_answer(b, key->name, key->value);
     return 0;
@@ -339,7 +347,7 @@ static int add_chosen(struct sample_builder *b)
 static int add_reasoning(struct sample_builder *b)
 {
     const struct record_key *key = record_key_of(b, KEY_REASONING, 0);
-    struct json *answer = message_of(b, "assistant", true);
+    struct json *answer = turns_message(b, "assistant", true);
     if (!key || json_kind(key->value) == JSON_BOOL)
         return 0;
     if (record_key_of(b, KEY_REASONING, 1))
@@ -347,181 +355,12 @@ static int add_reasoning(struct sample_builder *b)
                          record_key_of(b, KEY_REASONING, 1)->name);
     if (!build_is_text(b, key->value))
         return error_set("key %s: expected a text", key->name);
-    if (count_role(b, "assistant") != 1 || sample_key(answer, "reasoning_content"))
+    if (turns_count(b, "assistant") != 1 || sample_key(answer, "reasoning_content"))
         return error_set("key %s: expected it at the answer that it belongs to, as its key reasoning_content",
                          key->name);
-    if (!contains(message_content(answer), json_string(key->value, "")))
+    if (!content_contains(message_content(answer), json_string(key->value, "")))
         json_set(answer, "reasoning_content", text_copy(b, key->value));
     return 0;
-}
-
-/* ---- Choices ---- */
-
-struct choices {
-    struct json *label[CHOICES_MOST], *text[CHOICES_MOST];
-    i64 count;
-};
-
-static void choices_release(struct choices *c)
-{
-    for (i64 i = 0; i < c->count; i++) {
-        json_free(c->label[i]);
-        json_free(c->text[i]);
-    }
-    *c = (struct choices){0};
-}
-
-/* Adds a choice. label NULL: the letter of its place. */
-static int push_choice(struct choices *c, const struct sample_builder *b, const struct json *text, const char *label)
-{
-    bool several = false;
-    const char letter[] = {(char)('A' + c->count), 0};
-    struct json *said = c->count < CHOICES_MOST ? first_text(b, text, &several) : NULL;
-    if (json_kind(said) != JSON_STRING) {
-        json_free(said);
-        return error_set("choices: expected at most %d texts", CHOICES_MOST);
-    }
-    c->label[c->count] = json_of_string(label ? label : letter);
-    c->text[c->count++] = said;
-    return 0;
-}
-
-static int read_choice_list(struct choices *c, const struct sample_builder *b, const struct json *list)
-{
-    static const char *const names[] = {"label", "key", "id"};
-    int status = 0;
-    for (i64 i = 0; i < json_count(list) && status == 0; i++) {
-        const struct json *one = json_at(list, i);
-        const char *label = NULL;
-        for (i64 k = 0; json_kind(one) == JSON_OBJECT && !label && k < COUNT_OF(names); k++)
-            label = json_string(json_get(one, names[k]), NULL);
-        status = push_choice(c, b, one, label);
-    }
-    return status;
-}
-
-/* A list of texts or of {"label", "text"}, {"text": [..], "label": [..]}, or {"A": TEXT, ..}. */
-static int read_choices(struct choices *c, const struct sample_builder *b, const struct json *value)
-{
-    const struct json *texts = json_get(value, "text"), *labels = json_get(value, "label");
-    struct json_iterator it;
-    int status = 0;
-    if (json_kind(value) == JSON_ARRAY)
-        return read_choice_list(c, b, value);
-    if (json_kind(value) != JSON_OBJECT)
-        return error_set("choices: expected a list of texts");
-    for (i64 i = 0; json_kind(texts) == JSON_ARRAY && i < json_count(texts) && status == 0; i++)
-        status = push_choice(c, b, json_at(texts, i), json_string(json_at(labels, i), NULL));
-    for (bool more = !texts && json_first(&it, value); more && status == 0; more = json_next(&it, value))
-        if (!json_says_nothing(it.value))
-            status = push_choice(c, b, it.value, it.key);
-    return status;
-}
-
-/* The label of a choice in a column of its own: the letter or the digit that ends its name. */
-static void column_label(char *label, const char *name)
-{
-    char last = name[strlen(name) - 1];
-    label[0] = last >= 'a' && last <= 'z' ? (char)(last - 'a' + 'A') : last;
-    label[1] = 0;
-}
-
-static int gather_choices(struct choices *c, const struct sample_builder *b)
-{
-    const struct record_key *key = record_key_of(b, KEY_CHOICES, 0);
-    char label[2];
-    int status = 0;
-    if (key) {
-        struct json *value = json_parsed(key->value);
-        status = read_choices(c, b, value);
-        json_free(value);
-        return status;
-    }
-    for (i64 i = 0; status == 0 && record_key_of(b, KEY_CHOICE, 1) && (key = record_key_of(b, KEY_CHOICE, i)); i++) {
-        column_label(label, key->name);
-        status = push_choice(c, b, key->value, label);
-    }
-    return status;
-}
-
-/* True if a choice's text begins with its label, as in "A) TEXT". */
-static bool is_labelled(const char *text, const char *label)
-{
-    const char *at = text + (*text == '(');
-    size_t length = strlen(label);
-    return strncmp(at, label, length) == 0 && at[length] && strchr(".):", at[length]);
-}
-
-/* Appends the lines "A. TEXT". A text that begins with its label stands as it is. */
-static void print_choices(struct buffer *out, const struct choices *c)
-{
-    for (i64 i = 0; i < c->count; i++) {
-        const char *label = json_string(c->label[i], ""), *text = json_string(c->text[i], "");
-        bool labelled = is_labelled(text, label);
-        buffer_printf(out, "\n%s%s%s", labelled ? "" : label, labelled ? "" : ". ", text);
-    }
-}
-
-/* True if a question lists all choices with their labels. */
-static bool lists_choices(const struct json *question, const struct choices *c)
-{
-    static const char *const between[] = {". ", ") ", ": "};
-    bool all = c->count > 0;
-    for (i64 i = 0; i < c->count && all; i++) {
-        const char *label = json_string(c->label[i], ""), *text = json_string(c->text[i], "");
-        all = is_labelled(text, label) && contains(message_content(question), text);
-        for (i64 k = 0; k < COUNT_OF(between) && !all; k++) {
-            char *line = string_format("%s%s%s", label, between[k], text);
-            all = contains(message_content(question), line);
-            memory_free(line);
-        }
-    }
-    return all;
-}
-
-/* The label that an answer means: its number or its letter. NULL without a message: the answer is a
- * text. counted: the record has a number, which is an index also where a choice reads like it. */
-static int picked(const char **label, const struct choices *c, const struct json *answer, bool counted)
-{
-    const char *said = json_string(answer, "");
-    char *end;
-    long number = strtol(said, &end, 10);
-    *label = NULL;
-    for (i64 i = 0; i < c->count && !counted; i++) {
-        if (strcmp(json_string(c->text[i], ""), said) == 0)
-            return 0;
-        if (strcasecmp(json_string(c->label[i], ""), said) == 0)
-            *label = json_string(c->label[i], "");
-    }
-    bool is_number = *said && !*end, letter = strlen(said) == 1 && strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZ", *said);
-    if (*label || (!is_number && !letter))
-        return 0;
-    if (!is_number || number < 0 || number >= c->count)
-        return error_set("the answer %.20s is none of the %lld choices", said, (long long)c->count);
-    *label = json_string(c->label[number], "");
-    return 0;
-}
-
-/* The question lists its choices, and an answer that is a number becomes the label of one. */
-static int add_choices(struct sample_builder *b)
-{
-    struct choices c = {0};
-    struct buffer lines = {0};
-    struct json *question = message_of(b, "user", true), *answer = message_of(b, "assistant", true);
-    const char *label = NULL;
-    int status = gather_choices(&c, b);
-    if (status == 0 && c.count && (count_role(b, "user") != 1 || !answer))
-        status = error_set("choices: expected one question and its answer beside them");
-    print_choices(&lines, &c);
-    if (status == 0 && c.count)
-        status = picked(&label, &c, message_content(answer), b->picks);
-    if (status == 0 && label)
-        json_set(answer, content_key(answer), json_of_string(label));
-    if (status == 0 && c.count && !lists_choices(question, &c))
-        status = dress(question, "", lines.data);
-    buffer_release(&lines);
-    choices_release(&c);
-    return status;
 }
 
 /* ---- Conversations ---- */
@@ -530,11 +369,11 @@ int turns_answer(struct sample_builder *b, const char *key, const struct json *a
 {
     bool several = false;
     if (are_messages(answer)) {
-        turns_append(b->turns, answer);
+        turns_append(b, b->turns, answer);
         return 0;
     }
     if (sample_key(answer, "role") || sample_key(answer, "from")) {
-        json_push(b->turns, json_copy(answer));
+        json_push(b->turns, message_copy(b, answer));
         return 0;
     }
     if (is_unanswered(answer))
@@ -556,7 +395,7 @@ static int read_listed(struct sample_builder *b)
 
 int build_conversation(struct sample_builder *b)
 {
-    int (*const steps[])(struct sample_builder *) = {add_chosen,   add_choices,    add_input,      add_contexts,
+    int (*const steps[])(struct sample_builder *) = {add_chosen,   add_input,      choices_add,    add_contexts,
                                                      add_history,  add_system,     add_reasoning,  read_listed,
                                                      listed_place, build_messages, build_variables};
     for (i64 i = 0; i < COUNT_OF(steps); i++) {
@@ -584,6 +423,20 @@ static int refuse_media(const struct sample_builder *b)
     return 0;
 }
 
+/* OpenAI's older functions are tools. */
+static int take_functions(struct json *object)
+{
+    const struct json *functions = sample_key(object, "functions");
+    if (json_says_nothing(functions) || !json_says_nothing(json_get(object, "tools")))
+        return 0;
+    struct json *list = json_parsed(functions);
+    bool listed = json_kind(list) == JSON_ARRAY;
+    if (listed)
+        json_set(object, "tools", tools_of_functions(list));
+    json_free(list);
+    return listed ? 0 : error_set("key functions: expected a list");
+}
+
 /* The list of messages without its last one, the answer. */
 static struct json *asked_of(const struct json *turns)
 {
@@ -591,6 +444,28 @@ static struct json *asked_of(const struct json *turns)
     for (i64 i = 0; i + 1 < json_count(turns); i++)
         json_push(asked, json_copy(json_at(turns, i)));
     return asked;
+}
+
+/* Puts what the keys say into the prompt, or into the question and the answer. */
+static int ask(struct sample_builder *b, struct json *object, const struct json *prompt)
+{
+    int (*const steps[])(struct sample_builder *) = {add_input, choices_add, add_contexts, add_history, add_system};
+    int status = turns_ask(b, prompt ? "prompt" : "question", prompt ? prompt : json_get(object, "question"));
+    if (status == 0 && prompt)
+        turns_push(b->turns, "assistant", json_of_string(""));
+    else if (status == 0)
+        status = turns_answer(b, "answer", json_get(object, "answer"));
+    for (i64 i = 0; i < COUNT_OF(steps) && status == 0; i++)
+        status = steps[i](b);
+    const struct json *answer = message_content(json_at(b->turns, json_count(b->turns) - 1));
+    if (status > 0 || (status == 0 && json_kind(answer) != JSON_STRING))
+        status = error_set("key answer: expected a text");
+    if (status < 0)
+        return -1;
+    if (!prompt)
+        json_set(object, "answer", json_copy(answer));
+    json_set(object, prompt ? "prompt" : "question", asked_of(b->turns));
+    return 0;
 }
 
 int sample_ask(struct json *object, const char *origin, struct skip_notes *notes)
@@ -601,29 +476,16 @@ int sample_ask(struct json *object, const char *origin, struct skip_notes *notes
                                 json_get(object, "ability")};
     const struct json_place place = {.origin = origin, .notes = notes};
     struct sample_builder b = {.object = object, .asked = object, .place = &place, .turns = json_array()};
-    int (*const steps[])(struct sample_builder *) = {add_choices, add_input, add_contexts, add_history, add_system};
-    bool graded = !own[0] && own[1] && own[2];
-    int status = !own[0] && !graded ? 0 : record_keys_read(&b, FORM_PROMPT, own, COUNT_OF(own));
+    bool changes = false;
+    int status = own[0] || (own[1] && own[2]) ? record_keys_read(&b, FORM_PROMPT, own, COUNT_OF(own)) : 0;
+    for (i64 i = 0; i < b.key_count; i++)
+        changes |= b.keys[i].use != KEY_LISTED && b.keys[i].use != KEY_VARIABLE;
     if (status == 0)
         status = refuse_media(&b);
-    bool changes = false;
-    for (i64 i = 0; status == 0 && i < b.key_count; i++)
-        changes |= b.keys[i].use != KEY_LISTED && b.keys[i].use != KEY_VARIABLE;
-    if (status == 0 && sample_key(object, "functions") && !sample_key(object, "tools"))
-        json_set(object, "tools", tools_of_functions(json_get(object, "functions")));
-    if (changes)
-        status = turns_ask(&b, own[0] ? "prompt" : "question", own[0] ? own[0] : own[1]);
-    if (changes && status == 0 && graded)
-        status = turns_answer(&b, "answer", own[2]);
-    else if (changes && status == 0)
-        turns_push(b.turns, "assistant", json_of_string(""));
-    for (i64 i = 0; changes && i < COUNT_OF(steps) && status == 0; i++)
-        status = steps[i](&b);
-    if (changes && status == 0) {
-        json_set(object, own[0] ? "prompt" : "question", asked_of(b.turns));
-        if (graded)
-            json_set(object, "answer", json_copy(message_content(message_of(&b, "assistant", true))));
-    }
+    if (status == 0 && changes)
+        status = ask(&b, object, own[0]);
+    if (status == 0)
+        status = take_functions(object);
     json_free(b.turns);
     return status;
 }

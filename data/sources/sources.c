@@ -486,7 +486,9 @@ void source_log(const struct source *s, bool unused_media)
         const struct source_note *note = &s->reading.notes.list[i];
         if (!unused_media && name_ends_with(note->what, UNUSED_MEDIA))
             continue;
-        if (note->count == 1)
+        if (strncmp(note->what, "keys ", 5) == 0 || strncmp(note->what, "tables ", 7) == 0) /* of what is read */
+            log_info("noted: %lld %s (first: %s)", (long long)note->count, note->what, note->first);
+        else if (note->count == 1)
             log_info("skipped: %s (%s)", note->first, note->what);
         else
             log_info("skipped: %lld %s (first: %s)", (long long)note->count, note->what, note->first);

@@ -63,8 +63,8 @@
  *   source_lines.c     .jsonl and .txt; source_values.c: .json; source_table.c: rows of tables;
  *                      source_idx.c: Megatron; source_pair.c: a medium beside its caption
  *   source_forms.c     the form of a record by its keys; record_keys.c: what its other keys are
- *                      for; source_turns.c: a question, an answer and these as messages;
- *                      source_listed.c: media that it lists; source_json.c: parts;
+ *                      for; source_turns.c, source_choices.c: a question, an answer and these as
+ *                      messages; source_listed.c: media that it lists; source_json.c: parts;
  *                      source_messages.c: messages
  *   source_state.c     saving and resuming a position; source_notes.c: entries without a sample
  *   media_list.c       media of a folder for tokenizers, media_buffer.c: those beyond memory

@@ -513,17 +513,47 @@ static void output_that_nobody_reads_ends_quietly(void **state)
     assert_string_equal(complained.data, "");
 }
 
-static void a_model_without_a_chat_layout_is_refused(void **state)
+static void variables_reach_the_template(void **state)
+{
+    static const char moody[] =
+        "{\"chat_template\": \"{% if mood != 'glad' %}{{ raise_exception('no mood') }}{% endif %}"
+        "{{ messages[0].content }}\"}";
+    (void)state;
+    struct buffer config = {0};
+    char *path = path_join(model, "tokenizer_config.json");
+    succeed(file_read(&config, path));
+    succeed(file_replace(path, moody, sizeof moody - 1));
+    expect(WEFT("a\n", "chat", model), 1);
+    expect_complaint("no mood");
+    expect(WEFT("a\n", "chat", model, "--variables", "{\"mood\": \"glad\"}"), 0);
+    expect(WEFT("{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"chat_template_kwargs\": {\"mood\": "
+                "\"glad\"}}\n",
+                "generate", model, "--messages", "-"),
+           0);
+    expect(WEFT("a\n", "chat", model, "--variables", "[1]"), 2);
+    expect_complaint("--variables: expected an object");
+    succeed(file_replace(path, config.data, config.length));
+    buffer_release(&config);
+    memory_free(path);
+}
+
+static void a_chat_template_that_is_no_program_is_refused(void **state)
 {
     (void)state;
     struct buffer config = {0};
     char *path = path_join(model, "tokenizer_config.json");
     succeed(file_read(&config, path));
-    succeed(file_replace(path, "{\"chat_template\": \"{{ unknown }}\"}", 34));
+    static const char unfinished[] = "{\"chat_template\": \"{{ unknown\"}",
+                      silent[] = "{\"chat_template\": \"{{ unknown }}\"}";
+    succeed(file_replace(path, unfinished, sizeof unfinished - 1));
     expect(WEFT("a\n", "chat", model), 1);
-    expect_complaint("chat_template of its tokenizer_config.json is none of the layouts");
+    expect_complaint("tokenizer_config.json");
     expect_one_line();
     expect(WEFT(ASK("\"a\""), "generate", model, "--messages", "-"), 1);
+    expect_one_line();
+    succeed(file_replace(path, silent, sizeof silent - 1));
+    expect(WEFT(ASK("\"a\""), "generate", model, "--messages", "-"), 1);
+    expect_complaint("its chat template writes nothing");
     expect_one_line();
     succeed(file_replace(path, config.data, config.length));
     buffer_release(&config);
@@ -1035,7 +1065,8 @@ int main(void)
         cmocka_unit_test(bad_lines_end_a_pipe_with_one_line),
         cmocka_unit_test(a_model_that_saw_no_conversation_is_named),
         cmocka_unit_test(output_that_nobody_reads_ends_quietly),
-        cmocka_unit_test(a_model_without_a_chat_layout_is_refused),
+        cmocka_unit_test(variables_reach_the_template),
+        cmocka_unit_test(a_chat_template_that_is_no_program_is_refused),
         cmocka_unit_test(the_oldest_turns_are_left_out),
         cmocka_unit_test(whole_characters_are_streamed),
         cmocka_unit_test_setup_teardown(ctrl_c_keeps_what_was_said, lengthen, shorten),

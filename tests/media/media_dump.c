@@ -1,5 +1,5 @@
-/* media_dump FOLDER FILE...: what Weft reads in each file, for scripts/media-table. Writes FOLDER/NAME.rgb, .clip or
- * .wave: a line of sizes, then all bytes; or FOLDER/NAME.refused, the message. */
+/* media_dump FOLDER FILE...: what Weft reads in each file, for scripts/media-table. Writes FOLDER/NAME.rgb, .clip,
+ * .timed (2 frames a second) or .wave: a line of sizes, then all bytes; or FOLDER/NAME.refused, the message. */
 #include "data/media/media.h"
 #include <stdio.h>
 #include <string.h>
@@ -24,33 +24,44 @@ static void dump_clip(const char *folder, const char *name, const char *ending, 
     write_out(folder, name, ending, head, clip->pixels, clip->frames * clip->height * clip->width * 3);
 }
 
+static bool dump_frames(const char *folder, const char *name, const struct file_view *file, const char *ending,
+                        double rate_hz)
+{
+    struct clip clip;
+    if (clip_read(&clip, file->data, file->bytes, name, &(struct clip_request){.rate_hz = rate_hz}) < 0)
+        return false;
+    dump_clip(folder, name, ending, &clip);
+    clip_release(&clip);
+    return true;
+}
+
 /* A file may be a picture and a clip, as GIF is. */
 static int dump(const char *folder, const char *name, const struct file_view *file)
 {
     struct clip clip;
     struct sound sound;
     enum media_kind kind = media_kind(file->data, file->bytes, name);
-    bool moves = clip_read(&clip, file->data, file->bytes, name, &(struct clip_request){0}) == 0;
-    if (moves) {
-        dump_clip(folder, name, "clip", &clip);
-        clip_release(&clip);
-    }
+    if (kind == MEDIA_UNKNOWN)
+        return -1;
+    bool moves = dump_frames(folder, name, file, "clip", 0);
+    if (kind == MEDIA_VIDEO && !moves)
+        write_out(folder, name, "refused", error_text(), "", 0);
+    if (moves)
+        dump_frames(folder, name, file, "timed", 2);
     if (kind != MEDIA_SOUND && image_read(&clip, file->data, file->bytes, name) == 0) {
         dump_clip(folder, name, "rgb", &clip);
         clip_release(&clip);
         return 0;
     }
     bool stands = kind == MEDIA_PNG || kind == MEDIA_STILL;
-    if (!stands && kind != MEDIA_UNKNOWN && sound_read(&sound, file->data, file->bytes, name, 0) == 0) {
+    if (!stands && sound_read(&sound, file->data, file->bytes, name, 0) == 0) {
         char head[64];
         snprintf(head, sizeof head, "%lld %lld\n", (long long)sound.samples, (long long)sound.rate_hz);
         write_out(folder, name, "wave", head, sound.values, sound.samples * 4);
         sound_release(&sound);
         return 0;
     }
-    if (kind == MEDIA_VIDEO && !moves) /* say why there are no pictures */
-        clip_read(&clip, file->data, file->bytes, name, &(struct clip_request){0});
-    return moves ? 0 : -1;
+    return moves || kind == MEDIA_VIDEO ? 0 : -1;
 }
 
 int main(int count, char **arguments)

@@ -1,4 +1,5 @@
 /* Prompts from files, the verifiers that they name, and their order. */
+#include "core/json.h"
 #include "core/settings.h"
 #include "rl/grader.h"
 
@@ -116,6 +117,57 @@ static void prompts_may_stand_in_a_table(void **state)
     assert_non_null(strstr(error_text(), "text.parquet:1: key prompt"));
 }
 
+/* Puts a template beside a copy of the tokenizer, and loads the prompt with it. */
+static void expect_prompt(const char *template, const char *line, const char *prompt, const char *think)
+{
+    char *copy = string_format("/dev/shm/weft-templates-%ld", (long)getpid());
+    char *config = path_join(copy, "tokenizer_config.json"), *path = path_join(copy, "prompts.jsonl");
+    struct json *settings = json_object();
+    struct prompts p;
+    struct buffer text = {0}, thoughts = {0};
+    assert_int_equal(text_tokenizer_save(tokenizer, copy), 0);
+    json_set(settings, "chat_template", json_of_string(template));
+    assert_int_equal(json_save(config, settings), 0);
+    assert_int_equal(file_replace(path, line, (i64)strlen(line)), 0);
+    struct text_tokenizer *own = text_tokenizer_load(copy);
+    assert_non_null(own);
+    if (prompts_load(&p, path, own, 0))
+        fail_msg("%s", error_text());
+    assert_int_equal(text_decode(own, &text, p.list[0].ids.ids, p.list[0].ids.count, false), 0);
+    assert_int_equal(text_decode(own, &thoughts, p.list[0].think.ids, p.list[0].think.count, false), 0);
+    assert_string_equal(text.data, prompt);
+    assert_string_equal(thoughts.data ? thoughts.data : "", think);
+    prompts_release(&p);
+    text_tokenizer_free(own);
+    buffer_release(&text);
+    buffer_release(&thoughts);
+    assert_int_equal(directory_remove(copy), 0);
+    json_free(settings);
+    memory_free(path);
+    memory_free(config);
+    memory_free(copy);
+}
+
+static void templates_get_what_prompts_have(void **state)
+{
+    static const char template[] =
+        "{% for t in tools %}{{ t.name }} {% endfor %}{{ mood }}{% for m in messages %}"
+        "[{{ m.role }}]{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}"
+        "{% endfor %}{% endfor %}{% if add_generation_prompt %}[assistant]<think>\n{% endif %}";
+    (void)state;
+    expect_prompt(template,
+                  "{\"prompt\": [{\"role\": \"developer\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": "
+                  "null, \"tool_calls\": [{\"function\": {\"name\": \"g\"}}]}, {\"role\": \"tool\", \"content\": "
+                  "[{\"type\": \"text\", \"text\": \"b\"}, \"c\"]}], \"tools\": [{\"name\": \"f\"}], "
+                  "\"chat_template_kwargs\": \"{\\\"mood\\\": \\\"glad\\\"}\", \"reward_model\": {\"ground_truth\": "
+                  "\"1\"}, \"extra_info\": {\"think\": \"hm\"}}\n",
+                  "f glad[developer]a[assistant]g[tool]bc[assistant]<think>\n", "hm");
+    expect_prompt(
+        "{% for m in messages %}{{ m.content }}{% endfor %}",
+        "{\"prompt\": \"a\", \"reward_model\": {\"ground_truth\": \"1\"}, \"extra_info\": {\"think\": \"hm\"}}\n", "a",
+        "<think>\nhm");
+}
+
 static void questions_are_prompts_as_published(void **state)
 {
     static const char *const names[] = {"qa.parquet", "qa.jsonl",           "qa.json",
@@ -225,6 +277,7 @@ int main(void)
         cmocka_unit_test(contents_may_be_lists_of_texts),
         cmocka_unit_test(prompts_may_stand_in_a_table),
         cmocka_unit_test(held_out_prompts_are_compared_with_those_of_training),
+        cmocka_unit_test(templates_get_what_prompts_have),
         cmocka_unit_test(questions_are_prompts_as_published),
         cmocka_unit_test(keys_of_prompts_are_asked),
         cmocka_unit_test(test_bad_prompts),

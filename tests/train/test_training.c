@@ -53,7 +53,7 @@ static int step(void *context, i64 at, struct training_step *said)
     said->count = 10;
     said->flops = 10; /* slower than any product */
     toy->calls++;
-    static const int signals[] = {SIGUSR1, SIGXCPU, SIGXCPU, SIGTERM}; /* warnings, one twice, and the end */
+    static const int signals[] = {SIGUSR1, SIGXCPU, SIGTERM, SIGXCPU}; /* warnings, and the end among them */
     for (i64 i = 0; at == toy->killed && i < COUNT_OF(signals); i++)
         raise(signals[i]);
     return 0;

@@ -14,7 +14,8 @@
  *   text_model_bpe.c    a piece to symbols, text_bpe.c: merges; text_unigram.c, text_wordpiece.c
  *   text_added.c        added and special tokens; text_template.c: ids around a text
  *   text_train.c        training: words and counts, text_merges.c: the merges
- *   text_chat.c         conversations; text_table.c: tokens by id and content; text_save.c */
+ *   text_chat.c         conversations; chat_spelled.c, chat_learned.c: what of them is text, is learned
+ *   text_table.c        tokens by id and content; text_save.c */
 #ifndef WEFT_TOKENIZERS_TEXT_H
 #define WEFT_TOKENIZERS_TEXT_H
 #include "core/core.h"
@@ -41,7 +42,8 @@ void text_tokenizer_free(struct text_tokenizer *tokenizer);
  * all others. */
 int text_tokenizer_add_special(struct text_tokenizer *tokenizer, const char *const *contents);
 /* Writes tokenizer.json, or the original file of another format, and tokenizer_config.json, which
- * stays as read if the tokenizer was loaded with one. */
+ * stays as read if the tokenizer was loaded with one, but holds the chat templates, whichever files
+ * they came from. */
 int text_tokenizer_save(const struct text_tokenizer *tokenizer, const char *directory);
 
 i64 text_vocabulary(const struct text_tokenizer *tokenizer); /* largest id + 1, added tokens included */
@@ -64,13 +66,24 @@ struct id_list {
 void id_list_push(struct id_list *list, i32 id);
 void id_list_release(struct id_list *list);
 
+/* A place in a text whose ids are encoded. Of a token that spans it, both ends are known: it begins
+ * before the place and ends behind it. */
+struct text_border {
+    i64 at;           /* bytes before it */
+    i64 begun, ended; /* ids, of those appended, that begin before it, and that end at or before it */
+};
 struct encode_options {
     bool plain; /* treats text that looks like an added token as text */
     /* Prepends a space unless the text has one, so that the first word gets its mid-sentence
      * token. */
     bool begins_word;
-    bool inside;        /* other ids precede the text: omits the prefix a file adds only at the beginning of a text */
-    bool add_template;  /* adds the post-processor's tokens around the text (Llama-3's begin of text) */
+    bool inside;       /* other ids precede the text: omits the prefix a file adds only at the beginning of a text */
+    bool add_template; /* adds the post-processor's tokens around the text (Llama-3's begin of text) */
+    /* Byte offsets in ascending order at which no added token begins: the text there is plain. */
+    const i64 *barred;
+    i64 barred_count;
+    struct text_border *borders; /* in ascending order; their ids are set */
+    i64 border_count;
     double dropout;     /* probability of skipping a merge (BPE-dropout, Provilkov et al. 2020); 0: none */
     struct rng_key key; /* dropout key, drawn by (document, merge considered) */
     u32 document;
@@ -111,37 +124,64 @@ i64 text_invalid_utf8(const char *text, i64 length); /* offset of the first ill-
 void text_fold(struct buffer *out, const char *text, i64 length);
 
 /* ---- Conversations (text_chat.c) ----
- * The layout is the one that chat_template in the tokenizer_config.json beside the tokenizer
- * describes (ChatML, Llama-3, Gemma, Phi-3, Phi-4, DeepSeek, ERNIE-4.5, Mistral V1, V2, V3, V7),
- * and ChatML without a chat_template. The ids equal those of the whole conversation encoded as one
- * text, except that the text of an answer is encoded by itself, as in generation. */
-struct chat_layout;
-extern const char *const chat_template; /* ChatML's Jinja template, written to tokenizer_config.json */
-const struct chat_layout *text_chat_layout(const struct text_tokenizer *tokenizer); /* NULL: message */
-/* The Jinja template; NULL if the tokenizer has no layout. */
-const char *text_chat_template(const struct text_tokenizer *tokenizer);
-/* Treatment of the role "system": CHAT_FOLD_NONE keeps it. A layout without this role puts the
- * message before the first or the last question, separated by an empty line. */
-enum chat_fold { CHAT_FOLD_NONE, CHAT_FOLD_FIRST, CHAT_FOLD_LAST };
-enum chat_fold chat_folds_system(const struct chat_layout *layout);
-/* Plain text that ends every message of this role, or begins every answer; "" for none. It
- * tokenizes together with the message, so the caller appends it to the message's last text or
- * prepends it to the answer's first text. */
-const char *chat_ending(const struct chat_layout *layout, const char *role);
-const char *chat_before_answer(const struct chat_layout *layout);
-/* Trims spaces at the start of a message's first text and the end of its last one, if the layout
- * does so. */
-void chat_trim(const struct chat_layout *layout, bool first, bool last, const char **text, i64 *length);
-/* These functions append ids to `out`. text_chat_begin: tokens before the first message.
- * text_chat_head: tokens before a message, and its text. text_chat_text: more text of a message,
- * or an answer's text. text_chat_tail: tokens after a message; the first of them ends an answer.
- * Content is always encoded as plain text. A role that the layout lacks is an error. */
-int text_chat_begin(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout);
-int text_chat_head(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout,
-                   const char *role, const char *text, i64 length);
-int text_chat_tail(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout,
-                   const char *role);
-int text_chat_text(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text, i64 length);
-/* Ids that begin a message and end an answer; unchanged if there is no layout. */
+ * A conversation is laid out by the tokenizer's chat template. The ids are those of transformers'
+ * apply_chat_template: the rendered text, encoded as one, with the template's marks as tokens. Two
+ * things differ, both on purpose:
+ *
+ *   - A mark that a message spells stays text, so that no message forges a turn. Marks are the
+ *     special tokens, and the added tokens that the template writes in a conversation of plain texts
+ *     (chat_spelled.c). Other added tokens, such as <think>, are tokens wherever they stand.
+ *   - What is learned (chat_learned.c) follows from {% generation %} or, without these marks, from
+ *     the difference of renderings: an answer begins where the rendering of the messages before it,
+ *     with the generation prompt, ends, and ends with its end token. An id is learned if it begins
+ *     inside of that; inside of {% generation %}, if it overlaps it, as in transformers.
+ *
+ * Templates come from chat_template.jinja and additional_chat_templates/ beside the tokenizer, else
+ * from `chat_template` in its tokenizer_config.json, else from chat_template.json. Of several, the
+ * one named tool_use lays out conversations with tools, and the one named default all others. Without
+ * any it is ChatML, if the vocabulary has its tokens. */
+struct chat;
+struct json;
+extern const char *const chat_template;                              /* the one of ChatML */
+struct chat *text_chat_open(const struct text_tokenizer *tokenizer); /* borrows it; NULL: message */
+void text_chat_close(struct chat *chat);
+/* Template number `index` and its name; NULL: there are fewer. */
+const char *text_chat_template(const struct text_tokenizer *tokenizer, i64 index, const char **name);
+
+/* A medium in a content: this character, with the number of the medium added. */
+enum { CHAT_MEDIUM = 0x10f000, CHAT_MEDIA_MOST = 0x1000 };
+void chat_put_medium(struct buffer *content, i64 medium);
+/* True if a content must be a list of texts, or, for one of several parts, may be one. */
+bool chat_lists_texts(const struct chat *chat, const struct json *variables, bool several);
+
+struct chat_request {
+    const struct json *messages;  /* a list of {"role", "content", ..} as apply_chat_template takes it */
+    const struct json *variables; /* tools, documents and others of the template; NULL: none */
+    i64 media;                    /* number of its media, each in one content */
+    bool prompt;                  /* ends with the generation prompt */
+    const bool *learned;          /* [messages] the answers to learn; NULL: none */
+    bool trims;                   /* leaves out white space behind the last mark */
+};
+struct chat_run { /* ids of one kind, then perhaps a medium */
+    i64 end;      /* in the list of ids */
+    i32 medium;   /* its number; -1: none */
+    bool learned; /* the ids */
+};
+struct chat_ids {
+    struct id_list ids;
+    struct chat_run *runs;
+    i64 run_count, run_capacity;
+};
+void chat_ids_release(struct chat_ids *ids);
+/* Lays a conversation out. Replaces `out`. -1 and a message: the template refuses it, or something
+ * that it would have to write is not supported. Thread-safe. */
+int text_chat_encode(struct chat_ids *out, const struct chat *chat, const struct chat_request *request);
+/* The text of a conversation as its template writes it. Replaces `out`. */
+int text_chat_text(struct buffer *out, const struct chat *chat, const struct chat_request *request);
+/* Ids between an answer that has ended and the next one, to this user message. Appends to `out`. */
+int text_chat_after_answer(struct id_list *out, const struct chat *chat, const char *text);
+/* Text that the template writes between the generation prompt and an answer. */
+const char *text_chat_lead(const struct chat *chat);
+/* Ids that begin a message and end an answer; unchanged where a template has none. */
 void text_chat_marks(i32 *begin, i32 *end, const struct text_tokenizer *tokenizer);
 #endif

@@ -77,15 +77,22 @@ const struct added_token *matcher_longest(const struct text_tokenizer *tokenizer
     return best;
 }
 
-static const struct added_token *next_token(i64 *at, const struct text_tokenizer *tokenizer,
+static bool is_barred(struct added_cursor *cursor, i64 at)
+{
+    while (cursor->barred_count && *cursor->barred < at)
+        cursor->barred++, cursor->barred_count--;
+    return cursor->barred_count && *cursor->barred == at;
+}
+
+static const struct added_token *next_token(struct added_cursor *cursor, const struct text_tokenizer *tokenizer,
                                             const struct matcher *matcher, const u8 *text, i64 length)
 {
-    for (i64 i = *at; i < length; i++) {
-        if (matcher->first[text[i]] == matcher->first[text[i] + 1])
+    for (i64 i = cursor->at; i < length; i++) {
+        if (matcher->first[text[i]] == matcher->first[text[i] + 1] || is_barred(cursor, i))
             continue;
         const struct added_token *token = matcher_longest(tokenizer, matcher, text + i, length - i);
         if (token)
-            return *at = i, token;
+            return cursor->at = i, token;
     }
     return NULL;
 }
@@ -108,7 +115,7 @@ bool added_next(struct added_match *out, struct added_cursor *cursor, const stru
                 const struct matcher *matcher, const u8 *text, i64 length)
 {
     const struct added_token *token;
-    while (matcher->count && (token = next_token(&cursor->at, tokenizer, matcher, text, length))) {
+    while (matcher->count && (token = next_token(cursor, tokenizer, matcher, text, length))) {
         i64 begin = cursor->at, end = cursor->at + token->match_length;
         cursor->at = end;
         if (token->single_word && (class_before(text, begin, CHAR_WORD) || class_after(text, end, length, CHAR_WORD)))

@@ -1,293 +1,631 @@
-/* Conversation layouts, as chat_template in tokenizer_config.json describes them. A template is a
- * Jinja program; this code does not run it but recognizes the layout by substrings that the
- * template contains or lacks, and refuses all others. It does not add the default system messages,
- * dates and tool lists of some templates: a conversation consists of its messages only. */
-#include "core/json.h"
-#include "tokenizers/text/text_internal.h"
+/* Conversations: opens the chat templates of a tokenizer, renders conversations, and encodes their
+ * text. Which text is learned: chat_learned.c; which text may become marks: chat_spelled.c. */
+#define _GNU_SOURCE /* memmem */
+#include "tokenizers/text/chat_inside.h"
 
 #include <string.h>
 
-enum { ROLE_SYSTEM, ROLE_USER, ROLE_ASSISTANT, ROLE_TOOL, ROLES };
-static const char *const role_names[ROLES] = {"system", "user", "assistant", "tool"};
+/* ---- Templates ---- */
 
-struct chat_turn {
-    /* Tokens before a message; plain text that tokenizes with the message. mark NULL: no such
-     * role. */
-    const char *mark, *lead;
-    const char *after;
-    const char *ending; /* plain text that tokenizes with the end of the message; NULL: none */
-};
-struct chat_layout {
-    const char *name;
-    const char *needs[3];  /* substrings of its template; the first two are also its tokens, unless `tokens` is set */
-    const char *lacks[5];  /* substrings of similar templates that it must not contain */
-    const char *tokens[2]; /* tokens that the vocabulary must have */
-    const char *begin;     /* tokens before the first message */
-    struct chat_turn turns[ROLES];
-    const char *answer; /* plain text that tokenizes with the start of an answer; NULL: none */
-    bool trims;         /* trims spaces at both ends of a message */
-    enum chat_fold folds;
-};
-#define CHATML(role)                                                                                                   \
-    {                                                                                                                  \
-        "<|im_start|>", role "\n", "<|im_end|>\n"                                                                      \
-    }
-#define LLAMA_3(role)                                                                                                  \
-    {                                                                                                                  \
-        "<|start_header_id|>" role "<|end_header_id|>", "\n\n", "<|eot_id|>"                                           \
-    }
-#define GEMMA(role)                                                                                                    \
-    {                                                                                                                  \
-        "<start_of_turn>", role "\n", "<end_of_turn>\n"                                                                \
-    }
-#define PHI_3(role)                                                                                                    \
-    {                                                                                                                  \
-        "<|" role "|>", "\n", "<|end|>\n"                                                                              \
-    }
-#define PHI_4(role)                                                                                                    \
-    {                                                                                                                  \
-        "<|im_start|>" role "<|im_sep|>", "", "<|im_end|>"                                                             \
-    }
-/* Mistral layouts without a system role; V2 is V3 without tools. They do not match Llama-2, nor V1
- * templates that omit the space before an answer, because the model was trained with that space. */
-#define MISTRAL_3(title, open, space, place, other, more, fold)                                                        \
-    {                                                                                                                  \
-        .name = (title), .needs = {open, "[/INST]", place},                                                            \
-        .lacks = {" [/INST]", "[SYSTEM_PROMPT]", "<<SYS>>", other, more}, .tokens = {"[INST]", "[/INST]"},             \
-        .begin = "<s>", .turns = {{NULL}, {"[INST]", space, "[/INST]"}, {"", "", "</s>"}}, .answer = space,            \
-        .folds = (fold)                                                                                                \
-    }
-static const struct chat_layout layouts[] = {
-    {.name = "Phi-4",
-     .needs = {"<|im_start|>", "<|im_sep|>"},
-     .turns = {PHI_4("system"), PHI_4("user"), PHI_4("assistant")}},
-    {.name = "ChatML",
-     .needs = {"<|im_start|>", "<|im_end|>"},
-     .turns = {CHATML("system"), CHATML("user"), CHATML("assistant"), CHATML("tool")}},
-    {.name = "Llama-3",
-     .needs = {"<|start_header_id|>", "<|eot_id|>"},
-     .begin = "<|begin_of_text|>",
-     .turns = {LLAMA_3("system"), LLAMA_3("user"), LLAMA_3("assistant"), LLAMA_3("ipython")},
-     .trims = true},
-    {.name = "Gemma",
-     .needs = {"<start_of_turn>", "<end_of_turn>"},
-     .begin = "<bos>",
-     .turns = {{NULL}, GEMMA("user"), GEMMA("model")},
-     .trims = true,
-     .folds = CHAT_FOLD_FIRST},
-    {.name = "Phi-3",
-     .needs = {"<|end|>", "<|assistant|>"},
-     .turns = {PHI_3("system"), PHI_3("user"), PHI_3("assistant")}},
-    {.name = "DeepSeek",
-     .needs = {"<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>"},
-     .begin = "<\uff5cbegin\u2581of\u2581sentence\uff5c>",
-     .turns = {{"", "", ""},
-               {"<\uff5cUser\uff5c>", "", ""},
-               {"<\uff5cAssistant\uff5c>", "", "<\uff5cend\u2581of\u2581sentence\uff5c>"}}},
-    {.name = "ERNIE-4.5",
-     .needs = {"User: ", "Assistant: "},
-     .tokens = {"<|begin_of_sentence|>", "<|end_of_sentence|>"},
-     .begin = "<|begin_of_sentence|>",
-     .turns = {{"", "", "", "\n"}, {"", "User: ", "", "\n"}, {"", "Assistant: ", "<|end_of_sentence|>"}}},
-    {.name = "Mistral (V7 of Tekken)",
-     .needs = {"[SYSTEM_PROMPT]", "[/INST]"},
-     .lacks = {"[INST] ", " [/INST]"},
-     .begin = "<s>",
-     .turns = {{"[SYSTEM_PROMPT]", "", "[/SYSTEM_PROMPT]"}, {"[INST]", "", "[/INST]"}, {"", "", "</s>"}}},
-    {.name = "Mistral (V7)",
-     .needs = {"[SYSTEM_PROMPT] ", "[INST] "},
-     .lacks = {" [/INST]", " [/SYSTEM_PROMPT]"},
-     .tokens = {"[SYSTEM_PROMPT]", "[/INST]"},
-     .begin = "<s>",
-     .turns = {{"[SYSTEM_PROMPT]", " ", "[/SYSTEM_PROMPT]"}, {"[INST]", " ", "[/INST]"}, {"", "", "</s>"}},
-     .answer = " "},
-    {.name = "Mistral (V1)", /* [INST] is text, not a token; its tokenizer adds the space before it */
-     .needs = {" [INST] ", " [/INST]"},
-     .lacks = {"<<SYS>>", "[SYSTEM_PROMPT]"},
-     .tokens = {"<s>", "</s>"},
-     .begin = "<s>",
-     .turns = {{NULL}, {"", " [INST] ", "", " [/INST]"}, {"", "", "</s>"}},
-     .answer = " ",
-     .folds = CHAT_FOLD_FIRST},
-    MISTRAL_3("Mistral (V3, system message first)", "[INST] ", " ", "loop.first", "loop.last", NULL, CHAT_FOLD_FIRST),
-    MISTRAL_3("Mistral (V3)", "[INST] ", " ", NULL, NULL, NULL, CHAT_FOLD_LAST),
-    MISTRAL_3("Mistral (V3 of Tekken, system message first)", "[INST]", "", "loop.first", "loop.last", "[INST] ",
-              CHAT_FOLD_FIRST),
-    MISTRAL_3("Mistral (V3 of Tekken)", "[INST]", "", NULL, "[INST] ", NULL, CHAT_FOLD_LAST),
-};
-static const struct chat_layout *const chatml = &layouts[1];
-
-static const char *template_of(const struct text_tokenizer *tokenizer)
+static bool has_chatml(const struct text_tokenizer *tokenizer)
 {
-    const struct json *value = json_get(tokenizer->config, "chat_template");
-    if (json_kind(value) == JSON_ARRAY) /* several, by name; the first is the default */
-        value = json_get(json_at(value, 0), "template");
-    return json_string(value, NULL);
+    return text_token_id(tokenizer, "<|im_start|>") >= 0 && text_token_id(tokenizer, "<|im_end|>") >= 0;
 }
 
-static bool has_tokens(const struct text_tokenizer *tokenizer, const struct chat_layout *layout)
+const char *text_chat_template(const struct text_tokenizer *tokenizer, i64 index, const char **name)
 {
-    const char *const *tokens = layout->tokens[0] ? layout->tokens : layout->needs;
-    return text_token_id(tokenizer, tokens[0]) >= 0 && text_token_id(tokenizer, tokens[1]) >= 0;
+    struct json_iterator at;
+    *name = "default";
+    if (!tokenizer->chat_templates)
+        return index == 0 && !json_get(tokenizer->config, "chat_template") && has_chatml(tokenizer) ? chat_template
+                                                                                                    : NULL;
+    bool more = json_first(&at, tokenizer->chat_templates);
+    for (; more && index > 0; index--)
+        more = json_next(&at, tokenizer->chat_templates);
+    if (more)
+        *name = at.key;
+    return more ? json_string(at.value, NULL) : NULL;
 }
 
-static bool is_written_by(const struct chat_layout *layout, const char *text)
+static const char *template_named(const struct text_tokenizer *tokenizer, const char *wanted)
 {
-    for (i64 i = 0; i < COUNT_OF(layout->needs); i++)
-        if (layout->needs[i] && !strstr(text, layout->needs[i]))
-            return false;
-    for (i64 i = 0; i < COUNT_OF(layout->lacks); i++)
-        if (layout->lacks[i] && strstr(text, layout->lacks[i]))
+    const char *name, *text;
+    for (i64 i = 0; (text = text_chat_template(tokenizer, i, &name)) != NULL; i++)
+        if (strcmp(name, wanted) == 0)
+            return text;
+    return NULL;
+}
+
+/* Returns NULL and a message: there is none. */
+static const char *default_template(const struct text_tokenizer *tokenizer)
+{
+    const char *name, *text = template_named(tokenizer, "default");
+    if (text)
+        return text;
+    if (tokenizer->chat_templates)
+        error_set("%s: of its chat templates none is named \"default\", as transformers expects", tokenizer->origin);
+    else if (json_get(tokenizer->config, "chat_template"))
+        error_set("%s: chat_template of its tokenizer_config.json: expected a text, or a list of {\"name\", "
+                  "\"template\"}",
+                  tokenizer->origin);
+    else if (!text_chat_template(tokenizer, 0, &name))
+        error_set("%s: a conversation, but the text tokenizer has neither a chat_template in tokenizer_config.json nor "
+                  "ChatML's tokens <|im_start|> and <|im_end|>, which `weft tokenize FILE -o DIR` adds",
+                  tokenizer->origin);
+    return NULL;
+}
+
+/* The special tokens that a template may name, as transformers gives them to it. */
+static struct json *read_roles(const struct text_tokenizer *t)
+{
+    static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                        "pad_token", "cls_token", "mask_token"};
+    const char *fallback[COUNT_OF(names)] = {t->begin_token, t->end_token};
+    struct json *roles = json_object();
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        const struct json *role = json_get(t->config, names[i]);
+        if (json_kind(role) == JSON_OBJECT)
+            role = json_get(role, "content");
+        const char *content = json_string(role, t->config && json_get(t->config, names[i]) ? NULL : fallback[i]);
+        if (content)
+            json_set(roles, names[i], json_of_string(content));
+    }
+    return roles;
+}
+
+/* ---- Rendering ---- */
+
+const char *chat_output(const struct template_output *out)
+{
+    return out->text.data ? out->text.data : "";
+}
+
+static const struct chat_program *program_of(const struct chat *chat, const struct json *variables)
+{
+    bool tools = json_kind(json_get(variables, "tools")) != JSON_NULL;
+    return &chat->programs[tools && chat->has_tool_use];
+}
+
+/* The variables of a template but for the messages. */
+static struct json *globals_of(const struct chat *chat, const struct json *variables, bool prompt)
+{
+    static const char *const always[] = {"tools", "documents"};
+    struct json *out = json_object();
+    const struct json *lists[] = {chat->roles, variables};
+    struct json_iterator at;
+    for (i64 i = 0; i < COUNT_OF(always); i++)
+        json_set(out, always[i], json_of_null());
+    for (i64 i = 0; i < COUNT_OF(lists); i++)
+        for (bool more = json_first(&at, lists[i]); more; more = json_next(&at, lists[i]))
+            json_set(out, at.key, json_share(at.value));
+    json_set(out, "add_generation_prompt", json_of_bool(prompt));
+    return out;
+}
+
+int chat_render(struct template_output *out, const struct chat_work *work, const struct json *messages, i64 count,
+                bool prompt)
+{
+    const struct chat_program *p = work->program;
+    struct json *globals, *list = json_array();
+    *out = (struct template_output){0};
+    for (i64 i = 0; i < count; i++)
+        json_push(list, json_share(json_at(messages, i)));
+    globals = globals_of(work->chat, work->request->variables, prompt);
+    json_set(globals, "messages", list);
+    int status = p->program ? template_render(out, p->program, globals) : error_set("%s", p->problem);
+    json_free(globals);
+    if (status)
+        template_output_release(out);
+    return status;
+}
+
+/* A message as transformers gives it to a template: without members that are null, and with its
+ * reasoning by the names that templates know. */
+static struct json *given_message(const struct json *message)
+{
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    struct json *out = json_object(), *reasoning = NULL;
+    struct json_iterator at;
+    for (i64 i = 0; i < COUNT_OF(names) && !reasoning; i++)
+        if (json_kind(json_get(message, names[i])) != JSON_NULL)
+            reasoning = json_get(message, names[i]);
+    if (reasoning)
+        json_set(out, "thinking", json_share(reasoning));
+    for (bool more = json_first(&at, message); more; more = json_next(&at, message))
+        if (json_kind(at.value) != JSON_NULL)
+            json_set(out, at.key, json_share(at.value));
+    if (reasoning)
+        json_set(out, "reasoning_content", json_share(reasoning));
+    return out;
+}
+
+static void work_release(struct chat_work *w)
+{
+    json_free(w->messages);
+    template_output_release(&w->shown);
+    memory_free(w->barred);
+    memory_free(w->learned);
+}
+
+/* Renders the whole conversation and finds the marks that its messages spell. */
+static int work_open(struct chat_work *w, const struct chat *chat, const struct chat_request *request)
+{
+    *w = (struct chat_work){.chat = chat,
+                            .program = program_of(chat, request->variables),
+                            .request = request,
+                            .messages = json_array(),
+                            .count = json_count(request->messages)};
+    for (i64 i = 0; i < w->count; i++)
+        json_push(w->messages, given_message(json_at(request->messages, i)));
+    int status = w->count ? chat_render(&w->shown, w, w->messages, w->count, request->prompt)
+                          : error_set("a conversation without messages");
+    if (status == 0 && w->shown.text.length == 0)
+        status = error_set("its chat template writes nothing for this conversation");
+    if (status == 0)
+        status = chat_find_spelled(w);
+    if (status)
+        work_release(w);
+    return status;
+}
+
+/* ---- Ids ---- */
+
+void chat_put_medium(struct buffer *content, i64 medium)
+{
+    u8 bytes[4];
+    require(medium >= 0 && medium < CHAT_MEDIA_MOST, "medium %lld of a conversation", (long long)medium);
+    buffer_append(content, bytes, utf8_encode(bytes, (u32)(CHAT_MEDIUM + medium)));
+}
+
+bool chat_lists_texts(const struct chat *chat, const struct json *variables, bool several)
+{
+    const struct chat_program *p = program_of(chat, variables);
+    return p->only_texts || (several && p->takes_texts);
+}
+
+void chat_ids_release(struct chat_ids *ids)
+{
+    id_list_release(&ids->ids);
+    memory_free(ids->runs);
+    *ids = (struct chat_ids){0};
+}
+
+static void push_run(struct chat_ids *out, i64 end, i32 medium, bool learned)
+{
+    i64 size = (i64)sizeof *out->runs;
+    if (out->run_count && medium < 0 && out->runs[out->run_count - 1].end == end)
+        return;
+    if (out->run_count == out->run_capacity) {
+        i64 capacity = grown_capacity(out->run_capacity, out->run_count + 1, size);
+        out->runs = memory_resize(out->runs, out->run_capacity * size, capacity * size);
+        out->run_capacity = capacity;
+    }
+    out->runs[out->run_count++] = (struct chat_run){end, medium, learned};
+}
+
+/* Offset of the next medium from `at` on, or the length of the text. */
+static i64 next_medium(i32 *number, const struct chat_work *w, i64 at, i64 length)
+{
+    const char *text = chat_output(&w->shown), *found;
+    u32 c;
+    *number = -1;
+    while (w->request->media && at < length && (found = memmem(text + at, (size_t)(length - at), "\xf4\x8f", 2))) {
+        at = found - text;
+        utf8_decode(&c, (const u8 *)found);
+        *number = (i32)c - CHAT_MEDIUM;
+        if (*number >= 0 && *number < w->request->media)
+            return at;
+        at += 4;
+    }
+    *number = -1;
+    return length;
+}
+
+/* Refuses a text that does not have each medium once. */
+static int check_media(const struct chat_work *w)
+{
+    i64 count = 0, at = 0, length = w->shown.text.length;
+    i32 number;
+    bool *seen = memory_alloc(max_i64(1, w->request->media)), twice = false;
+    for (; (at = next_medium(&number, w, at, length)) < length; at += 4, count++) {
+        twice |= seen[number];
+        seen[number] = true;
+    }
+    memory_free(seen);
+    if (count == w->request->media && !twice)
+        return 0;
+    return error_set("its chat template writes %lld of the %lld media of this conversation, or one of them twice",
+                     (long long)count, (long long)w->request->media);
+}
+
+/* Encodes the text between two media, [begin, end), and appends its runs. `next` is the number of the
+ * first span of what is learned that does not end before `begin`. */
+static int encode_between(struct chat_ids *out, const struct chat_work *w, i64 begin, i64 end, i64 *next,
+                          i64 *barred_done)
+{
+    bool marked = template_marks_generation(w->program->program);
+    i64 first = *next, spans = 0, skip = *barred_done, count = 0, from = out->ids.count;
+    while (first + spans < w->learned_count && w->learned[first + spans].begin < end)
+        spans++;
+    while (skip + count < w->barred_count && w->barred[skip + count] < end)
+        count++;
+    struct text_border *borders = memory_alloc(max_i64(1, 2 * spans) * (i64)sizeof *borders);
+    i64 *barred = memory_alloc(max_i64(1, count) * (i64)sizeof *barred);
+    for (i64 i = 0; i < spans; i++) {
+        borders[2 * i].at = max_i64(w->learned[first + i].begin, begin) - begin;
+        borders[2 * i + 1].at = min_i64(w->learned[first + i].end, end) - begin;
+    }
+    for (i64 i = 0; i < count; i++)
+        barred[i] = w->barred[skip + i] - begin;
+    struct encode_options o = {
+        .inside = begin > 0, .barred = barred, .barred_count = count, .borders = borders, .border_count = 2 * spans};
+    int status = text_encode(w->chat->tokenizer, &out->ids, chat_output(&w->shown) + begin, end - begin, &o);
+    for (i64 i = 0; i < spans && status == 0; i++) {
+        push_run(out, from + (marked ? borders[2 * i].ended : borders[2 * i].begun), -1, false);
+        push_run(out, from + borders[2 * i + 1].begun, -1, true);
+    }
+    *barred_done = skip + count;
+    *next = first + spans - (spans && w->learned[first + spans - 1].end > end);
+    memory_free(barred);
+    memory_free(borders);
+    return status;
+}
+
+/* Length of the text without the white space behind its last mark. */
+static i64 trimmed_length(const struct chat_work *w)
+{
+    struct template_span mark;
+    const char *text = chat_output(&w->shown);
+    i64 length = w->shown.text.length, end = -1, at = 0, blank;
+    i32 id;
+    while (chat_next_mark(&mark, &id, &at, w, length))
+        end = mark.end;
+    for (blank = max_i64(end, 0); blank < length && strchr(" \t\r\n", text[blank]) && text[blank];)
+        blank++;
+    return end >= 0 && blank == length ? end : length;
+}
+
+static bool lies_in_learned(const struct chat_work *w, i64 at)
+{
+    for (i64 i = 0; i < w->learned_count; i++)
+        if (at >= w->learned[i].begin && at < w->learned[i].end)
+            return true;
+    return false;
+}
+
+static int encode_shown(struct chat_ids *out, const struct chat_work *w)
+{
+    i64 length = w->request->trims ? trimmed_length(w) : w->shown.text.length, next = 0, barred = 0, end;
+    i32 medium;
+    int status = check_media(w);
+    for (i64 at = 0; status == 0; at = end + 4) {
+        end = next_medium(&medium, w, at, length);
+        status = encode_between(out, w, at, end, &next, &barred);
+        bool last = end >= length;
+        if (status == 0 && (!last || !out->run_count || out->runs[out->run_count - 1].end < out->ids.count))
+            push_run(out, out->ids.count, medium, !last && lies_in_learned(w, end));
+        if (last)
+            break;
+    }
+    return status;
+}
+
+int text_chat_encode(struct chat_ids *out, const struct chat *chat, const struct chat_request *request)
+{
+    struct chat_work w;
+    chat_ids_release(out);
+    if (work_open(&w, chat, request))
+        return -1;
+    int status = request->learned ? chat_find_learned(&w) : 0;
+    if (status == 0)
+        status = encode_shown(out, &w);
+    work_release(&w);
+    if (status)
+        chat_ids_release(out);
+    return status;
+}
+
+int text_chat_text(struct buffer *out, const struct chat *chat, const struct chat_request *request)
+{
+    struct chat_work w;
+    buffer_clear(out);
+    if (work_open(&w, chat, request))
+        return -1;
+    buffer_append(out, chat_output(&w.shown), w.shown.text.length);
+    work_release(&w);
+    return 0;
+}
+
+/* ---- What a template writes around short texts ---- */
+
+#define QUESTION "Zq1"
+#define ANSWER "Zq2"
+#define REPLY "Zq3"
+
+static void push_message(struct json *messages, const struct chat_program *p, const char *role, const char *text)
+{
+    struct json *message = json_object(), *content = json_of_string(text);
+    if (p->only_texts) {
+        struct json *list = json_array(), *part = json_object();
+        json_set(part, "type", json_of_string("text"));
+        json_set(part, "text", content);
+        json_push(list, part);
+        content = list;
+    }
+    json_set(message, "role", json_of_string(role));
+    json_set(message, "content", content);
+    json_push(messages, message);
+}
+
+/* Renders a question and, unless they are NULL, an answer and the next question. */
+static int render_short(struct template_output *out, const struct chat *chat, const struct chat_program *p,
+                        const char *answer, const char *reply, bool prompt)
+{
+    struct json *messages = json_array();
+    push_message(messages, p, "user", QUESTION);
+    if (answer)
+        push_message(messages, p, "assistant", answer);
+    if (reply)
+        push_message(messages, p, "user", reply);
+    const struct chat_request request = {.messages = messages};
+    const struct chat_work work = {.chat = chat, .program = p, .request = &request};
+    int status = chat_render(out, &work, messages, json_count(messages), prompt);
+    json_free(messages);
+    return status;
+}
+
+static bool begins_with(const struct template_output *text, const struct template_output *head)
+{
+    return text->text.length >= head->text.length &&
+           memcmp(chat_output(text), chat_output(head), (size_t)head->text.length) == 0;
+}
+
+/* Appends what stands between `from` and `word`; false: the word is not there. */
+static bool take_until(struct buffer *out, const struct template_output *text, i64 from, const char *word)
+{
+    const char *at = from <= text->text.length ? strstr(chat_output(text) + from, word) : NULL;
+    if (at)
+        buffer_append(out, chat_output(text) + from, at - chat_output(text) - from);
+    return at != NULL;
+}
+
+/* Decides whether contents are texts or lists of texts. */
+static void find_form(struct chat_program *p, const struct chat *chat)
+{
+    struct template_output text, list;
+    struct chat_program lists = *p;
+    lists.only_texts = true;
+    bool takes_text = render_short(&text, chat, p, NULL, NULL, false) == 0 && strstr(chat_output(&text), QUESTION);
+    p->takes_texts = render_short(&list, chat, &lists, NULL, NULL, false) == 0 &&
+                     strstr(chat_output(&list), QUESTION) && !strstr(chat_output(&list), "'type'") &&
+                     !strstr(chat_output(&list), "\"type\"");
+    p->only_texts = !takes_text && p->takes_texts;
+    template_output_release(&text);
+    template_output_release(&list);
+}
+
+static bool has_mark(const struct chat *chat, const struct buffer *text)
+{
+    const struct chat_work work = {.chat = chat, .shown.text = *text};
+    struct template_span mark;
+    i64 at = 0;
+    i32 id;
+    return text->length && chat_next_mark(&mark, &id, &at, &work, text->length);
+}
+
+/* Finds header, lead and tail. */
+static void find_answer(struct chat_program *p, const struct chat *chat)
+{
+    struct template_output before, prompt, last, middle;
+    bool found = render_short(&before, chat, p, NULL, NULL, false) == 0;
+    found &= render_short(&prompt, chat, p, NULL, NULL, true) == 0;
+    found &= render_short(&last, chat, p, ANSWER, NULL, false) == 0;
+    found &= render_short(&middle, chat, p, ANSWER, REPLY, false) == 0;
+    if (found && begins_with(&prompt, &before) && begins_with(&last, &prompt) && begins_with(&middle, &prompt)) {
+        i64 end = prompt.text.length, count, from = before.text.length;
+        const char *question = strstr(chat_output(&prompt), QUESTION);
+        if (end == from && question)
+            from = question + strlen(QUESTION) - chat_output(&prompt);
+        buffer_append(&p->header, chat_output(&prompt) + from, end - from);
+        p->plain = take_until(&p->lead, &middle, end, ANSWER) && take_until(&p->last_lead, &last, end, ANSWER);
+        const char *a = strstr(chat_output(&last) + end, ANSWER), *b = strstr(chat_output(&middle) + end, ANSWER);
+        for (count = (i64)strlen(ANSWER); a && b && a[count] && a[count] == b[count];)
+            buffer_append(&p->tail, a + count++, 1);
+        p->plain = p->plain && p->tail.length;
+    }
+    template_output_release(&before);
+    template_output_release(&prompt);
+    template_output_release(&last);
+    template_output_release(&middle);
+}
+
+static bool is_blank(const char *text, i64 length)
+{
+    for (i64 i = 0; i < length; i++)
+        if (!strchr(" \t\r\n", text[i]) || !text[i])
             return false;
     return true;
 }
 
-/* NULL if there is no layout, or an unknown one. */
-static const struct chat_layout *find_layout(const struct text_tokenizer *tokenizer)
+/* Adds the added tokens of a text to the marks, but for those of white space alone. */
+static void add_marks(struct chat *chat, const struct template_output *text)
 {
-    const char *text = template_of(tokenizer);
-    for (i64 i = 0; text && i < COUNT_OF(layouts); i++)
-        if (is_written_by(&layouts[i], text) && has_tokens(tokenizer, &layouts[i]))
-            return &layouts[i];
-    return !text && has_tokens(tokenizer, chatml) ? chatml : NULL;
-}
-
-static void list_layouts(struct buffer *out)
-{
-    for (i64 i = 0; i < COUNT_OF(layouts); i++)
-        buffer_printf(out, "%s%s", i ? ", " : "", layouts[i].name);
-}
-
-static int encode(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text, i64 length, bool plain)
-{
-    return text_encode(tokenizer, out, text, length, &(struct encode_options){.plain = plain, .inside = true});
-}
-
-static i32 first_id(const struct text_tokenizer *tokenizer, const char *text)
-{
+    const struct text_tokenizer *t = chat->tokenizer;
     struct id_list ids = {0};
-    i32 id = encode(&ids, tokenizer, text, (i64)strlen(text), false) == 0 && ids.count ? ids.ids[0] : -1;
+    if (text_encode(t, &ids, chat_output(text), text->text.length, NULL) == 0)
+        for (i64 i = 0; i < ids.count; i++)
+            if (!chat->marks[ids.ids[i]] && t->tokens[ids.ids[i]].added &&
+                !is_blank(text_token_content(t, ids.ids[i]), t->tokens[ids.ids[i]].content_length))
+                chat->marks[ids.ids[i]] = CHAT_WRITTEN;
     id_list_release(&ids);
-    return id;
 }
 
-/* False for a SentencePiece model alone, which encodes control pieces as text. */
-static bool begins_with_token(const struct text_tokenizer *tokenizer, const struct chat_layout *layout)
+static void find_marks(struct chat *chat)
 {
-    return !layout->begin || text_token_is_special(tokenizer, first_id(tokenizer, layout->begin));
-}
-
-const struct chat_layout *text_chat_layout(const struct text_tokenizer *tokenizer)
-{
-    const struct chat_layout *layout = find_layout(tokenizer);
-    struct buffer known = {0};
-    list_layouts(&known);
-    if (!layout && template_of(tokenizer))
-        error_set("%s: chat_template of its tokenizer_config.json is none of the layouts that are known (%s), or the "
-                  "tokenizer lacks its tokens; without chat_template it is ChatML, whose tokens `weft tokenize FILE -o "
-                  "DIR` adds",
-                  tokenizer->origin, known.data);
-    else if (!layout)
-        error_set("%s: a conversation, but the text tokenizer has neither a chat_template in tokenizer_config.json nor "
-                  "ChatML's tokens <|im_start|> and <|im_end|>, which `weft tokenize FILE -o DIR` adds",
-                  tokenizer->origin);
-    else if (!begins_with_token(tokenizer, layout)) {
-        error_set(
-            "%s: %s, with which the chat layout %s begins, is no token to a SentencePiece model alone: put the same "
-            "tokenizer's tokenizer.json beside it",
-            tokenizer->origin, layout->begin, layout->name);
-        layout = NULL;
+    const struct text_tokenizer *t = chat->tokenizer;
+    chat->marks = memory_alloc(max_i64(1, t->vocabulary));
+    for (i64 i = 0; i < t->added_count; i++)
+        chat->marks[t->added[i].id] = t->tokens[t->added[i].id].special ? CHAT_SPECIAL : CHAT_NO_MARK;
+    for (int k = 0; k < CHAT_PROGRAMS; k++) {
+        struct template_output text;
+        if (chat->programs[k].program && render_short(&text, chat, &chat->programs[k], ANSWER, REPLY, false) == 0) {
+            add_marks(chat, &text);
+            template_output_release(&text);
+        }
     }
-    buffer_release(&known);
-    return layout;
+    for (i64 i = 0; i < t->added_count; i++)
+        if (chat->marks[t->added[i].id])
+            chat->most_bytes = max_i64(chat->most_bytes, t->added[i].match_length);
 }
 
-const char *text_chat_template(const struct text_tokenizer *tokenizer)
+/* The first mark behind a short answer ends it; the first other one behind that begins a message. */
+static void find_ends(struct chat *chat)
 {
-    const char *own = template_of(tokenizer);
-    return own ? own : find_layout(tokenizer) ? chat_template : NULL;
+    const struct chat_program *p = &chat->programs[0];
+    struct template_output text;
+    struct template_span mark;
+    i32 id;
+    chat->begin = chat->end = chat->middle_end = -1;
+    if (render_short(&text, chat, p, ANSWER, NULL, false) == 0) {
+        const struct chat_work work = {.chat = chat, .shown = text};
+        const char *answer = strstr(chat_output(&text), ANSWER);
+        i64 at = answer ? answer - chat_output(&text) : text.text.length;
+        if (chat_next_mark(&mark, &id, &at, &work, text.text.length))
+            chat->end = id;
+        template_output_release(&text);
+    }
+    if (render_short(&text, chat, p, ANSWER, REPLY, false) == 0) {
+        const struct chat_work work = {.chat = chat, .shown = text};
+        const char *answer = strstr(chat_output(&text), ANSWER), *reply = strstr(chat_output(&text), REPLY);
+        i64 at = answer ? answer - chat_output(&text) : text.text.length;
+        i64 end = reply ? reply - chat_output(&text) : text.text.length;
+        bool ended = chat->end < 0;
+        for (; chat->begin < 0 && chat_next_mark(&mark, &id, &at, &work, end); ended = true)
+            if (!ended)
+                chat->middle_end = id;
+            else if (id != chat->end)
+                chat->begin = id;
+        template_output_release(&text);
+    }
 }
 
-enum chat_fold chat_folds_system(const struct chat_layout *layout)
+/* ---- Opening ---- */
+
+/* False and a message: control pieces of a SentencePiece model alone are text to it. */
+static bool marks_are_tokens(const struct chat *chat)
 {
-    return layout->folds;
+    const struct text_tokenizer *t = chat->tokenizer;
+    struct template_output text;
+    bool all = true;
+    if (!t->raw_name || render_short(&text, chat, &chat->programs[0], ANSWER, REPLY, true))
+        return true;
+    for (i64 id = 0; id < t->vocabulary && all; id++) {
+        const char *content = text_token_content(t, (i32)id);
+        if (!content || t->tokens[id].added || t->tokens[id].type != PIECE_CONTROL ||
+            !strstr(chat_output(&text), content))
+            continue;
+        all = false;
+        error_set("%s: %s, which its chat template writes, is no token to a SentencePiece model alone: put the same "
+                  "tokenizer's tokenizer.json beside it",
+                  t->origin, content);
+    }
+    template_output_release(&text);
+    return all;
 }
 
-/* ---- Pieces ---- */
-
-static const struct chat_turn *find_turn(const struct text_tokenizer *tokenizer, const struct chat_layout *layout,
-                                         const char *role)
+static void open_program(struct chat_program *p, const struct chat *chat, const char *source, const char *name)
 {
-    for (int i = 0; i < ROLES; i++)
-        if (strcmp(role, role_names[i]) == 0 && layout->turns[i].mark)
-            return &layout->turns[i];
-    error_set("%s: a message of the role %s, which its chat layout, %s, does not have", tokenizer->origin, role,
-              layout->name);
-    return NULL;
+    const struct text_tokenizer *t = chat->tokenizer;
+    char *origin =
+        string_format("%s: the chat template \"%s\" of %s", t->origin, name, t->chat_file ? t->chat_file : "weft");
+    p->source = string_copy(source);
+    p->program = template_open(source, (i64)strlen(source), origin);
+    if (!p->program)
+        p->problem = string_copy(error_text());
+    else
+        find_form(p, chat);
+    memory_free(origin);
 }
 
-int text_chat_begin(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout)
+struct chat *text_chat_open(const struct text_tokenizer *tokenizer)
 {
-    return layout->begin ? encode(out, tokenizer, layout->begin, (i64)strlen(layout->begin), false) : 0;
+    const char *source = default_template(tokenizer), *tools = template_named(tokenizer, "tool_use");
+    if (!source)
+        return NULL;
+    struct chat *chat = memory_alloc(sizeof *chat);
+    *chat = (struct chat){.tokenizer = tokenizer, .roles = read_roles(tokenizer), .has_tool_use = tools != NULL};
+    open_program(&chat->programs[0], chat, source, "default");
+    if (tools)
+        open_program(&chat->programs[1], chat, tools, "tool_use");
+    if (!chat->programs[0].program || !marks_are_tokens(chat)) {
+        if (chat->programs[0].problem)
+            error_set("%s", chat->programs[0].problem);
+        text_chat_close(chat);
+        return NULL;
+    }
+    find_marks(chat);
+    for (int k = 0; k < CHAT_PROGRAMS; k++)
+        if (chat->programs[k].program) {
+            find_answer(&chat->programs[k], chat);
+            chat->programs[k].plain &= has_mark(chat, &chat->programs[k].header);
+        }
+    find_ends(chat);
+    return chat;
 }
 
-static bool is_space(char c)
+void text_chat_close(struct chat *chat)
 {
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
-void chat_trim(const struct chat_layout *layout, bool first, bool last, const char **text, i64 *length)
-{
-    while (layout->trims && first && *length > 0 && is_space(**text))
-        ++*text, --*length;
-    while (layout->trims && last && *length > 0 && is_space((*text)[*length - 1]))
-        --*length;
-}
-
-int text_chat_head(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout,
-                   const char *role, const char *text, i64 length)
-{
-    const struct chat_turn *turn = find_turn(tokenizer, layout, role);
-    struct buffer lead = {0};
-    if (!turn || encode(out, tokenizer, turn->mark, (i64)strlen(turn->mark), false) < 0)
-        return -1;
-    buffer_append(&lead, turn->lead, (i64)strlen(turn->lead));
-    buffer_append(&lead, text, length);
-    int status = encode(out, tokenizer, lead.data ? lead.data : "", lead.length, true);
-    buffer_release(&lead);
-    return status;
-}
-
-const char *chat_ending(const struct chat_layout *layout, const char *role)
-{
-    for (int i = 0; i < ROLES; i++)
-        if (strcmp(role, role_names[i]) == 0 && layout->turns[i].ending)
-            return layout->turns[i].ending;
-    return "";
-}
-
-const char *chat_before_answer(const struct chat_layout *layout)
-{
-    return layout->answer ? layout->answer : "";
-}
-
-int text_chat_text(struct id_list *out, const struct text_tokenizer *tokenizer, const char *text, i64 length)
-{
-    return encode(out, tokenizer, text, length, true);
-}
-
-int text_chat_tail(struct id_list *out, const struct text_tokenizer *tokenizer, const struct chat_layout *layout,
-                   const char *role)
-{
-    const struct chat_turn *turn = find_turn(tokenizer, layout, role);
-    return turn ? encode(out, tokenizer, turn->after, (i64)strlen(turn->after), false) : -1;
+    if (!chat)
+        return;
+    for (int k = 0; k < CHAT_PROGRAMS; k++) {
+        struct chat_program *p = &chat->programs[k];
+        template_close(p->program);
+        memory_free(p->source);
+        memory_free(p->problem);
+        buffer_release(&p->header);
+        buffer_release(&p->lead);
+        buffer_release(&p->last_lead);
+        buffer_release(&p->tail);
+    }
+    json_free(chat->roles);
+    memory_free(chat->marks);
+    memory_free(chat);
 }
 
 void text_chat_marks(i32 *begin, i32 *end, const struct text_tokenizer *tokenizer)
 {
-    const struct chat_layout *layout = find_layout(tokenizer);
-    if (!layout)
-        return;
-    *begin = first_id(tokenizer, layout->turns[ROLE_USER].mark);
-    *end = first_id(tokenizer, layout->turns[ROLE_ASSISTANT].after);
+    struct chat *chat = text_chat_open(tokenizer);
+    if (chat && chat->begin >= 0)
+        *begin = chat->begin;
+    if (chat && chat->end >= 0)
+        *end = chat->end;
+    text_chat_close(chat);
+}
+
+const char *text_chat_lead(const struct chat *chat)
+{
+    const struct buffer *lead = &chat->programs[0].last_lead;
+    return lead->data ? lead->data : "";
+}
+
+int text_chat_after_answer(struct id_list *out, const struct chat *chat, const char *text)
+{
+    const struct chat_program *p = &chat->programs[0];
+    struct json *messages = json_array();
+    struct chat_ids all = {0};
+    push_message(messages, p, "user", QUESTION);
+    push_message(messages, p, "assistant", ANSWER);
+    push_message(messages, p, "user", text);
+    const bool learned[] = {false, true, false};
+    const struct chat_request request = {.messages = messages, .prompt = true, .learned = learned};
+    int status = text_chat_encode(&all, chat, &request);
+    i64 from = all.ids.count;
+    for (i64 i = 0; i < all.run_count; i++)
+        if (all.runs[i].learned)
+            from = all.runs[i].end;
+    for (i64 i = from; i < all.ids.count && status == 0; i++)
+        id_list_push(out, all.ids.ids[i]);
+    chat_ids_release(&all);
+    json_free(messages);
+    return status;
 }

@@ -35,6 +35,9 @@ struct encode_call {
     const struct text_tokenizer *tokenizer;
     struct encoder *encoder;
     struct id_list *out;
+    const struct encode_options *options;
+    const i64 *barred; /* those of the options not passed yet */
+    i64 barred_count, borders_done;
     struct bpe_dropout drop, *dropout;    /* NULL: none */
     i64 length, rewritten[MAX_SPLITTERS]; /* bytes of the text, and of what each step has rewritten */
 };
@@ -273,7 +276,7 @@ static int encode_normal(struct encode_call *call, const struct normalized_text 
     return encode_range(call, normal, done, normal->length);
 }
 
-static int encode_stretch(struct encode_call *call, const u8 *text, i64 length, bool first, bool plain)
+static int encode_unbarred(struct encode_call *call, const u8 *text, i64 length, bool first)
 {
     struct normalized_text normal = {text, length, 0};
     u32 c;
@@ -283,21 +286,103 @@ static int encode_stretch(struct encode_call *call, const u8 *text, i64 length, 
         normal.origin = utf8_decode(&c, text);
     if (normalizers_apply(&call->tokenizer->normalizers, &normal, call->encoder->normal, call->encoder->regex))
         return -1;
-    return encode_normal(call, &normal, plain);
+    return encode_normal(call, &normal, call->options->plain);
+}
+
+/* Encodes text without raw added tokens. Where a token that is found after normalization may not
+ * begin, the text is cut behind the first character, so that no such token is found. */
+static int encode_stretch(struct encode_call *call, const u8 *text, i64 begin, i64 end, bool first)
+{
+    for (; call->barred_count && *call->barred < end; call->barred++, call->barred_count--) {
+        u32 c;
+        if (*call->barred < begin || !call->tokenizer->normalized.count)
+            continue;
+        i64 cut = *call->barred + utf8_decode(&c, text + *call->barred);
+        if (encode_unbarred(call, text + begin, cut - begin, first))
+            return -1;
+        begin = cut;
+        first = false;
+    }
+    return encode_unbarred(call, text + begin, end - begin, first);
+}
+
+/* ---- Borders ---- */
+
+/* Sets the ids of a border inside of the stretch from `begin`, whose ids are out[from ..]. The text
+ * before the border is encoded by itself. Where that gives other ids, a token spans the border, and
+ * the bytes that the ids decode to tell which. */
+static int find_border(struct text_border *border, struct encode_call *call, const u8 *text, i64 begin, i64 from,
+                       bool first)
+{
+    struct id_list *all = call->out, before = {0};
+    struct encode_call inner = *call;
+    inner.out = &before;
+    inner.barred = call->options->barred;
+    inner.barred_count = call->options->barred_count;
+    int status = encode_stretch(&inner, text, begin, border->at, first);
+    const i32 *ids = all->ids + from;
+    i64 count = all->count - from, same = 0;
+    while (same < before.count && same < count && ids[same] == before.ids[same])
+        same++;
+    border->begun = border->ended = from + same;
+    if (status == 0 && same < before.count) {
+        i64 bytes = text_decoded_bytes(call->tokenizer, before.ids, before.count), decoded = -1;
+        while (same < count && (decoded = text_decoded_bytes(call->tokenizer, ids, same)) < bytes) {
+            border->ended = from + same;
+            border->begun = from + ++same;
+        }
+        if (same == count)
+            decoded = text_decoded_bytes(call->tokenizer, ids, count);
+        if (decoded == bytes)
+            border->ended = border->begun;
+    }
+    id_list_release(&before);
+    return status;
+}
+
+/* Sets the borders before `end`, behind the stretch from `begin` whose ids are out[from ..]. */
+static int find_borders(struct encode_call *call, const u8 *text, i64 begin, i64 end, i64 from, bool first)
+{
+    const struct encode_options *o = call->options;
+    for (; call->borders_done < o->border_count && o->borders[call->borders_done].at < end; call->borders_done++) {
+        struct text_border *border = &o->borders[call->borders_done];
+        border->begun = border->ended = from;
+        if (border->at > begin && find_border(border, call, text, begin, from, first))
+            return -1;
+    }
+    return 0;
+}
+
+/* Sets the borders inside of an added token, whose id is the last one. */
+static void pass_token(struct encode_call *call, i64 begin, i64 end)
+{
+    const struct encode_options *o = call->options;
+    for (; call->borders_done < o->border_count && o->borders[call->borders_done].at < end; call->borders_done++) {
+        struct text_border *border = &o->borders[call->borders_done];
+        border->ended = call->out->count - 1;
+        border->begun = border->at > begin ? call->out->count : call->out->count - 1;
+    }
 }
 
 static int encode(struct encode_call *call, const struct encode_options *o, const u8 *text, i64 length)
 {
-    struct added_cursor cursor = {0};
+    struct added_cursor cursor = {.barred = o->barred, .barred_count = o->barred_count};
     struct added_match match;
-    i64 done = 0;
+    i64 done = 0, from = call->out->count;
+    bool first = !o->inside;
     while (!o->plain && added_next(&match, &cursor, call->tokenizer, &call->tokenizer->raw, text, length)) {
-        if (encode_stretch(call, text + done, match.begin - done, done == 0 && !o->inside, o->plain))
+        if (encode_stretch(call, text, done, match.begin, first) ||
+            find_borders(call, text, done, match.begin, from, first))
             return -1;
         push_token(call, &match);
+        pass_token(call, match.begin, match.end);
         done = match.end;
+        from = call->out->count;
+        first = false;
     }
-    return encode_stretch(call, text + done, length - done, done == 0 && !o->inside, o->plain);
+    return encode_stretch(call, text, done, length, first) || find_borders(call, text, done, length + 1, from, first)
+               ? -1
+               : 0;
 }
 
 static int encode_after_space(struct encode_call *call, const struct encode_options *o, const u8 *text, i64 length)
@@ -326,8 +411,14 @@ int text_encode(const struct text_tokenizer *tokenizer, struct id_list *out, con
     if (invalid >= 0)
         return error_set("text is not UTF-8 at byte %lld (0x%02x); convert it first", (long long)invalid,
                          bytes[invalid]);
-    struct encode_call call = {
-        tokenizer, encoder_acquire(tokenizer->encoders), out, {o->dropout, o->key, o->document, 0}, NULL, length, {0}};
+    struct encode_call call = {.tokenizer = tokenizer,
+                               .encoder = encoder_acquire(tokenizer->encoders),
+                               .out = out,
+                               .options = o,
+                               .barred = o->barred,
+                               .barred_count = o->barred_count,
+                               .drop = {o->dropout, o->key, o->document, 0},
+                               .length = length};
     if (o->dropout > 0)
         call.dropout = &call.drop;
     if (o->add_template)
@@ -336,6 +427,8 @@ int text_encode(const struct text_tokenizer *tokenizer, struct id_list *out, con
     int status = spaced ? encode_after_space(&call, o, bytes, length) : encode(&call, o, bytes, length);
     if (o->add_template)
         push_all(out, tokenizer->template_after, tokenizer->after_count);
+    for (i64 i = 0; i < o->border_count; i++)
+        o->borders[i].begun -= before, o->borders[i].ended -= before;
     if (length > LONG_TEXT_BYTES)
         encoder_release_buffers(call.encoder);
     encoder_return(tokenizer->encoders, call.encoder);

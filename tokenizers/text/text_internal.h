@@ -444,11 +444,13 @@ struct text_tokenizer {
     struct decoders decoders;
     i32 *template_before, *template_after; /* ids that the post-processor adds around a text */
     i64 before_count, after_count;
-    struct json *settings;  /* the file without its tokens: normalizer, pre_tokenizer, ..., model without its lists */
-    struct json *config;    /* tokenizer_config.json as read, or NULL */
-    struct buffer raw_file; /* a .model or .tiktoken file as read, which saving writes back unchanged */
-    const char *raw_name;   /* its file name in a folder; NULL: tokenizer.json */
-    char *pattern;          /* pattern of a tiktoken file */
+    struct json *settings; /* the file without its tokens: normalizer, pre_tokenizer, ..., model without its lists */
+    struct json *config;   /* tokenizer_config.json as read, or NULL */
+    struct json *chat_templates;   /* the files that hold chat templates, by name; NULL: none */
+    const char *chat_file;         /* its name, for messages */
+    struct buffer raw_file;        /* a .model or .tiktoken file as read, which saving writes back unchanged */
+    const char *raw_name;          /* its file name in a folder; NULL: tokenizer.json */
+    char *pattern;                 /* pattern of a tiktoken file */
     char *begin_token, *end_token; /* tokens around the text of a .model file */
 
     /* Fields of BPE. */
@@ -515,8 +517,10 @@ struct added_match {
     const struct added_token *token;
     i64 begin, end; /* includes the white space the token strips */
 };
-struct added_cursor { /* {0} before the first call */
+struct added_cursor { /* {0} before the first call, but for the offsets at which no match begins */
     i64 at, done;     /* done: end of the last match */
+    const i64 *barred;
+    i64 barred_count;
 };
 bool added_next(struct added_match *out, struct added_cursor *cursor, const struct text_tokenizer *tokenizer,
                 const struct matcher *matcher, const u8 *text, i64 length);

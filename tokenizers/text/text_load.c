@@ -112,6 +112,8 @@ struct text_tokenizer *text_tokenizer_parse(const char *json, i64 length, const 
 }
 
 /* ---- Files ---- */
+#define CHAT_TEMPLATE_BYTES_MAX ((i64)1 << 24)
+
 /* Loads tokenizer_config.json from the tokenizer's folder. It is kept unchanged, so that a copy
  * has the same roles and chat layout. *config is NULL if there is no such file. */
 static int read_config(struct json **config, const char *path)
@@ -127,6 +129,125 @@ static int read_config(struct json **config, const char *path)
             status = error_set("%s: expected an object", name);
     }
     memory_free(name);
+    return status;
+}
+
+/* Takes the roles of special tokens (bos_token, ..) from special_tokens_map.json, as transformers
+ * does where the config does not list its tokens. */
+static int read_roles(struct json **config, const char *folder)
+{
+    char *name = path_join(folder, "special_tokens_map.json");
+    struct json *roles = NULL;
+    int status = 0;
+    if (!json_get(*config, "added_tokens_decoder") && file_exists(name)) {
+        roles = json_load(name);
+        status = roles ? 0 : -1;
+    }
+    struct json_iterator at;
+    if (json_kind(roles) == JSON_OBJECT && json_count(roles) && !*config)
+        *config = json_object();
+    for (bool more = json_first(&at, roles); more; more = json_next(&at, roles))
+        json_set(*config, at.key, json_copy(at.value));
+    json_free(roles);
+    memory_free(name);
+    return status;
+}
+
+static int read_template_file(struct json **templates, const char *folder, const char *file, const char *name)
+{
+    char *path = path_join(folder, file);
+    struct buffer text = {0};
+    int status = 0;
+    if (file_exists(path) && !file_is_directory(path)) {
+        status = file_read_most(&text, path, CHAT_TEMPLATE_BYTES_MAX);
+        if (status == 0 && utf8_invalid_at((const u8 *)text.data, text.length) >= 0)
+            status = error_set("%s: it is not UTF-8", path);
+        if (status == 0 && !*templates)
+            *templates = json_object();
+        if (status == 0)
+            json_set(*templates, name, json_of_utf8(text.data ? text.data : "", text.length));
+    }
+    buffer_release(&text);
+    memory_free(path);
+    return status;
+}
+
+/* The files of a folder additional_chat_templates, by their names without .jinja. */
+static int read_more_templates(struct json **templates, const char *folder)
+{
+    static const char below[] = "additional_chat_templates";
+    char *more = path_join(folder, below), **names = NULL;
+    i64 count = 0;
+    int status = file_is_directory(more) ? directory_list(&names, &count, more) : 0;
+    for (i64 i = 0; i < count && status == 0; i++) {
+        i64 length = (i64)strlen(names[i]) - 6;
+        if (length < 1 || strcmp(names[i] + length, ".jinja") != 0)
+            continue;
+        char *file = path_join(below, names[i]), *name = string_format("%.*s", (int)length, names[i]);
+        status = read_template_file(templates, folder, file, name);
+        memory_free(file);
+        memory_free(name);
+    }
+    if (names)
+        string_list_free(names, count);
+    memory_free(more);
+    return status;
+}
+
+/* `chat_template` of a config: a text, a list of {"name", "template"}, or an object of texts by name.
+ * NULL: none of these. */
+static struct json *templates_of_config(const struct json *value)
+{
+    struct json *out = json_object();
+    struct json_iterator at;
+    if (json_kind(value) == JSON_STRING)
+        json_set(out, "default", json_copy(value));
+    for (i64 i = 0; json_kind(value) == JSON_ARRAY && i < json_count(value); i++) {
+        const struct json *name = json_get(json_at(value, i), "name"), *text = json_get(json_at(value, i), "template");
+        if (json_kind(name) == JSON_STRING && json_kind(text) == JSON_STRING)
+            json_set(out, json_string(name, ""), json_copy(text));
+    }
+    for (bool more = json_first(&at, value); more; more = json_next(&at, value))
+        if (json_kind(at.value) == JSON_STRING)
+            json_set(out, at.key, json_copy(at.value));
+    if (json_count(out))
+        return out;
+    json_free(out);
+    return NULL;
+}
+
+/* Reads the files that hold chat templates. As in transformers, they take the place of those of
+ * tokenizer_config.json, and the chat_template.json of a processor counts where nothing else is. */
+static int read_templates(struct text_tokenizer *tokenizer, const char *folder)
+{
+    char *path = path_join(folder, "chat_template.json");
+    struct json **templates = &tokenizer->chat_templates, *value = json_get(tokenizer->config, "chat_template");
+    int status = read_template_file(templates, folder, "chat_template.jinja", "default");
+    if (status == 0)
+        status = read_more_templates(templates, folder);
+    tokenizer->chat_file = *templates ? "chat_template.jinja" : "tokenizer_config.json";
+    if (status == 0 && !*templates && json_kind(value) == JSON_NULL && file_exists(path)) {
+        struct json *file = json_load(path);
+        if (file && json_kind(json_get(file, "chat_template")) == JSON_STRING) {
+            *templates = json_object();
+            json_set(*templates, "default", json_copy(json_get(file, "chat_template")));
+            tokenizer->chat_file = "chat_template.json";
+        }
+        status = file ? 0 : -1;
+        json_free(file);
+    }
+    if (status == 0 && !*templates)
+        *templates = templates_of_config(value);
+    memory_free(path);
+    return status;
+}
+
+static int read_beside(struct text_tokenizer *tokenizer, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? string_format("%.*s", (int)(slash + 1 - path), path) : string_copy(".");
+    int status = read_roles(&tokenizer->config, folder) || read_templates(tokenizer, folder) ? -1 : 0;
+    memory_free(folder);
     return status;
 }
 
@@ -231,6 +352,10 @@ struct text_tokenizer *text_tokenizer_load(const char *path)
         tokenizer->config = config;
     else
         json_free(config);
+    if (tokenizer && read_beside(tokenizer, name)) {
+        text_tokenizer_free(tokenizer);
+        tokenizer = NULL;
+    }
     buffer_release(&file);
     memory_free(name);
     return tokenizer;

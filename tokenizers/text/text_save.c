@@ -6,9 +6,52 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ChatML. Tools, calls of tools, their results and thoughts stand between the tags that Qwen's models
+ * know; thoughts of answers before the last question are left out. */
 const char *const chat_template =
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+    "{%- macro text_of(content) -%}\n"
+    "{%- if content is string -%}{{- content -}}\n"
+    "{%- elif content is iterable and content is not mapping -%}\n"
+    "{%- for part in content -%}{%- if part is string -%}{{- part -}}{%- elif part.text is defined -%}"
+    "{{- part.text -}}{%- endif -%}{%- endfor -%}\n"
+    "{%- endif -%}\n"
+    "{%- endmacro -%}\n"
+    "{%- set asked = namespace(last=-1) -%}\n"
+    "{%- for message in messages -%}{%- if message.role == 'user' -%}{%- set asked.last = loop.index0 -%}{%- endif -%}"
+    "{%- endfor -%}\n"
+    "{%- if tools -%}\n"
+    "{{- '<|im_start|>system\\n' -}}\n"
+    "{%- if messages[0].role == 'system' -%}{{- text_of(messages[0].content) + '\\n\\n' -}}{%- endif -%}\n"
+    "{{- '# Tools\\n\\nYou can call these functions:\\n<tools>' -}}\n"
+    "{%- for tool in tools -%}{{- '\\n' + (tool | tojson) -}}{%- endfor -%}\n"
+    "{{- '\\n</tools>\\n\\nA call is a JSON object with the name and the arguments:\\n<tool_call>\\n"
+    "{\"name\": NAME, \"arguments\": OBJECT}\\n</tool_call><|im_end|>\\n' -}}\n"
+    "{%- endif -%}\n"
+    "{%- for message in messages -%}\n"
+    "{%- if message.role == 'tool' -%}\n"
+    "{%- if loop.first or messages[loop.index0 - 1].role != 'tool' -%}{{- '<|im_start|>user' -}}{%- endif -%}\n"
+    "{{- '\\n<tool_response>\\n' + text_of(message.content) + '\\n</tool_response>' -}}\n"
+    "{%- if loop.last or messages[loop.index0 + 1].role != 'tool' -%}{{- '<|im_end|>\\n' -}}{%- endif -%}\n"
+    "{%- elif not (tools and loop.first and message.role == 'system') -%}\n"
+    "{{- '<|im_start|>' + message.role + '\\n' -}}\n"
+    "{%- if message.role == 'assistant' and message.reasoning_content and loop.index0 > asked.last -%}\n"
+    "{{- '<think>\\n' + message.reasoning_content + '\\n</think>\\n\\n' -}}\n"
+    "{%- endif -%}\n"
+    "{%- set content = text_of(message.content) -%}{{- content -}}\n"
+    "{%- for call in message.tool_calls or [] -%}\n"
+    "{%- set function = call.function or call -%}\n"
+    "{%- if content or not loop.first -%}{{- '\\n' -}}{%- endif -%}\n"
+    "{{- '<tool_call>\\n{\"name\": ' + (function.name | tojson) + ', \"arguments\": ' -}}\n"
+    "{{- function.arguments if function.arguments is string else function.arguments | tojson -}}\n"
+    "{{- '}\\n</tool_call>' -}}\n"
+    "{%- endfor -%}\n"
+    "{{- '<|im_end|>\\n' -}}\n"
+    "{%- endif -%}\n"
+    "{%- endfor -%}\n"
+    "{%- if add_generation_prompt -%}\n"
+    "{{- '<|im_start|>assistant\\n' -}}\n"
+    "{%- if enable_thinking is defined and not enable_thinking -%}{{- '<think>\\n\\n</think>\\n\\n' -}}{%- endif -%}\n"
+    "{%- endif -%}\n";
 
 static struct json *content_of(const struct text_tokenizer *tokenizer, i32 id)
 {
@@ -153,9 +196,40 @@ static struct json *config_of(const struct text_tokenizer *tokenizer)
     json_set(config, "unk_token", json_of_null());
     json_set(config, "clean_up_tokenization_spaces", json_of_bool(false));
     json_set(config, "added_tokens_decoder", added_tokens_decoder(tokenizer));
-    if (text_token_id(tokenizer, "<|im_start|>") >= 0 && text_token_id(tokenizer, "<|im_end|>") >= 0)
-        json_set(config, "chat_template", json_of_string(chat_template));
     return config;
+}
+
+/* Puts the chat templates into the config, whichever files they came from: one as a text, several as
+ * a list. */
+static void set_templates(struct json *config, const struct text_tokenizer *tokenizer)
+{
+    const char *name, *text = text_chat_template(tokenizer, 0, &name);
+    struct json *list = json_array();
+    bool alone = text && strcmp(name, "default") == 0 && !text_chat_template(tokenizer, 1, &name);
+    for (i64 i = 0; (text = text_chat_template(tokenizer, i, &name)) != NULL; i++) {
+        struct json *one = json_object();
+        json_set(one, "name", json_of_string(name));
+        json_set(one, "template", json_of_string(text));
+        json_push(list, one);
+    }
+    if (alone)
+        json_set(config, "chat_template", json_copy(json_get(json_at(list, 0), "template")));
+    else if (json_count(list))
+        json_set(config, "chat_template", json_copy(list));
+    json_free(list);
+}
+
+/* A file of an earlier tokenizer in this folder would take the place of the config's templates. */
+static int replace_template_file(const struct text_tokenizer *tokenizer, const char *directory)
+{
+    char *path = path_join(directory, "chat_template.jinja");
+    const char *name, *text;
+    int status = 0;
+    for (i64 i = 0; file_exists(path) && status == 0 && (text = text_chat_template(tokenizer, i, &name)) != NULL; i++)
+        if (strcmp(name, "default") == 0)
+            status = file_replace(path, text, (i64)strlen(text));
+    memory_free(path);
+    return status;
 }
 
 static int save_json(const char *directory, const char *name, struct json *value)
@@ -184,6 +258,11 @@ int text_tokenizer_save(const struct text_tokenizer *tokenizer, const char *dire
     if (directory_make(directory))
         return -1;
     struct json *config = tokenizer->config ? json_copy(tokenizer->config) : config_of(tokenizer);
+    set_templates(config, tokenizer);
+    if (replace_template_file(tokenizer, directory)) {
+        json_free(config);
+        return -1;
+    }
     if (tokenizer->raw_name)
         return save_raw(tokenizer, config, directory);
     int status = save_json(directory, "tokenizer_config.json", config);

@@ -118,6 +118,7 @@ void text_tokenizer_free(struct text_tokenizer *tokenizer)
     encoder_pool_close(tokenizer->encoders);
     json_free(tokenizer->settings);
     json_free(tokenizer->config);
+    json_free(tokenizer->chat_templates);
     buffer_release(&tokenizer->strings);
     buffer_release(&tokenizer->raw_file);
     void *blocks[] = {

@@ -85,12 +85,11 @@ static void records_are_the_same_in_every_format(void **state)
         for (i64 k = 0; k < 4 + forms[i].flat; k++)
             expect(form(forms[i].name, suffixes[k]), NULL, forms[i].expected);
     for (i64 k = 0; k < 3; k++)
-        expect(
-            form("sharegpt", suffixes[k]), NULL,
-            "chat <system> text'Be kind.' <user> text'Hi' <assistant> text'Hello' <assistant> "
-            "text'<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>' "
-            "{\"tool_calls\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":{}}}]} <tool> text'7'\n"
-            "bad: :2: message 1 has the role \"wizard\": expected system, user, assistant or tool\n");
+        expect(form("sharegpt", suffixes[k]), NULL,
+               "chat <system> text'Be kind.' <user> text'Hi' <assistant> text'Hello' <assistant> "
+               "text {\"tool_calls\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":{}}}]} <tool> "
+               "text'7'\n"
+               "bad: :2: message 1 has the role \"wizard\": expected system, user, assistant or tool\n");
     (void)state;
 }
 
@@ -285,7 +284,7 @@ static void keys_of_messages_are_not_dropped(void **state)
         string_copy(path), NULL,
         "chat <user> text'q' <assistant> text'a' <assistant> text'b'\n"
         "chat <user> text'q' {\"name\":\"Ann\"} <user> text'r' {\"name\":\"Bob\"} <assistant> "
-        "text'<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>' {\"id\":5,\"tool_calls\":[{\"type\":"
+        "text {\"id\":5,\"tool_calls\":[{\"type\":"
         "\"function\",\"function\":{\"name\":\"f\",\"arguments\":{}}}]}\n"
         "bad: :3: message 1: key train: this message is no answer, and only answers are learned: leave the key out\n");
     struct source *source = source_open(path, NULL);
@@ -323,7 +322,7 @@ static void a_template_gets_the_keys_of_messages(void **state)
         "chat <user> text'q' <assistant> text'a' {\"reasoning_content\":\"so\"}\n"
         "chat <user> text'q' <assistant> text'a' {\"thinking\":\"so\"}\n"
         "chat <assistant> text'a' {\"tool_calls\":[{\"id\":\"c1\",\"type\":\"function\",\"function\":{\"name\":\"f\","
-        "\"arguments\":{\"n\":1}}}]} text'\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"n\":1}}\n</tool_call>' "
+        "\"arguments\":{\"n\":1}}}]} "
         "<tool> text'2' {\"tool_call_id\":\"c1\",\"name\":\"f\"}\n"
         "bad: :4: message 2: a call of a tool has no name: expected {\"function\": {\"name\", \"arguments\"}}\n");
     (void)state;
@@ -349,7 +348,7 @@ static void a_template_gets_tools_and_variables(void **state)
         "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}"
         "\n"
         "chat <user> text'q' <assistant> text'a'\n"
-        "bad: :5: key tools: expected a list, or such as a string of JSON\n");
+        "bad: :5: key tools: expected a list, or one as a string of JSON\n");
     (void)state;
 }
 

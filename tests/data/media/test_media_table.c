@@ -41,8 +41,10 @@ static int read_row(struct clip *clip, struct sound *sound, const struct media_r
     *sound = (struct sound){0};
     if (strcmp(row->kind, "wave") == 0)
         return sound_read(sound, bytes, count, row->name, 0);
-    return strcmp(row->kind, "clip") == 0 ? clip_read(clip, bytes, count, row->name, &(struct clip_request){0})
-                                          : image_read(clip, bytes, count, row->name);
+    if (strcmp(row->kind, "rgb") == 0)
+        return image_read(clip, bytes, count, row->name);
+    double rate_hz = strcmp(row->kind, "timed") == 0 ? 2 : 0;
+    return clip_read(clip, bytes, count, row->name, &(struct clip_request){.rate_hz = rate_hz});
 }
 
 static double clip_away(const struct media_row *row, const struct clip *clip, const struct file_view *reference)
@@ -138,6 +140,39 @@ static void damaged_tiffs_are_refused(void **state)
     for_rows(check_damage, ".tif");
 }
 
+/* Two seconds, and the same two once more: windows of the second half are those of the first. */
+static void windows_behind_times_that_begin_anew_are_read(void **state)
+{
+    (void)state;
+    struct file_view file;
+    struct clip first, second;
+    struct sound early, late;
+    double seconds;
+    assert_int_equal(map(&file, "twice.ts"), 0);
+    struct clip_request request = {.rate_hz = 4, .max_frames = 2, .from_s = 1};
+    assert_int_equal(clip_read(&first, file.data, file.bytes, "twice.ts", &request), 0);
+    request.from_s = 3;
+    assert_int_equal(clip_read(&second, file.data, file.bytes, "twice.ts", &request), 0);
+    assert_int_equal(second.frames, 2);
+    assert_memory_equal(first.pixels, second.pixels, 2 * first.height * first.width * 3);
+    assert_int_equal(media_seconds(&seconds, file.data, file.bytes, "twice.ts"), 0);
+    assert_true(fabs(seconds - 4) < 0.1);
+    assert_int_equal(film_sound_read(&early, file.data, file.bytes, "twice.ts", 8000, 0.5, 1), 0);
+    assert_int_equal(film_sound_read(&late, file.data, file.bytes, "twice.ts", 8000, 2.5, 1), 0);
+    assert_int_equal(late.samples, 8000);
+    double loud[2] = {0, 0};
+    for (i64 i = 0; i < 8000; i++) {
+        loud[0] += fabs((double)early.values[i]) / 8000;
+        loud[1] += fabs((double)late.values[i]) / 8000;
+    }
+    assert_true(loud[0] > 0.05 && fabs(loud[1] / loud[0] - 1) < 0.05);
+    clip_release(&first);
+    clip_release(&second);
+    sound_release(&early);
+    sound_release(&late);
+    file_unmap(&file);
+}
+
 /* libjpeg fills up what is missing and only warns. */
 static void a_jpeg_inside_a_tiff_with_a_hole_is_refused(void **state)
 {
@@ -162,6 +197,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_variant_is_read_as_others_read_it_or_refused),
         cmocka_unit_test(damaged_tiffs_are_refused),
+        cmocka_unit_test(windows_behind_times_that_begin_anew_are_read),
         cmocka_unit_test(a_jpeg_inside_a_tiff_with_a_hole_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

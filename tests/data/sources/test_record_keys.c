@@ -94,7 +94,9 @@ static void what_a_template_reads_stays(void **state)
            SAID " with {\"enable_thinking\":false}"},
           {"{" TURN ", \"documents\": [{\"text\": \"d\"}]}", SAID " with {\"documents\":[{\"text\":\"d\"}]}"},
           {"{" TURN ", \"tools\": [], \"documents\": null, \"functions\": \"\"}", SAID},
-          {"{" TURN ", \"tools\": {\"f\": 1}}", "bad: key tools: expected a list, or such as a string of JSON"},
+          {"{" TURN ", \"tools\": {\"f\": 1}}", "bad: key tools: expected a list, or one as a string of JSON"},
+          {"{\"messages\": [{\"role\": \"system\", \"content\": \"s\", \"tools\": [{\"name\": \"f\"}]}]}",
+           "chat <system> 's' with {\"tools\":[{\"name\":\"f\"}]}"},
           {"{\"text\": \"t\", \"tools\": [{\"name\": \"f\"}]}",
            "plain 't'; 1 keys \"tools\" of records, which are not read"},
           {"{\"input\": {\"messages\": [{\"role\": \"user\", \"content\": \"q\"}], \"tools\": [{\"name\": \"f\"}], "
@@ -168,11 +170,16 @@ static void questions_list_their_choices(void **state)
            "chat <user> 'q\nA) x\nB) y' <assistant> 'B'"},
           {"{\"question\": \"q\", \"options\": [\"(A) x\", \"(B) y\"], \"answer\": \"(A)\"}",
            "chat <user> 'q\n(A) x\n(B) y' <assistant> '(A)'"},
+          {"{\"question\": \"q\", \"options\": [\"x\", \"y\"], \"answer\": \"x\", \"label\": 0}",
+           "chat <user> 'q\nA. x\nB. y' <assistant> 'x'; 1 keys \"label\" of records, which are not read"},
           {"{\"question\": \"q\", \"options\": [\"x\", \"y\"], \"answer\": 2}",
            "bad: the answer 2 is none of the 2 choices"},
           {"{\"question\": \"q\", \"options\": [\"x\", \"y\"], \"answer\": \"C\"}",
            "bad: the answer C is none of the 2 choices"},
-          {"{\"question\": \"q\", \"options\": 7, \"answer\": \"C\"}", "bad: choices: expected a list of texts"});
+          {"{\"question\": \"q\", \"input\": \"c\", \"options\": [\"x\", \"y\"], \"answer\": \"y\"}",
+           "chat <user> 'q\nc\nA. x\nB. y' <assistant> 'y'"},
+          {"{\"question\": \"q\", \"options\": 7, \"answer\": \"C\"}",
+           "bad: key options: expected a list of texts as choices"});
     (void)state;
 }
 
@@ -189,6 +196,7 @@ static void answers_have_several_forms(void **state)
            "\"content\": "
            "\"a\"}]}",
            SAID},
+          {"{\"question\": \"q\", \"answer\": true}", "bad: key answer: expected a text, a number, or a list of texts"},
           {"{\"prompt\": \"q\", \"response\": \"a\"}", SAID},
           {"{\"prompt\": \"q\", \"response\": [7, 8]}",
            "chat <user> 'q' <assistant> '7'; 1 keys \"response\" of records, of which the first answer is learned"});
@@ -259,6 +267,8 @@ static void listed_media_have_a_place(void **state)
            "\"assistant\", "
            "\"content\": \"a\"}]}",
            SEEN},
+          {"{\"prompt\": \"say <audio>\", \"completion\": \"a\", \"images\": [\"red.png\"], \"audios\": [\"a.wav\"]}",
+           "chat <user> image@red.png 'say ' audio@a.wav <assistant> 'a'"},
           {"{" TURN ", \"images\": [], \"image\": {\"bytes\": null, \"path\": null}}", SAID},
           {"{\"prompt\": \"<image> q\", \"completion\": \"a\", \"images\": [\"red.png\", \"red.png\"]}",
            "bad: 2 pictures are listed, and the messages refer to 1: expected as many <image>, or none"},

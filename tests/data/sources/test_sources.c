@@ -76,11 +76,10 @@ static void calls_of_tools_are_said(void **state)
         "{\"role\": \"tool\", \"content\": \"42\"}, {\"role\": \"assistant\", \"content\": null}]}\n"
         "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"name\": \"f\", \"arguments\": {\"a\": 1}}]}]}\n"
         "{\"messages\": [{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{}]}]}\n";
-    expect(put_file("tools.jsonl", text, sizeof text - 1),
-           "chat <user> text'7*6?' <assistant> text'<tool_call>\n{\"name\": \"mul\", \"arguments\": {}}\n</tool_call>' "
-           "<tool> text'42' <assistant> text\n"
-           "chat <assistant> text'<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\":1}}\n</tool_call>'\n"
-           "bad\n");
+    expect(put_file("tools.jsonl", text, sizeof text - 1), "chat <user> text'7*6?' <assistant> text "
+                                                           "<tool> text'42' <assistant> text\n"
+                                                           "chat <assistant> text\n"
+                                                           "bad\n");
     (void)state;
 }
 

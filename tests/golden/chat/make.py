@@ -4,8 +4,7 @@
     python3 -m venv /tmp/chat && /tmp/chat/bin/pip install transformers && /tmp/chat/bin/python tests/golden/chat/make.py
 
 The templates are short ones of our own that write what those of the families write; the tokenizer is
-tests/golden/tokenizer/qwen2 with the special tokens of each case behind it. Where a template leaves a space before an answer to
-the question's text (ERNIE-4.5), the answer is encoded by itself all the same, as it is when it is generated."""
+tests/golden/tokenizer/qwen2 with the special tokens of each case behind it."""
 import json, os
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
@@ -72,15 +71,6 @@ CONVERSATIONS = [
 ]
 
 
-def encode_apart(tokenizer, messages):
-    text, ids = tokenizer.apply_chat_template(messages, tokenize=False), []
-    for answer in (m["content"] for m in messages if m["role"] == "assistant"):
-        before, text = text.split("Assistant: " + answer, 1)
-        for piece in (before + "Assistant: ", answer):
-            ids += tokenizer.encode(piece, add_special_tokens=False)
-    return ids + tokenizer.encode(text, add_special_tokens=False)
-
-
 def main():
     out = []
     for name, specials, bos, template in CASES:
@@ -90,7 +80,7 @@ def main():
         for turns in CONVERSATIONS:
             messages = [{"role": r, "content": c} for r, c in turns]
             encode = lambda m, g: tokenizer.apply_chat_template(m, add_generation_prompt=g, return_dict=False)
-            whole = encode_apart(tokenizer, messages) if name == "ERNIE-4.5" else encode(messages, False)
+            whole = encode(messages, False)
             out.append({"layout": name, "specials": specials, "template": template, "messages": messages,
                         "ids": whole, "prompt_ids": encode(messages[:-1], True)})
     with open(os.path.join(HERE, "cases.json"), "w") as file:

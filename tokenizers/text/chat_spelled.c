@@ -1,0 +1,217 @@
+/* Which marks of a rendered conversation are text of its messages. Templates look at contents, trim and
+ * cut them, so no content can be replaced by a placeholder. Instead the conversation is rendered a
+ * second time, only if one of its strings contains a mark or ends with the beginning of one. There
+ * the first character of each such mark is a private character. Both renderings are then the same
+ * text but for these characters, and where one stands, no mark begins.
+ *
+ * If they differ elsewhere, the template depends on a spelled mark. Then only the special tokens among
+ * them stay text, as in templates that cut an answer at </think> and write that token themselves. If
+ * the renderings differ even so, the conversation is refused. Not found: a mark whose pieces stand in one string, with
+ * text between them that the template takes out. */
+#define _GNU_SOURCE /* memmem */
+#include "tokenizers/text/chat_inside.h"
+
+#include <string.h>
+
+enum { SPELLED = 0x10e000 }; /* the private character */
+#define SPELLED_BYTES "\xf4\x8e\x80\x80"
+
+/* ---- Marks ---- */
+
+/* What is looked for: marks of at least this kind. */
+struct spelling {
+    const struct chat *chat;
+    enum chat_mark least;
+};
+
+static bool bucket_has(const struct spelling *s, const struct matcher *matcher, const char *text, i64 length,
+                       bool partial)
+{
+    const struct chat *chat = s->chat;
+    const struct text_tokenizer *t = chat->tokenizer;
+    u8 first = (u8)*text;
+    for (i64 i = matcher->first[first]; i < matcher->first[first + 1]; i++) {
+        const struct added_token *token = &t->added[matcher->order[i]];
+        i64 count = token->match_length;
+        if (chat->marks[token->id] >= s->least && (count <= length) != partial &&
+            memcmp(tokenizer_string(t, token->match), text, (size_t)min_i64(count, length)) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A mark begins at text[0]; at the end of a string, the beginning of one suffices. */
+static bool spells_mark(const struct spelling *s, const char *text, i64 length, i64 string_end)
+{
+    const struct text_tokenizer *t = s->chat->tokenizer;
+    const struct matcher *matchers[] = {&t->raw, &t->normalized};
+    for (i64 k = 0; k < COUNT_OF(matchers); k++) {
+        const struct matcher *m = matchers[k];
+        if (m->first[(u8)*text] == m->first[(u8)*text + 1])
+            continue;
+        if (matcher_longest(t, m, (const u8 *)text, length) && bucket_has(s, m, text, length, false))
+            return true;
+        if (string_end < s->chat->most_bytes && bucket_has(s, m, text, string_end, true))
+            return true;
+    }
+    return false;
+}
+
+bool chat_next_mark(struct template_span *mark, i32 *id, i64 *at, const struct chat_work *w, i64 end)
+{
+    const struct text_tokenizer *t = w->chat->tokenizer;
+    const u8 *text = (const u8 *)chat_output(&w->shown);
+    i64 b = 0;
+    for (i64 i = *at; i < end; i++) {
+        if (t->raw.first[text[i]] == t->raw.first[text[i] + 1] &&
+            t->normalized.first[text[i]] == t->normalized.first[text[i] + 1])
+            continue;
+        while (b < w->barred_count && w->barred[b] < i)
+            b++;
+        if (b < w->barred_count && w->barred[b] == i)
+            continue;
+        const struct added_token *token = matcher_longest(t, &t->raw, text + i, end - i);
+        if (!token)
+            token = matcher_longest(t, &t->normalized, text + i, end - i);
+        if (!token)
+            continue;
+        if (w->chat->marks[token->id]) {
+            *mark = (struct template_span){i, i + token->match_length};
+            *id = token->id;
+            *at = mark->end;
+            return true;
+        }
+        i += token->match_length - 1;
+    }
+    *at = end;
+    return false;
+}
+
+/* ---- Strings ---- */
+
+static i64 end_without_blanks(const char *text, i64 length)
+{
+    while (length > 0 && strchr(" \t\r\n", text[length - 1]) && text[length - 1])
+        length--;
+    return length;
+}
+
+/* Appends the string with private characters; `out` NULL: only looks. True if there are any. */
+static bool alter_string(struct buffer *out, const struct spelling *s, const char *text, i64 length)
+{
+    i64 end = end_without_blanks(text, length), done = 0;
+    bool any = false;
+    u32 c;
+    for (i64 i = 0; i < length; i++) {
+        if (!spells_mark(s, text + i, length - i, max_i64(end - i, 0)))
+            continue;
+        any = true;
+        if (!out)
+            return true;
+        buffer_append(out, text + done, i - done);
+        buffer_append(out, SPELLED_BYTES, 4);
+        done = i + utf8_decode(&c, (const u8 *)text + i);
+    }
+    if (out)
+        buffer_append(out, text + done, length - done);
+    return any;
+}
+
+static bool has_spelled(const struct spelling *s, const struct json *value)
+{
+    struct json_iterator at;
+    if (json_kind(value) == JSON_STRING)
+        return alter_string(NULL, s, json_string(value, ""), json_string_length(value));
+    for (i64 i = 0; json_kind(value) == JSON_ARRAY && i < json_count(value); i++)
+        if (has_spelled(s, json_at(value, i)))
+            return true;
+    for (bool more = json_first(&at, value); more; more = json_next(&at, value))
+        if (alter_string(NULL, s, at.key, (i64)strlen(at.key)) || has_spelled(s, at.value))
+            return true;
+    return false;
+}
+
+/* A copy with private characters in strings and keys. */
+static struct json *altered(const struct spelling *s, const struct json *value)
+{
+    struct json_iterator at;
+    struct buffer text = {0};
+    struct json *out = NULL;
+    if (json_kind(value) == JSON_STRING) {
+        alter_string(&text, s, json_string(value, ""), json_string_length(value));
+        out = json_of_utf8(text.data ? text.data : "", text.length);
+    } else if (json_kind(value) == JSON_ARRAY) {
+        out = json_array();
+        for (i64 i = 0; i < json_count(value); i++)
+            json_push(out, altered(s, json_at(value, i)));
+    } else if (json_kind(value) == JSON_OBJECT) {
+        out = json_object();
+        for (bool more = json_first(&at, value); more; more = json_next(&at, value)) {
+            buffer_clear(&text);
+            alter_string(&text, s, at.key, (i64)strlen(at.key));
+            json_set(out, text.data ? text.data : "", altered(s, at.value));
+        }
+    } else {
+        out = json_copy(value);
+    }
+    buffer_release(&text);
+    return out;
+}
+
+/* ---- Both renderings ---- */
+
+static void bar(struct chat_work *w, i64 at)
+{
+    if ((w->barred_count & (w->barred_count - 1)) == 0) {
+        i64 size = (i64)sizeof *w->barred;
+        w->barred = memory_resize(w->barred, w->barred_count * size, max_i64(1, 2 * w->barred_count) * size);
+    }
+    w->barred[w->barred_count++] = at;
+}
+
+/* Sets the offsets where a private character stands in the other text. False: they differ. */
+static bool compare(struct chat_work *w, const struct template_output *other)
+{
+    const char *a = chat_output(&w->shown), *b = chat_output(other);
+    i64 i = 0, k = 0;
+    u32 c;
+    while (i < w->shown.text.length && k < other->text.length) {
+        if (other->text.length - k >= 4 && memcmp(b + k, SPELLED_BYTES, 4) == 0) {
+            bar(w, i);
+            i += utf8_decode(&c, (const u8 *)a + i);
+            k += 4;
+        } else if (a[i++] != b[k++]) {
+            return false;
+        }
+    }
+    return i == w->shown.text.length && k == other->text.length;
+}
+
+/* Bars the marks of at least a kind. False: the template depends on one. */
+static bool bar_spelled(struct chat_work *w, enum chat_mark least)
+{
+    const struct spelling s = {w->chat, least};
+    struct chat_request again = *w->request;
+    struct chat_work second = *w;
+    struct template_output other;
+    w->barred_count = 0;
+    if (!has_spelled(&s, w->messages) && !has_spelled(&s, again.variables))
+        return true;
+    struct json *messages = altered(&s, w->messages);
+    struct json *variables = again.variables ? altered(&s, again.variables) : NULL;
+    again.variables = variables;
+    second.request = &again;
+    bool same = chat_render(&other, &second, messages, w->count, again.prompt) == 0 && compare(w, &other);
+    template_output_release(&other);
+    json_free(messages);
+    json_free(variables);
+    return same;
+}
+
+int chat_find_spelled(struct chat_work *w)
+{
+    bool barred = bar_spelled(w, CHAT_WRITTEN) || bar_spelled(w, CHAT_SPECIAL);
+    if (w->barred_count && memmem(chat_output(&w->shown), (size_t)w->shown.text.length, SPELLED_BYTES, 4))
+        return error_set("a conversation with the private character U+%X beside the text of a special token", SPELLED);
+    return barred ? 0 : error_set("a message spells a special token, on which its chat template depends");
+}
