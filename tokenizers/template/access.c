@@ -187,9 +187,8 @@ static i64 bound(struct jinja_run *run, struct jinja_value value, i64 otherwise,
 {
     if (value.kind == JINJA_NONE || value.kind == JINJA_MISSING)
         return otherwise;
-    jinja_need_defined(run, value);
     if (!jinja_is_whole(value))
-        return INT64_MIN;
+        jinja_fail(run, "slice indices must be integers or None or have an __index__ method");
     i64 at = jinja_whole(value), least = step < 0 ? -1 : 0, most = step < 0 ? count - 1 : count;
     if (at < 0)
         at = at < -count ? -1 : at + count;
@@ -221,15 +220,18 @@ struct jinja_value jinja_slice(struct jinja_run *run, struct jinja_value object,
     bool sliced = object.kind == JINJA_TEXT || object.kind == JINJA_LIST || object.kind == JINJA_TUPLE ||
                   object.kind == JINJA_RANGE;
     jinja_need_defined(run, object);
-    i64 count = sliced ? jinja_length(run, object) : 0, step = 1;
-    if (bounds[2].kind != JINJA_NONE && bounds[2].kind != JINJA_MISSING)
-        step = jinja_is_whole(bounds[2]) ? jinja_whole(bounds[2]) : INT64_MIN;
-    if (step == 0 && sliced)
+    if (!sliced)
+        jinja_fail(run, "a slice of a value of type %s: expected a text or a list", jinja_type_name(object));
+    i64 count = jinja_length(run, object), step = 1;
+    if (bounds[2].kind != JINJA_NONE && bounds[2].kind != JINJA_MISSING) {
+        if (!jinja_is_whole(bounds[2]))
+            jinja_fail(run, "slice indices must be integers or None or have an __index__ method");
+        step = max_i64(jinja_whole(bounds[2]), -INT64_MAX);
+    }
+    if (step == 0)
         jinja_fail(run, "slice step cannot be zero");
     i64 start = bound(run, bounds[0], step < 0 ? count - 1 : 0, count, step);
     i64 stop = bound(run, bounds[1], step < 0 ? -1 : count, count, step);
-    if (!sliced || start == INT64_MIN || stop == INT64_MIN || step == INT64_MIN)
-        return jinja_undefined_hint(run, "'%s object' has no such slice", jinja_type_name(object));
     i64 span = step < 0 ? start - stop : stop - start, size = step < 0 ? -step : step;
     i64 taken = span > 0 ? (span - 1) / size + 1 : 0;
     if (object.kind == JINJA_RANGE)

@@ -172,9 +172,11 @@ static struct jinja_node *parse_or(struct jinja_parser *parser)
 static struct jinja_node *parse_condition(struct jinja_parser *parser)
 {
     bool soft = parser->soft;
+    const struct jinja_node *unknown = parser->unknown;
     struct jinja_node *node = parse_or(parser);
     while (jinja_skip_name(parser, "if")) {
         parser->soft = true;
+        parser->unknown = unknown; /* what stands before `if` is a branch too */
         struct jinja_node *condition = parse_or(parser);
         node = make(parser, JINJA_CONDITION, condition, node);
         jinja_nest(parser);
@@ -483,7 +485,8 @@ static const char *function_name(struct jinja_parser *parser)
     return name.bytes;
 }
 
-/* Sets what a filter or test runs. Unknown ones inside of a branch fail when they are run. */
+/* Sets what a filter or test runs. Unknown ones are refused at the end of the parse, but for those inside
+ * of a branch: they fail when they are run. */
 static void resolve(struct jinja_parser *parser, struct jinja_node *node, const char *what,
                     const struct jinja_function *(*find)(const char *name))
 {
@@ -493,8 +496,8 @@ static void resolve(struct jinja_parser *parser, struct jinja_node *node, const 
     node->operation = what;
     if (node->function && !node->function->run)
         jinja_fail(parser->run, "the %s %.80s is not supported in chat templates", what, name);
-    if (!node->function && !parser->soft)
-        jinja_fail(parser->run, "No %s named '%.80s'.", what, name);
+    if (!node->function && !parser->soft && !parser->unknown)
+        parser->unknown = node;
 }
 
 struct jinja_node *jinja_parse_filters(struct jinja_parser *parser, struct jinja_node *node, bool first)

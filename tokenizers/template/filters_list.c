@@ -69,17 +69,18 @@ static struct jinja_list *keys_of(struct jinja_run *run, const struct jinja_list
     return keys;
 }
 
-/* Keys of several paths, divided by commas, are lists. */
+/* Lists of what the paths give, which are divided by commas. A list of one too: what is equal in it needs
+ * no order. */
 static struct jinja_list *sort_keys(struct jinja_run *run, const struct jinja_list *items, struct jinja_value paths,
                                     bool sensitive)
 {
     struct jinja_list *keys = jinja_sequence(run, JINJA_LIST, items->count).list;
-    bool several = paths.kind == JINJA_TEXT && memchr(paths.text->bytes, ',', (size_t)paths.text->length);
-    if (!several)
-        return keys_of(run, items, paths, JINJA_MISSING_VALUE, sensitive);
     for (i64 i = 0; i < items->count; i++) {
         struct jinja_list *parts = jinja_sequence(run, JINJA_LIST, 0).list;
-        for (const char *at = paths.text->bytes, *end = at + paths.text->length; at <= end;) {
+        const char *at = paths.kind == JINJA_TEXT ? paths.text->bytes : NULL;
+        if (!at)
+            jinja_push(run, parts, key_of(run, items->items[i], paths, JINJA_MISSING_VALUE, sensitive));
+        for (const char *end = at ? at + paths.text->length : NULL; at && at <= end;) {
             const char *comma = memchr(at, ',', (size_t)(end - at)), *stop = comma ? comma : end;
             struct jinja_value path = jinja_text(run, at, stop - at);
             jinja_push(run, parts, key_of(run, items->items[i], path, JINJA_MISSING_VALUE, sensitive));
@@ -147,8 +148,30 @@ static struct jinja_value groupby(struct jinja_run *run, const struct jinja_call
     return jinja_of_list(groups, JINJA_LIST);
 }
 
+/* ---- What is done when the first item is asked for ---- */
+
+static struct jinja_value lazily(struct jinja_run *run, const struct jinja_call *call,
+                                 bool (*next)(struct jinja_value *out, struct jinja_run *run,
+                                              struct jinja_iterator *iterator))
+{
+    struct jinja_iterator *iterator = jinja_alloc(run, sizeof *iterator);
+    struct jinja_call *kept = jinja_alloc(run, sizeof *kept);
+    *kept = *call;
+    *iterator = (struct jinja_iterator){.next = next, .call = kept, .type_name = "generator"};
+    return (struct jinja_value){JINJA_ITERATOR, {.iterator = iterator}};
+}
+
+/* Items of a list that `make` gives at the first one. */
+static bool next_made(struct jinja_value *out, struct jinja_run *run, struct jinja_iterator *iterator,
+                      struct jinja_list *(*make)(struct jinja_run *run, const struct jinja_call *call))
+{
+    if (!iterator->inner)
+        iterator->inner = jinja_iterate(run, jinja_of_list(make(run, iterator->call), JINJA_LIST));
+    return iterator->inner->next(out, run, iterator->inner);
+}
+
 /* Parameters: case_sensitive attribute. */
-static struct jinja_value unique(struct jinja_run *run, const struct jinja_call *call)
+static struct jinja_list *make_unique(struct jinja_run *run, const struct jinja_call *call)
 {
     struct jinja_list *items = jinja_collect(run, call->subject), *out = jinja_sequence(run, JINJA_LIST, 0).list;
     struct jinja_list *keys =
@@ -160,7 +183,17 @@ static struct jinja_value unique(struct jinja_run *run, const struct jinja_call 
         jinja_put(run, seen.dict, keys->items[i], JINJA_NONE_VALUE);
         jinja_push(run, out, items->items[i]);
     }
-    return jinja_iterator_of(run, out, "generator");
+    return out;
+}
+
+static bool next_unique(struct jinja_value *out, struct jinja_run *run, struct jinja_iterator *iterator)
+{
+    return next_made(out, run, iterator, make_unique);
+}
+
+static struct jinja_value unique(struct jinja_run *run, const struct jinja_call *call)
+{
+    return lazily(run, call, next_unique);
 }
 
 /* Parameters: case_sensitive attribute. */
@@ -242,7 +275,7 @@ static struct jinja_value reverse(struct jinja_run *run, const struct jinja_call
     return jinja_iterator_of(run, out, call->subject.kind == JINJA_LIST ? "list_reverseiterator" : "reversed");
 }
 
-static struct jinja_value items_filter(struct jinja_run *run, const struct jinja_call *call)
+static struct jinja_list *make_items(struct jinja_run *run, const struct jinja_call *call)
 {
     struct jinja_list *out = jinja_sequence(run, JINJA_LIST, 0).list;
     if (call->subject.kind != JINJA_UNDEFINED && call->subject.kind != JINJA_DICT)
@@ -251,11 +284,21 @@ static struct jinja_value items_filter(struct jinja_run *run, const struct jinja
         const struct jinja_entry *entry = &call->subject.dict->entries[i];
         jinja_push(run, out, jinja_pair(run, entry->key, entry->value));
     }
-    return jinja_iterator_of(run, out, "generator");
+    return out;
+}
+
+static bool next_items(struct jinja_value *out, struct jinja_run *run, struct jinja_iterator *iterator)
+{
+    return next_made(out, run, iterator, make_items);
+}
+
+static struct jinja_value items_filter(struct jinja_run *run, const struct jinja_call *call)
+{
+    return lazily(run, call, next_items);
 }
 
 /* Parameters: linecount fill_with. */
-static struct jinja_value batch(struct jinja_run *run, const struct jinja_call *call)
+static struct jinja_list *make_batches(struct jinja_run *run, const struct jinja_call *call)
 {
     struct jinja_list *items = jinja_collect(run, call->subject), *out = jinja_sequence(run, JINJA_LIST, 0).list;
     i64 size = jinja_want_integer(run, call, 0, 0);
@@ -272,11 +315,21 @@ static struct jinja_value batch(struct jinja_run *run, const struct jinja_call *
         jinja_charge(run, 1);
         jinja_push(run, group, call->at[1]);
     }
-    return jinja_iterator_of(run, out, "generator");
+    return out;
+}
+
+static bool next_batch(struct jinja_value *out, struct jinja_run *run, struct jinja_iterator *iterator)
+{
+    return next_made(out, run, iterator, make_batches);
+}
+
+static struct jinja_value batch(struct jinja_run *run, const struct jinja_call *call)
+{
+    return lazily(run, call, next_batch);
 }
 
 /* Parameters: slices fill_with. */
-static struct jinja_value slice(struct jinja_run *run, const struct jinja_call *call)
+static struct jinja_list *make_slices(struct jinja_run *run, const struct jinja_call *call)
 {
     struct jinja_list *items = jinja_collect(run, call->subject), *out = jinja_sequence(run, JINJA_LIST, 0).list;
     i64 slices = jinja_want_integer(run, call, 0, 0), at = 0;
@@ -293,7 +346,17 @@ static struct jinja_value slice(struct jinja_run *run, const struct jinja_call *
             jinja_push(run, part, call->at[1]);
         jinja_push(run, out, jinja_of_list(part, JINJA_LIST));
     }
-    return jinja_iterator_of(run, out, "generator");
+    return out;
+}
+
+static bool next_slice(struct jinja_value *out, struct jinja_run *run, struct jinja_iterator *iterator)
+{
+    return next_made(out, run, iterator, make_slices);
+}
+
+static struct jinja_value slice(struct jinja_run *run, const struct jinja_call *call)
+{
+    return lazily(run, call, next_slice);
 }
 
 /* ---- Joining, adding ---- */
@@ -323,18 +386,7 @@ static struct jinja_value sum(struct jinja_run *run, const struct jinja_call *ca
     return total;
 }
 
-/* ---- Lazy filters: map, select and their relatives ---- */
-
-static struct jinja_value lazily(struct jinja_run *run, const struct jinja_call *call,
-                                 bool (*next)(struct jinja_value *out, struct jinja_run *run,
-                                              struct jinja_iterator *iterator))
-{
-    struct jinja_iterator *iterator = jinja_alloc(run, sizeof *iterator);
-    struct jinja_call *kept = jinja_alloc(run, sizeof *kept);
-    *kept = *call;
-    *iterator = (struct jinja_iterator){.next = next, .call = kept, .type_name = "generator"};
-    return (struct jinja_value){JINJA_ITERATOR, {.iterator = iterator}};
-}
+/* ---- map, select and their relatives ---- */
 
 /* The next item of the subject. Its truth is asked first, as Jinja does. */
 static bool next_of_subject(struct jinja_value *out, struct jinja_run *run, struct jinja_iterator *iterator)

@@ -173,7 +173,8 @@ static struct jinja_value round_filter(struct jinja_run *run, const struct jinja
     double scaled = jinja_double(jinja_binary(run, "*", value, unit));
     if (!isfinite(scaled))
         jinja_fail(run, "cannot convert float infinity or NaN to integer");
-    return jinja_real((floored ? floor(scaled) : ceil(scaled)) / jinja_double(unit));
+    double whole = (floored ? floor(scaled) : ceil(scaled)) + 0.0; /* an integer in Python: no negative zero */
+    return jinja_real(whole / jinja_double(unit));
 }
 
 const struct jinja_function JINJA_NUMBER_FILTERS[] = {

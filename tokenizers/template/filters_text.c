@@ -135,14 +135,13 @@ static struct jinja_value truncate(struct jinja_run *run, const struct jinja_cal
     struct jinja_value end = jinja_given(call, 2) ? call->at[2] : jinja_words(run, "...");
     i64 most = jinja_want_integer(run, call, 0, 255);
     i64 leeway = call->at[3].kind == JINJA_NONE ? 5 : jinja_want_integer(run, call, 3, 5);
-    jinja_need_defined(run, call->subject);
-    if (call->subject.kind != JINJA_TEXT || end.kind != JINJA_TEXT)
-        jinja_fail(run, "truncate: expected a text");
     i64 cut = most - jinja_length(run, end);
     if (cut < 0 || leeway < 0)
         jinja_fail(run, "truncate: expected a length of at least that of its end, and no negative leeway");
     if (jinja_length(run, call->subject) <= most + leeway)
         return call->subject;
+    if (call->subject.kind != JINJA_TEXT || end.kind != JINJA_TEXT)
+        jinja_fail(run, "truncate: expected a text, found a value of type %s", jinja_type_name(call->subject));
     const struct jinja_value bounds[] = {JINJA_MISSING_VALUE, jinja_integer(cut), JINJA_MISSING_VALUE};
     struct jinja_value kept = jinja_slice(run, call->subject, bounds);
     const char *space = memrchr(kept.text->bytes, ' ', (size_t)kept.text->length);

@@ -171,7 +171,9 @@ static void percent_value(struct jinja_run *run, struct percent *state, struct s
 {
     struct jinja_builder text = {0};
     char bytes[4];
-    if (strchr("diuxXo", spec->type)) {
+    if (!spec->type) {
+        jinja_fail(run, "unsupported format character");
+    } else if (strchr("diuxXo", spec->type)) {
         jinja_need_defined(run, value);
         percent_whole(run, state, spec, value);
     } else if (strchr("feEgGF", spec->type)) {
@@ -262,8 +264,10 @@ struct jinja_value jinja_percent(struct jinja_run *run, struct jinja_value forma
         at = mark ? percent_part(run, &state, mark + 1, end) : end;
         jinja_charge(run, 1);
     }
-    bool left = values.kind == JINJA_TUPLE ? state.used < values.list->count
-                                           : state.used == 0 && values.kind != JINJA_DICT && values.kind != JINJA_LIST;
+    /* What has items is taken for a mapping, which may hold more than is used. */
+    bool mapping = values.kind == JINJA_DICT || values.kind == JINJA_LIST || values.kind == JINJA_RANGE ||
+                   values.kind == JINJA_UNDEFINED;
+    bool left = values.kind == JINJA_TUPLE ? state.used < values.list->count : state.used == 0 && !mapping;
     if (left)
         jinja_fail(run, "not all arguments converted during string formatting");
     return jinja_built(run, &state.out);
@@ -321,11 +325,11 @@ static void format_value(struct jinja_run *run, struct jinja_builder *out, struc
     if (value.kind == JINJA_TEXT && (spec.type == 's' || !spec.type) && spec.align != '=' && !spec.sign &&
         !spec.group) {
         write_text(run, out, &spec, value);
-    } else if (jinja_is_whole(value) && (strchr("dxXob", spec.type) || !spec.type) && spec.precision < 0 &&
-               (value.kind != JINJA_BOOL || spec.type)) {
+    } else if (jinja_is_whole(value) && (!spec.type || strchr("dxXob", spec.type)) && spec.precision < 0) {
         spec.type = spec.type ? spec.type : 'd';
         write_whole(run, out, &spec, jinja_whole(value));
-    } else if (jinja_is_number(value) && (strchr("eEfFgG%", spec.type) || (!spec.type && value.kind == JINJA_FLOAT))) {
+    } else if (jinja_is_number(value) &&
+               (spec.type ? strchr("eEfFgG%", spec.type) != NULL : value.kind == JINJA_FLOAT)) {
         write_float(run, out, &spec, jinja_double(value));
     } else {
         jinja_fail(run, "the format %.*s is not supported for a value of type %s", (int)min_i64(end - at, 80), at,

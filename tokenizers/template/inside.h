@@ -473,8 +473,9 @@ struct jinja_parser {
     struct jinja_token *tokens; /* ends with JINJA_END */
     i64 count, capacity, at;
     int nesting;
-    bool soft;             /* inside of a branch: unknown filters fail when they are run */
-    bool loop, generation; /* inside of the body of one */
+    bool soft;                        /* inside of a branch: unknown filters fail when they are run */
+    const struct jinja_node *unknown; /* the first unknown filter or test outside of branches */
+    bool loop, generation;            /* inside of the body of one */
     struct jinja_dict *names;
     struct template *template;
 };

@@ -307,14 +307,16 @@ static enum jinja_flow run_loop(struct jinja_run *run, const struct jinja_node *
     if (node->takes_caller)
         set_parameter(run, scope, "loop", (struct jinja_value){JINJA_LOOP, {.loop = loop}});
     enum jinja_flow flow = JINJA_NEXT;
+    bool completed = false; /* a body ran to its end */
     while (flow != JINJA_BROKEN && next_of_loop(run, loop)) {
         run->scope = scope;
         jinja_assign(run, node->a, loop->current);
         jinja_load_scope(run, scope);
         flow = jinja_run_nodes(run, &node->body);
         run->scope = outer;
+        completed |= flow == JINJA_NEXT;
     }
-    if (loop->index0 < 0 && node->other.count) {
+    if (!completed && node->other.count) { /* also behind break or continue, as in Jinja */
         run->scope = jinja_open_scope(run, outer, node->other_symbols);
         jinja_load_scope(run, run->scope);
         flow = jinja_run_nodes(run, &node->other);

@@ -211,7 +211,7 @@ struct jinja_value jinja_binary(struct jinja_run *run, const char *operation, st
 {
     if (jinja_is_number(a) && jinja_is_number(b))
         return number_operation(run, operation, a, b);
-    if (strcmp(operation, "%") == 0 && a.kind == JINJA_TEXT && b.kind != JINJA_UNDEFINED)
+    if (strcmp(operation, "%") == 0 && a.kind == JINJA_TEXT)
         return jinja_percent(run, a, b);
     if (strcmp(operation, "+") == 0 && a.kind == b.kind) {
         if (a.kind == JINJA_TEXT)

@@ -444,5 +444,10 @@ static void parse_nodes(struct jinja_parser *parser, struct jinja_nodes *out, co
 
 void jinja_parse(struct jinja_parser *parser)
 {
+    const struct jinja_node *unknown;
     parse_nodes(parser, &parser->template->body, NULL, NULL, NULL);
+    if ((unknown = parser->unknown)) {
+        parser->run->line = unknown->line;
+        jinja_fail(parser->run, "No %s named %s.", unknown->operation, jinja_repr_text(parser->run, unknown->constant));
+    }
 }

@@ -1,7 +1,16 @@
 /* Chat templates. A chat template is a Jinja program beside a tokenizer that writes a conversation as
  * text. This room runs the part of Jinja that published templates use, with the settings and the
  * added functions of transformers' apply_chat_template (trim_blocks, lstrip_blocks, loop controls,
- * generation marks, raise_exception, strftime_now, tojson), and refuses the rest by name. */
+ * generation marks, raise_exception, strftime_now, tojson), and refuses the rest by name: inheritance
+ * and includes, `do`, and filters that templates have no use for (filters_text.c, filters_list.c).
+ * Other differences: integers have 64 bits, and what Python would write with an address is refused.
+ *
+ * Where is what:
+ *   lexer.c, parser.c, expressions.c, symbols.c   source to tree
+ *   interpreter.c, loop.c, evaluate.c, operators.c, access.c, calls.c   running it
+ *   values.c, dictionary.c, iterate.c, show.c, formats.c, json_text.c, characters.c   Python's values
+ *   filters_*.c, kinds.c (tests), methods.c, text_methods.c, globals.c, date.c   tables of functions
+ *   bounds.c   limits, memory, errors; inside.h   what these files share */
 #ifndef WEFT_TEMPLATE_H
 #define WEFT_TEMPLATE_H
 #include "core/json.h"

@@ -355,7 +355,7 @@ static int compare_numbers(struct jinja_value a, struct jinja_value b)
 static int compare_texts(const struct jinja_text *a, const struct jinja_text *b)
 {
     int order = memcmp(a->bytes, b->bytes, (size_t)min_i64(a->length, b->length));
-    return order ? order : compare_whole(a->length, b->length);
+    return order ? (order > 0) - (order < 0) : compare_whole(a->length, b->length);
 }
 
 static bool equal_dicts(struct jinja_run *run, const struct jinja_dict *a, const struct jinja_dict *b)
