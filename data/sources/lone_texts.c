@@ -65,15 +65,33 @@ struct tar_key {
     char *name;
     bool medium, text, json, large;
 };
+struct tar_scan {
+    struct tar_key key;
+    i64 captioned, alone;   /* media with a text, and without */
+    struct hash_list texts; /* the names of short texts without a medium */
+    struct lone_media *media;
+};
 
-static void end_key(struct tar_key *key, i64 *lone, i64 *captioned, struct lone_media *media)
+static void end_key(struct tar_scan *scan)
 {
-    if (key->medium && !key->text && !key->json)
-        lone_media_add(media, key->name, strlen(key->name));
-    *captioned += key->medium && (key->text || key->json);
-    *lone += key->text && !key->medium && !key->large;
+    struct tar_key *key = &scan->key;
+    bool captioned = key->text || key->json;
+    scan->captioned += key->medium && captioned;
+    scan->alone += key->medium && !captioned;
+    if (key->medium && !captioned)
+        lone_media_add(scan->media, key->name, strlen(key->name));
+    if (key->text && !key->medium && !key->large)
+        hash_list_add(&scan->texts, name_hash(key->name, strlen(key->name), true));
     memory_free(key->name);
     *key = (struct tar_key){0};
+}
+
+/* True for the tar of a folder that was not sorted: its media and their texts do not follow one
+ * another. */
+static bool is_unsorted(struct tar_scan *scan)
+{
+    return hash_list_common(&scan->texts, &scan->media->names) > 0 &&
+           2 * (scan->captioned + scan->alone) >= scan->texts.count;
 }
 
 static void add_to_key(struct tar_key *key, const char *extension, i64 bytes)
@@ -89,22 +107,23 @@ static void add_to_key(struct tar_key *key, const char *extension, i64 bytes)
 bool tar_leaves_lone_texts(const char *path, const struct source_columns *columns, struct lone_media *media)
 {
     struct archive_file *file = archive_file_open(path, true);
-    struct tar_key key = {0};
+    struct tar_scan scan = {.media = media};
     const char *name;
-    i64 lone = 0, captioned = 0;
     for (i64 i = 0; file && i < TAR_MEMBERS_MOST && archive_file_next(file, &name) == 1; i++) {
-        const char *dot = tar_member_extension(name);
+        const char *dot = tar_member_extension(name), *key = scan.key.name;
         size_t length = dot ? (size_t)(dot - name) : 0;
         if (!dot)
             continue;
-        if (key.name && (strlen(key.name) != length || strncmp(key.name, name, length) != 0))
-            end_key(&key, &lone, &captioned, media);
-        if (!key.name)
-            key.name = string_format("%.*s", (int)length, name);
-        add_to_key(&key, dot, archive_file_member_bytes(file));
+        if (key && (strlen(key) != length || strncmp(key, name, length) != 0))
+            end_key(&scan);
+        if (!scan.key.name)
+            scan.key.name = string_format("%.*s", (int)length, name);
+        add_to_key(&scan.key, dot, archive_file_member_bytes(file));
     }
-    end_key(&key, &lone, &captioned, media);
-    lone_media_sort(media);
+    end_key(&scan);
     archive_file_close(file);
-    return lone_texts_are_left(columns, lone, captioned);
+    bool unsorted = is_unsorted(&scan) && !lone_texts_are_documents(columns); /* sorts the names of media */
+    bool left = unsorted || lone_texts_are_left(columns, scan.texts.count, scan.captioned);
+    hash_list_release(&scan.texts);
+    return left;
 }

@@ -461,7 +461,8 @@ static int build_medium(struct tar *t, struct sample *out, const struct tar_memb
         return error_set("a medium, and texts of other names such as .%s: expected .txt or .json of its name",
                          first_text(t)->extension);
     if (t->stems == 1 || !t->captioned)
-        return error_set("a medium without a text: expected .txt or .json");
+        return error_set(
+            "a medium without a text: expected .txt or .json next to it (tar --sort=name puts them there)");
     *passed = "media without a text of the same name up to the last dot";
     return 0;
 }
