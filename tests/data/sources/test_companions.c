@@ -296,6 +296,29 @@ static void tars_behind_one_another_are_read(void **state)
     buffer_release(&all);
 }
 
+/* Headers of tars have a checksum: with one bit changed, the tar says what it said, or is damaged. */
+static void no_changed_bit_of_a_header_changes_a_sample(void **state)
+{
+    struct buffer tar = {0};
+    (void)state;
+    tar_member(&tar, "1.png", "A");
+    tar_member(&tar, "1.txt", "one");
+    tar_end(&tar);
+    for (i64 bit = 0; bit < 2 * 8 * 512; bit++) {
+        i64 at = bit / 8 % 512 + (bit / 8 / 512) * 1024;
+        struct buffer drawn = {0};
+        tar.data[at] = (char)(tar.data[at] ^ 1 << bit % 8);
+        char *path = put_file("bit.tar", tar.data, tar.length);
+        draw(&drawn, path);
+        if (!strstr(drawn.data, "damaged\n") && strcmp(drawn.data, "captioned image'A' text'one'\n") != 0)
+            fail_msg("byte %lld: %s", (long long)at, drawn.data);
+        tar.data[at] = (char)(tar.data[at] ^ 1 << bit % 8);
+        buffer_release(&drawn);
+        memory_free(path);
+    }
+    buffer_release(&tar);
+}
+
 /* `cat a.csv b.csv`, ids behind those of an index, and UTF-16 as Windows writes it. */
 static void what_is_not_read_is_named(void **state)
 {
@@ -355,6 +378,7 @@ int main(void)
         cmocka_unit_test(fields_of_a_key_are_a_pair),
         cmocka_unit_test(links_in_tars_have_the_bytes_of_their_targets),
         cmocka_unit_test(tars_behind_one_another_are_read),
+        cmocka_unit_test(no_changed_bit_of_a_header_changes_a_sample),
         cmocka_unit_test(empty_files_are_counted),
         cmocka_unit_test(what_is_not_read_is_named),
     };
