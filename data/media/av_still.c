@@ -27,6 +27,15 @@ static int decode_still(struct av_input *input)
     return frame_is_damaged(input->frame) ? av_problem(input->origin, input->kind->name, AVERROR_INVALIDDATA) : 0;
 }
 
+/* A BMP of 32 bits without masks does not use the fourth byte; libav takes it for transparency. */
+static void drop_unused_byte(const struct av_input *input)
+{
+    const u8 *b = input->bytes;
+    if (strcmp(input->kind->reader, "bmp") == 0 && input->count > 34 && b[14] == 40 && b[28] == 32 && b[30] == 0 &&
+        input->frame->format == AV_PIX_FMT_BGRA)
+        input->frame->format = AV_PIX_FMT_BGR0;
+}
+
 static void take_notes(struct picture *out, const struct av_input *input)
 {
     const AVFrameSideData *profile = av_frame_get_side_data(input->frame, AV_FRAME_DATA_ICC_PROFILE);
@@ -46,6 +55,8 @@ int av_read_still(struct picture *out, const void *bytes, i64 count, const char 
     int status = decode_still(&input);
     if (status == 0)
         status = picture_check_size(input.frame->height, input.frame->width, origin, request);
+    if (status == 0)
+        drop_unused_byte(&input);
     int code = status == 0 ? frame_unpack(out, &scaler, input.frame) : 0;
     if (code < 0)
         status = av_problem(origin, "a frame could not be converted", code);

@@ -111,3 +111,69 @@ bool colours_to_srgb(struct picture *picture)
     cmsDeleteContext(context);
     return done;
 }
+
+/* ---- Colours that a file states by numbers ---- */
+
+void profile_of_display(struct buffer *out, const double xy[8], double gamma)
+{
+    cmsContext context = cmsCreateContext(NULL, NULL);
+    require_memory(context, "Little CMS");
+    const double srgb[5] = {2.4, 1 / 1.055, 0.055 / 1.055, 1 / 12.92, 0.04045};
+    cmsToneCurve *curve = gamma > 0 ? cmsBuildGamma(context, gamma) : cmsBuildParametricToneCurve(context, 4, srgb);
+    cmsToneCurve *curves[3] = {curve, curve, curve};
+    cmsCIExyY white = {xy[0], xy[1], 1};
+    cmsCIExyYTRIPLE points = {{xy[2], xy[3], 1}, {xy[4], xy[5], 1}, {xy[6], xy[7], 1}};
+    cmsHPROFILE profile = curve ? cmsCreateRGBProfileTHR(context, &white, &points, curves) : NULL;
+    cmsUInt32Number bytes = 0;
+    if (profile && cmsSaveProfileToMem(profile, NULL, &bytes) && bytes) {
+        u8 *data = memory_alloc(bytes);
+        if (cmsSaveProfileToMem(profile, data, &bytes))
+            buffer_append(out, data, bytes);
+        memory_free(data);
+    }
+    if (profile)
+        cmsCloseProfile(profile);
+    cmsFreeToneCurve(curve);
+    cmsDeleteContext(context);
+}
+
+/* H.273, table 2 */
+static const struct {
+    int number;
+    double xy[8];
+} displays[] = {{1, {0.3127, 0.329, 0.64, 0.33, 0.3, 0.6, 0.15, 0.06}},
+                {4, {0.31, 0.316, 0.67, 0.33, 0.21, 0.71, 0.14, 0.08}},
+                {5, {0.3127, 0.329, 0.64, 0.33, 0.29, 0.6, 0.15, 0.06}},
+                {6, {0.3127, 0.329, 0.63, 0.34, 0.31, 0.595, 0.155, 0.07}},
+                {7, {0.3127, 0.329, 0.63, 0.34, 0.31, 0.595, 0.155, 0.07}},
+                {9, {0.3127, 0.329, 0.708, 0.292, 0.17, 0.797, 0.131, 0.046}},
+                {11, {0.314, 0.351, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06}},
+                {12, {0.3127, 0.329, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06}}};
+/* H.273, table 3: an exponent; 0: the curve of sRGB, which players use for that of cameras too. */
+static const struct {
+    int number;
+    double gamma;
+} curves_of_numbers[] = {{1, 0}, {6, 0}, {13, 0}, {14, 0}, {15, 0}, {4, 2.2}, {5, 2.8}, {8, 1}};
+
+int profile_of_numbers(struct buffer *out, int primaries, int transfer, const char *origin)
+{
+    enum { UNSPECIFIED = 2, SRGB = 1, SRGB_CURVE = 13 };
+    i64 p = 0, t = 0;
+    primaries = primaries == UNSPECIFIED ? SRGB : primaries;
+    transfer = transfer == UNSPECIFIED ? SRGB_CURVE : transfer;
+    while (p < COUNT_OF(displays) && displays[p].number != primaries)
+        p++;
+    while (t < COUNT_OF(curves_of_numbers) && curves_of_numbers[t].number != transfer)
+        t++;
+    if (p == COUNT_OF(displays) || t == COUNT_OF(curves_of_numbers))
+        return error_set(
+            "%s: a picture whose colours are stated as primaries %d and transfer %d (ITU-T H.273)%s, which is "
+            "not read; convert it to sRGB",
+            origin, primaries, transfer,
+            transfer == 16   ? ", PQ"
+            : transfer == 18 ? ", HLG"
+                             : "");
+    if (p > 0 || curves_of_numbers[t].gamma > 0)
+        profile_of_display(out, displays[p].xy, curves_of_numbers[t].gamma);
+    return 0;
+}

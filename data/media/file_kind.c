@@ -31,6 +31,8 @@ static const struct magic magics[] = {
     MAGIC(0, "GIF89a", NULL, "a GIF animation", FILE_CONTAINER, "gif"),
     MAGIC(0, "P5\n", NULL, "a PGM picture", FILE_STILL, "pgm"),
     MAGIC(0, "P6\n", NULL, "a PPM picture", FILE_STILL, "ppm"),
+    MAGIC(0, "P5 ", NULL, "a PGM picture", FILE_STILL, "pgm"),
+    MAGIC(0, "P6 ", NULL, "a PPM picture", FILE_STILL, "ppm"),
     MAGIC(4, "ftypheic", NULL, "a HEIF picture", FILE_STILL, "heif"),
     MAGIC(4, "ftypheix", NULL, "a HEIF picture", FILE_STILL, "heif"),
     MAGIC(4, "ftypheim", NULL, "a HEIF picture", FILE_STILL, "heif"),
@@ -127,6 +129,43 @@ const struct file_kind *clip_kind_of(const void *bytes, i64 count)
     return strcmp(kind->reader, "webp") == 0 && webp_moves(bytes, count) ? kind : NULL;
 }
 
+/* Media that no reader reads. */
+static const char *describe_unread(const u8 *bytes, i64 count)
+{
+    static const struct {
+        const char *bytes;
+        i64 length;
+        const char *name;
+    } unread[] = {{"\0\0\1\0", 4, "an icon (ICO)"},
+                  {"8BPS", 4, "a Photoshop picture (PSD)"},
+                  {"DDS ", 4, "a DDS texture"},
+                  {"\0\0\0\x0cjP  \r\n", 10, "a JPEG 2000 picture"},
+                  {"\xff\x4f\xff\x51", 4, "a JPEG 2000 picture"},
+                  {"\xff\x0a", 2, "a JPEG XL picture"},
+                  {"\0\0\0\x0cJXL \r\n", 10, "a JPEG XL picture"},
+                  {"#?RADIANCE", 10, "a Radiance picture (HDR)"},
+                  {"\x76\x2f\x31\1", 4, "an OpenEXR picture"},
+                  {"\1\xda", 2, "an SGI picture"},
+                  {"\x0a\5\1\x08", 4, "a PCX picture"},
+                  {"qoif", 4, "a QOI picture"},
+                  {"P1\n", 3, "a PBM picture"},
+                  {"P2\n", 3, "a PGM picture of text"},
+                  {"P3\n", 3, "a PPM picture of text"},
+                  {"P4\n", 3, "a PBM picture"},
+                  {"P7\n", 3, "a PAM picture"},
+                  {"PF\n", 3, "a PFM picture"},
+                  {"wvpk", 4, "a WavPack sound"},
+                  {"MAC ", 4, "a Monkey's Audio sound"},
+                  {"#!AMR", 5, "an AMR sound"},
+                  {"\x0b\x77", 2, "an AC-3 sound"},
+                  {".RMF", 4, "a RealMedia file"}};
+    for (i64 i = 0; i < COUNT_OF(unread); i++)
+        if (bytes_match(bytes, count, 0, unread[i].bytes, unread[i].length))
+            return unread[i].name;
+    bool targa = count >= 26 && memcmp(bytes + count - 18, "TRUEVISION-XFILE.", 17) == 0;
+    return targa ? "a Targa picture (TGA)" : NULL;
+}
+
 const char *file_describe(const void *data, i64 count)
 {
     const u8 *bytes = data;
@@ -135,6 +174,9 @@ const char *file_describe(const void *data, i64 count)
     const struct file_kind *kind = file_kind_of(bytes, count);
     if (kind)
         return kind->name;
+    const char *unread = describe_unread(bytes, count);
+    if (unread)
+        return unread;
     i64 looked_at = min_i64(count, 512);
     for (i64 i = 0; i < looked_at; i++)
         if (bytes[i] < 9 || (bytes[i] > 13 && bytes[i] < 32))

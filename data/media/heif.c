@@ -8,6 +8,18 @@ static int refuse(const char *origin, struct heif_error error)
     return error_set("%s: a HEIF picture: %s", origin, error.message);
 }
 
+/* Colours stated by numbers (nclx). */
+static int take_numbers(struct picture *out, const struct heif_image_handle *handle, const char *origin)
+{
+    struct heif_color_profile_nclx *numbers = NULL;
+    int status = 0;
+    if (heif_image_handle_get_nclx_color_profile(handle, &numbers).code == heif_error_Ok && numbers)
+        status = profile_of_numbers(&out->profile, (int)numbers->color_primaries,
+                                    (int)numbers->transfer_characteristics, origin);
+    heif_nclx_color_profile_free(numbers);
+    return status;
+}
+
 static void take_profile(struct picture *out, const struct heif_image_handle *handle)
 {
     i64 bytes = (i64)heif_image_handle_get_raw_color_profile_size(handle);
@@ -46,6 +58,8 @@ static int read_handle(struct picture *out, const struct heif_image_handle *hand
     heif_image_release(image);
     if (status == 0)
         take_profile(out, handle);
+    if (status == 0 && !out->profile.length)
+        status = take_numbers(out, handle, origin);
     return status;
 }
 

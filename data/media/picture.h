@@ -55,4 +55,10 @@ int webp_shown_size(double *height, double *width, const void *bytes, i64 count,
 /* colour.c: converts the pixels to sRGB by the ICC profile, in place; CMYK becomes RGB, and 16 bits
  * become 8. False if the profile is invalid or for other inks; then nothing changes. */
 bool colours_to_srgb(struct picture *picture);
+/* Fills a profile of a display. xy: white, red, green, blue (CIE 1931). gamma: its exponent; 0: the
+ * curve of sRGB. */
+void profile_of_display(struct buffer *out, const double xy[8], double gamma);
+/* The same for numbers of ITU-T H.273; empty for sRGB and what is unspecified. -1 with a message if
+ * such a picture cannot be shown, as in PQ and HLG. */
+int profile_of_numbers(struct buffer *out, int primaries, int transfer, const char *origin);
 #endif

@@ -1,6 +1,8 @@
 /* Reads and writes PNG through libpng. Its errors return by longjmp, so state that must survive one
  * lives in a struct. */
 #include "data/media/picture.h"
+#include "data/media/whole.h"
+#include <math.h>
 #include <png.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -17,6 +19,8 @@ struct png_reader {
     png_structp png;
     png_infop info;
     u8 *pixels; /* [height, width, channels] */
+    struct buffer profile;
+    bool deep; /* 16 bits a channel, which the profile converts */
     i64 height, width, channels;
     png_bytep *rows;
     char problem[200];
@@ -44,8 +48,58 @@ static void give_bytes(png_structp png, png_bytep out, png_size_t wanted)
     reader->at += (i64)wanted;
 }
 
-/* Makes libpng output 8-bit RGB, or RGBA if the picture has transparency, for any colour type and
- * depth. */
+/* Finds what cICP states in front of the pixels (PNG, 3rd edition, 11.3.2.6). libpng knows the chunk
+ * only from 1.6.46 on. */
+static const u8 *find_numbers(const struct png_reader *reader)
+{
+    for (i64 at = 8; at + 16 <= reader->count && memcmp(reader->bytes + at + 4, "IDAT", 4) != 0;) {
+        i64 bytes = (i64)big_endian(reader->bytes + at, 4);
+        if (memcmp(reader->bytes + at + 4, "cICP", 4) == 0 && bytes == 4)
+            return reader->bytes + at + 8;
+        at += 12 + bytes;
+    }
+    return NULL;
+}
+
+/* gAMA and cHRM. Many programs write those of sRGB with a gamma of 1/2.2, which is to be sRGB. */
+static void take_gamma(struct png_reader *reader)
+{
+    static const double srgb[8] = {0.3127, 0.329, 0.64, 0.33, 0.3, 0.6, 0.15, 0.06};
+    double gamma = 0, xy[8], away = 0;
+    bool curve = png_get_gAMA(reader->png, reader->info, &gamma) && gamma > 0.1 && gamma < 10;
+    if (!png_get_cHRM(reader->png, reader->info, &xy[0], &xy[1], &xy[2], &xy[3], &xy[4], &xy[5], &xy[6], &xy[7]))
+        memcpy(xy, srgb, sizeof xy);
+    for (int i = 0; i < 8; i++)
+        away = fmax(away, fabs(xy[i] - srgb[i]));
+    if ((curve && fabs(gamma * 2.2 - 1) > 0.05) || away > 0.005)
+        profile_of_display(&reader->profile, xy, curve ? 1 / gamma : 0);
+}
+
+/* Of several statements the first one counts: cICP, sRGB, a profile, gamma (4.3). */
+static void take_colours(struct png_reader *reader)
+{
+    char *name;
+    int method, intent;
+    png_bytep bytes = NULL;
+    png_uint_32 count = 0;
+    const u8 *numbers = find_numbers(reader);
+    if (numbers && numbers[3] != 1)
+        png_error(reader->png, "narrow range (cICP), which is not read; convert it to full range");
+    if (numbers) {
+        if (profile_of_numbers(&reader->profile, numbers[0], numbers[1], "cICP") < 0)
+            png_error(reader->png, error_text());
+    } else if (png_get_sRGB(reader->png, reader->info, &intent)) {
+        return;
+    } else if (png_get_iCCP(reader->png, reader->info, &name, &method, &bytes, &count)) {
+        buffer_append(&reader->profile, bytes, count);
+    } else {
+        take_gamma(reader);
+    }
+    reader->deep = reader->profile.length && png_get_bit_depth(reader->png, reader->info) == 16;
+}
+
+/* Makes libpng output RGB, or RGBA if the picture has transparency, for any colour type and depth:
+ * of 8 bits, or of 16 if a profile converts these. */
 static void request_rgb(struct png_reader *reader)
 {
     png_structp png = reader->png;
@@ -53,10 +107,13 @@ static void request_rgb(struct png_reader *reader)
         png_get_color_type(png, reader->info) & PNG_COLOR_MASK_ALPHA || png_get_valid(png, reader->info, PNG_INFO_tRNS);
     reader->channels = clear ? 4 : 3;
     png_set_expand(png);
-    png_set_scale_16(png);
+    if (!reader->deep)
+        png_set_scale_16(png);
+    else
+        png_set_swap(png); /* to this machine's order */
     png_set_gray_to_rgb(png);
     if (clear)
-        png_set_add_alpha(png, 255, PNG_FILLER_AFTER);
+        png_set_add_alpha(png, 0xffff, PNG_FILLER_AFTER);
     png_set_interlace_handling(png);
     png_read_update_info(png, reader->info);
 }
@@ -75,8 +132,9 @@ static void read_header(struct png_reader *reader)
 
 static void read_pixels(struct png_reader *reader)
 {
+    take_colours(reader);
     request_rgb(reader);
-    i64 row_bytes = reader->width * reader->channels;
+    i64 row_bytes = reader->width * reader->channels * (reader->deep ? 2 : 1);
     if ((i64)png_get_rowbytes(reader->png, reader->info) != row_bytes)
         png_error(reader->png, "could not be turned into RGB");
     reader->pixels = memory_alloc(reader->height * row_bytes);
@@ -101,18 +159,11 @@ static int reader_run(struct png_reader *reader)
     return 0;
 }
 
-/* Collects profile and orientation. A chunk sRGB takes precedence over a profile (PNG, 3rd edition,
- * 4.3). */
 static void take_notes(struct picture *out, const struct png_reader *reader)
 {
-    char *name;
-    int method, intent;
+#ifdef PNG_eXIf_SUPPORTED
     png_bytep bytes = NULL;
     png_uint_32 count = 0;
-    if (!png_get_sRGB(reader->png, reader->info, &intent) &&
-        png_get_iCCP(reader->png, reader->info, &name, &method, &bytes, &count))
-        buffer_append(&out->profile, bytes, count);
-#ifdef PNG_eXIf_SUPPORTED
     if (png_get_eXIf_1(reader->png, reader->info, &count, &bytes))
         out->orientation = exif_orientation(bytes, count);
 #endif
@@ -129,7 +180,9 @@ int png_read(struct picture *out, const void *bytes, i64 count, const char *orig
     *out = (struct picture){.inks = reader.channels == 4 ? INKS_RGBA : INKS_RGB,
                             .height = reader.height,
                             .width = reader.width,
-                            .pixels = reader.pixels};
+                            .pixels = reader.deep ? NULL : reader.pixels,
+                            .deep = reader.deep ? (u16 *)(void *)reader.pixels : NULL,
+                            .profile = reader.profile};
     if (status == 0)
         take_notes(out, &reader);
     png_destroy_read_struct(&reader.png, &reader.info, NULL);
