@@ -522,15 +522,12 @@ static u64 digest_all(struct file_writer *writer, const struct tensor_source *co
     return digest;
 }
 
-int safetensors_check(const char *path)
+int safetensors_verify(const struct safetensors *set, const char *path)
 {
-    struct safetensors set;
-    if (safetensors_open(&set, path) < 0)
-        return -1;
-    const char *stated = json_string(json_get(set.metadata, DIGEST_KEY), NULL);
+    const char *stated = json_string(json_get(set->metadata, DIGEST_KEY), NULL);
     u64 digest = 0;
-    for (i64 i = 0; stated && i < set.count; i++) {
-        const struct tensor_view *view = &set.tensors[i];
+    for (i64 i = 0; stated && i < set->count; i++) {
+        const struct tensor_view *view = &set->tensors[i];
         struct tensor_source source = {
             .name = view->name, .dtype = view->dtype, .rank = view->rank, .data = view->data};
         memcpy(source.shape, view->shape, sizeof view->shape);
@@ -542,6 +539,15 @@ int safetensors_check(const char *path)
         error_set("%s: the checksum of the tensors is %s, expected %s: the file was damaged or changed; copy it again",
                   path, found, stated);
     memory_free(found);
+    return status;
+}
+
+int safetensors_check(const char *path)
+{
+    struct safetensors set;
+    if (safetensors_open(&set, path) < 0)
+        return -1;
+    int status = safetensors_verify(&set, path);
     safetensors_close(&set);
     return status;
 }

@@ -37,6 +37,7 @@ int safetensors_open_model(struct safetensors *set, const char *directory);
  * does not verify it: who loads a model or a tokenizer and `weft inspect` call this, and a resumed stage compares the
  * hashes of whole files (train/checkpoint.c). */
 int safetensors_check(const char *path);
+int safetensors_verify(const struct safetensors *set, const char *path); /* likewise, of the one file that is open */
 /* Bytes of a file up to its tensors if its header has a checksum, so that a hash of them stands for the
  * whole file; else 0. data: the whole file, or what is there of it. */
 i64 safetensors_header_bytes(const void *data, i64 bytes);

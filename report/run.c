@@ -103,6 +103,8 @@ static bool add_stage(struct run *run, const char *name, const char *folder, boo
 {
     struct run_stage s = {.finished = finished, .seconds = NAN, .peak_gflops = NAN, .peak_bytes = NAN};
     struct json *about = load(folder, finished ? "done.json" : "identity.json");
+    if (finished && inventory_check(folder) < 0)
+        warn_once();
     if (!about && begun)
         about = json_copy(begun);
     if (!about)
@@ -118,8 +120,6 @@ static bool add_stage(struct run *run, const char *name, const char *folder, boo
         json_free(s.identity);
         return false;
     }
-    if (inventory_check(folder) < 0)
-        warn_once();
     s.name = string_copy(name);
     s.folder = string_copy(folder);
     s.metrics = load_lines(folder, "metrics.jsonl", finished);

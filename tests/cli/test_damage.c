@@ -117,6 +117,7 @@ static void the_page_names_what_is_left_out(void **state)
     WARNED("base/heldout.json", "report", run_folder, "-o", page);
     WARNED("base/metrics.jsonl", "report", run_folder, "-o", page);
     WARNED("grid/grid.json", "report", run_folder, "-o", page);
+    WARNED("grid/done.json", "report", run_folder, "-o", page);
     memory_free(page);
 }
 

@@ -106,7 +106,11 @@ int audio_load(struct audio_tokenizer *audio, struct device *device, const char 
     if (dry_run_check(&check, device))
         return -1;
     char *path = path_join(directory, "weights.safetensors");
-    int status = safetensors_check(path) < 0 ? -1 : safetensors_open(&set, path);
+    int status = safetensors_open(&set, path);
+    if (status == 0 && safetensors_verify(&set, path) < 0) {
+        safetensors_close(&set);
+        status = -1;
+    }
     if (status == 0) {
         audio_open(audio, device, &config, dtype, false);
         status = weights_load(&audio->weights, &set, FILE_HF, path);

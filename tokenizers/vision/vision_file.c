@@ -54,7 +54,11 @@ int vision_load(struct vision *vision, struct device *device, const char *direct
     if (inventory_check(directory) || load_config(&config, directory) || dry_run_check(&check, device))
         return -1;
     char *path = path_join(directory, "weights.safetensors");
-    int status = safetensors_check(path) < 0 ? -1 : safetensors_open(&set, path);
+    int status = safetensors_open(&set, path);
+    if (status == 0 && safetensors_verify(&set, path) < 0) {
+        safetensors_close(&set);
+        status = -1;
+    }
     if (status == 0) {
         vision_open(vision, device, &config, dtype, training);
         status = weights_load(&vision->weights, &set, FILE_HF, path);
