@@ -1,5 +1,6 @@
 /* weft extract MODEL -o OUT | --name NAME: a sub-model as a model, or as a name of the model. */
 #include "cli/cli.h"
+#include "core/inventory.h"
 #include "inference/choice.h"
 #include "inference/inference.h"
 
@@ -9,7 +10,8 @@
 
 static int write_extracted(void *context, const char *folder)
 {
-    return extract_directory(context, folder, cli_device());
+    int status = extract_directory(context, folder, cli_device());
+    return status == 0 ? inventory_save(folder) : status;
 }
 
 /* "8G", "500M": bytes, with suffixes of powers of 1024. */

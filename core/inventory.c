@@ -275,13 +275,24 @@ void inventory_forget(void)
     pthread_mutex_unlock(&known.lock);
 }
 
+/* A file of this name that is no inventory is passed over: others use it, too. */
+static bool is_ours(const char *folder, const char *path)
+{
+    struct buffer text = {0};
+    char *done = path_join(folder, "done.json");
+    bool is = file_exists(path) && (file_exists(done) || (file_read(&text, path) == 0 && strstr(text.data, JSON_SEAL)));
+    buffer_release(&text);
+    memory_free(done);
+    return is;
+}
+
 static struct inventory *inventory_of(const char *folder)
 {
     for (struct inventory *v = known.all; v; v = v->next)
         if (strcmp(v->folder, folder) == 0)
             return v;
     char *path = path_join(folder, INVENTORY_FILE);
-    struct inventory *v = file_exists(path) ? load(folder, path) : NULL;
+    struct inventory *v = is_ours(folder, path) ? load(folder, path) : NULL;
     if (v) {
         v->next = known.all;
         known.all = v;

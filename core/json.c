@@ -146,8 +146,6 @@ struct json *json_load(const char *path)
 
 /* ---- Seals ---- */
 
-static const char SEAL_KEY[] = "weft.xxh3";
-
 static void seal_of(char out[20], const struct json *object)
 {
     struct buffer text = {0};
@@ -159,19 +157,19 @@ static void seal_of(char out[20], const struct json *object)
 void json_seal(struct json *object)
 {
     char seal[20];
-    json_object_del(to_jansson(object), SEAL_KEY);
+    json_object_del(to_jansson(object), JSON_SEAL);
     seal_of(seal, object);
-    json_set(object, SEAL_KEY, json_of_string(seal));
+    json_set(object, JSON_SEAL, json_of_string(seal));
 }
 
 int json_unseal(struct json *object, const char *origin)
 {
     char seal[20], *stated;
-    const struct json *member = json_kind(object) == KIND_OBJECT ? json_get(object, SEAL_KEY) : NULL;
+    const struct json *member = json_kind(object) == KIND_OBJECT ? json_get(object, JSON_SEAL) : NULL;
     if (!member)
         return 0;
     stated = string_copy(weft_json_string(member, ""));
-    json_object_del(to_jansson(object), SEAL_KEY);
+    json_object_del(to_jansson(object), JSON_SEAL);
     seal_of(seal, object);
     bool same = strcmp(stated, seal) == 0;
     memory_free(stated);
@@ -179,7 +177,7 @@ int json_unseal(struct json *object, const char *origin)
                ? 0
                : error_set("%s: its checksum differs: the file was damaged or changed. Copy it again; if it was edited "
                            "by intent, remove its \"%s\"",
-                           origin, SEAL_KEY);
+                           origin, JSON_SEAL);
 }
 
 void json_free(struct json *value)

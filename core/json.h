@@ -27,6 +27,7 @@ struct json *json_load(const char *path);
 /* A sealed object has the XXH3 of its other members as its last one, "weft.xxh3". json_load verifies
  * and removes it; json_unseal does so for an object that was read otherwise, and returns 0 if it has
  * none, or -1 and a message. */
+#define JSON_SEAL "weft.xxh3"
 void json_seal(struct json *object);
 int json_unseal(struct json *object, const char *origin);
 /* `origin` names the source in messages. U+0000 in strings is allowed. */

@@ -40,6 +40,7 @@ static void make_stage(const char *name)
     succeed(directory_remove(stage));
     put("apple.txt", APPLE, (i64)strlen(APPLE));
     put("empty", "", 0);
+    put("done.json", "{}\n", 3);
     put("weft/vision/bytes", bytes, 1280);
     put("train/index", bytes, 100);
     put("train/00000.shard", bytes, 500);
@@ -88,7 +89,7 @@ static void each_file_is_listed_with_its_size_and_hash(void **state)
     expect(files, "train/00000.shard", 500, NULL); /* the index beside it has its checksums */
     assert_non_null(json_get(json_get(files, "alone.shard"), "xxh3"));
     assert_non_null(json_get(json_get(files, "model.safetensors"), "header"));
-    assert_int_equal(json_count(files), 7);
+    assert_int_equal(json_count(files), 8);
     json_free(whole);
     drop_stage();
 }
@@ -222,6 +223,21 @@ static void an_edit_by_intent_can_be_taken(void **state)
     drop_stage();
 }
 
+static void an_inventory_of_others_is_passed_over(void **state)
+{
+    struct buffer text = {0};
+    (void)state;
+    stage = path_join(directory, "others");
+    put("a/apple.txt", APPLE, (i64)strlen(APPLE));
+    put(INVENTORY_FILE, "[\"apples\", 3", 13);
+    char *path = path_join(stage, "a/apple.txt");
+    succeed(file_read(&text, path));
+    succeed(inventory_check(stage));
+    buffer_release(&text);
+    memory_free(path);
+    drop_stage();
+}
+
 /* A finished stage that is made again in the same process has another inventory. */
 static void a_replaced_folder_is_read_anew(void **state)
 {
@@ -239,6 +255,21 @@ static void a_replaced_folder_is_read_anew(void **state)
     buffer_release(&text);
     memory_free(path);
     memory_free(first);
+    drop_stage();
+}
+
+/* Nor is it forgotten that there was no folder. */
+static void a_new_folder_is_read_anew(void **state)
+{
+    (void)state;
+    make_stage("begun");
+    char *done = path_join(directory, "done");
+    succeed(inventory_check(done));
+    put("apple.txt", "green\n", 6);
+    succeed(directory_replace(stage, done));
+    assert_int_equal(inventory_check(done), -1);
+    assert_says("apple.txt: 6 bytes, expected 12");
+    memory_free(done);
     drop_stage();
 }
 
@@ -273,7 +304,9 @@ int main(void)
         cmocka_unit_test(what_is_absent_is_named_by_who_opens_the_folder),
         cmocka_unit_test(a_damaged_inventory_is_named_and_a_deleted_one_says_nothing),
         cmocka_unit_test(an_edit_by_intent_can_be_taken),
+        cmocka_unit_test(an_inventory_of_others_is_passed_over),
         cmocka_unit_test(a_replaced_folder_is_read_anew),
+        cmocka_unit_test(a_new_folder_is_read_anew),
         cmocka_unit_test(a_seal_fits_one_content),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
