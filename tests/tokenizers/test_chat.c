@@ -485,6 +485,46 @@ static void marks_of_generation_are_those_of_transformers(void **state)
     assert_true(count >= 12);
 }
 
+static const struct {
+    const char *family, *begin, *end; /* NULL: none */
+} mark_rows[] = {
+    {"qwen_2_5", "<|im_start|>", "<|im_end|>"},
+    {"llama_2", "<s>", "</s>"},
+    {"mistral_v3", "[INST]", "</s>"},
+    {"deepseek_v3", "<\uff5cUser\uff5c>", "<\uff5cend\u2581of\u2581sentence\uff5c>"},
+    {"phi_3", "<|user|>", "<|end|>"},
+    {"gpt_oss", NULL, "<|return|>"}, /* <|start|> begins parts of an answer too */
+    {"glm_4", "<|user|>", NULL},
+    {"falcon_3", "<|user|>", "<|endoftext|>"},
+    {"vicuna", NULL, "</s>"},
+};
+
+static void compare_marks(const struct json *family, struct chat *chat, void *context)
+{
+    i64 *count = context;
+    (void)chat;
+    for (i64 k = 0; k < COUNT_OF(mark_rows); k++) {
+        i32 begin = -1, end = -1;
+        if (strcmp(mark_rows[k].family, json_string(json_get(family, "family"), "")) != 0)
+            continue;
+        struct text_tokenizer *tokenizer = load_folder();
+        text_chat_marks(&begin, &end, tokenizer);
+        if (begin != (mark_rows[k].begin ? text_token_id(tokenizer, mark_rows[k].begin) : -1) ||
+            end != (mark_rows[k].end ? text_token_id(tokenizer, mark_rows[k].end) : -1))
+            fail_msg("%s: %d, %d", mark_rows[k].family, begin, end);
+        text_tokenizer_free(tokenizer);
+        ++*count;
+    }
+}
+
+static void ends_of_answers_are_found(void **state)
+{
+    i64 count = 0;
+    (void)state;
+    each_family(compare_marks, &count);
+    assert_true(count >= COUNT_OF(mark_rows));
+}
+
 /* ---- What is learned ---- */
 
 static struct json *parse(const char *text)
@@ -870,6 +910,7 @@ int main(void)
                                        cmocka_unit_test(families_are_those_of_transformers),
                                        cmocka_unit_test(answers_are_learned_with_their_end),
                                        cmocka_unit_test(marks_of_generation_are_those_of_transformers),
+                                       cmocka_unit_test(ends_of_answers_are_found),
                                        cmocka_unit_test(some_answers_are_not_learned),
                                        cmocka_unit_test(a_spelled_mark_stays_text),
                                        cmocka_unit_test(templates_are_chosen_by_name),

@@ -478,7 +478,9 @@ static void find_marks(struct chat *chat)
             chat->most_bytes = max_i64(chat->most_bytes, t->added[i].match_length);
 }
 
-/* The first mark behind a short answer ends it; the first other one behind that begins a message. */
+/* The first mark behind the last answer ends it. Of several marks between an answer and the next
+ * question, the first one ends the answer and the second one begins a message. One alone does the one
+ * or the other. */
 static void find_ends(struct chat *chat)
 {
     const struct chat_program *p = &chat->programs[0];
@@ -499,12 +501,14 @@ static void find_ends(struct chat *chat)
         const char *answer = strstr(chat_output(&text), ANSWER), *reply = strstr(chat_output(&text), REPLY);
         i64 at = answer ? answer - chat_output(&text) : text.text.length;
         i64 end = reply ? reply - chat_output(&text) : text.text.length;
-        bool ended = chat->end < 0;
-        for (; chat->begin < 0 && chat_next_mark(&mark, &id, &at, &work, end); ended = true)
-            if (!ended)
-                chat->middle_end = id;
-            else if (id != chat->end)
-                chat->begin = id;
+        if (chat_next_mark(&mark, &id, &at, &work, end))
+            chat->middle_end = id;
+        if (chat_next_mark(&mark, &id, &at, &work, end)) {
+            chat->begin = id;
+        } else if (chat->middle_end != chat->end) {
+            chat->begin = chat->middle_end;
+            chat->middle_end = -1;
+        }
         template_output_release(&text);
     }
 }
@@ -595,7 +599,10 @@ void text_chat_close(struct chat *chat)
 void text_chat_marks(i32 *begin, i32 *end, const struct text_tokenizer *tokenizer)
 {
     struct chat *chat = text_chat_open(tokenizer);
-    if (chat && chat->begin >= 0)
+    /* Of a template that ends the last answer alone by its own mark, one answer may have several parts,
+     * and the mark that begins a message begins a part too. */
+    bool parts = chat && chat->middle_end >= 0 && chat->middle_end != chat->end;
+    if (chat && chat->begin >= 0 && !parts)
         *begin = chat->begin;
     if (chat && chat->end >= 0)
         *end = chat->end;
