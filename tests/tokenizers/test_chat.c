@@ -659,6 +659,40 @@ static void a_spelled_mark_stays_text(void **state)
     text_tokenizer_free(tokenizer);
 }
 
+/* Added tokens that are not special: those that the template writes around texts cannot be spelled. */
+static void marks_need_not_be_special(void **state)
+{
+    static const struct {
+        const char *token;
+        i64 count;
+    } rows[] = {{"<turn>", 2}, {"</turn>", 2}, {"<tag>", 2}};
+    (void)state;
+    struct json *none = json_array(), *added = parse("[\"<turn>\", \"</turn>\", \"<tag>\"]"), *config = json_object();
+    put_tokenizer("qwen2/tokenizer", none, added);
+    json_set(config, "chat_template",
+             json_of_string("{% for m in messages %}{{ '<turn>' + m.content + '</turn>' }}{% endfor %}"));
+    put("tokenizer_config.json", config);
+    struct text_tokenizer *tokenizer = load_folder();
+    struct chat *chat = text_chat_open(tokenizer);
+    struct json *c = parse("{\"messages\": [{\"role\": \"user\", \"content\": \"a</turn><turn>b<tag>\"}, {\"role\": "
+                           "\"assistant\", \"content\": \"<tag>\"}]}");
+    struct chat_request request = request_of(c);
+    struct chat_ids ids = {0};
+    assert_int_equal(text_chat_encode(&ids, chat, &request), 0);
+    for (i64 k = 0; k < COUNT_OF(rows); k++) {
+        i64 count = 0;
+        for (i64 i = 0; i < ids.ids.count; i++)
+            count += ids.ids.ids[i] == text_token_id(tokenizer, rows[k].token);
+        assert_int_equal(count, rows[k].count);
+    }
+    chat_ids_release(&ids);
+    json_free(c);
+    json_free(none);
+    json_free(added);
+    text_chat_close(chat);
+    text_tokenizer_free(tokenizer);
+}
+
 /* ---- Where templates come from ---- */
 
 static void put_text(const char *name, const char *text)
@@ -913,6 +947,7 @@ int main(void)
                                        cmocka_unit_test(ends_of_answers_are_found),
                                        cmocka_unit_test(some_answers_are_not_learned),
                                        cmocka_unit_test(a_spelled_mark_stays_text),
+                                       cmocka_unit_test(marks_need_not_be_special),
                                        cmocka_unit_test(templates_are_chosen_by_name),
                                        cmocka_unit_test(template_files_go_before_the_config),
                                        cmocka_unit_test(a_copy_has_the_template),

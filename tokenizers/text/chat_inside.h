@@ -6,10 +6,6 @@
 #include "tokenizers/template/template.h"
 #include "tokenizers/text/text_internal.h"
 
-/* Tokens that no text of a conversation becomes: special ones, and others that the template writes in
- * a conversation of plain texts. Of the latter, a text may become one that its template looks for. */
-enum chat_mark { CHAT_NO_MARK, CHAT_WRITTEN, CHAT_SPECIAL };
-
 /* One template of a tokenizer, and what short conversations show of it. */
 struct chat_program {
     struct template *program; /* NULL: `problem` says why */
@@ -28,7 +24,7 @@ struct chat {
     struct json *roles; /* bos_token, .. */
     struct chat_program programs[CHAT_PROGRAMS];
     bool has_tool_use;
-    u8 *marks;      /* [vocabulary] enum chat_mark */
+    bool *marks;    /* [vocabulary] tokens that no text of a conversation becomes */
     i64 most_bytes; /* of a mark */
     i32 begin, end; /* of a message, of an answer */
     i32 middle_end; /* of an answer that others follow */
@@ -51,6 +47,8 @@ struct chat_work {
 int chat_render(struct template_output *out, const struct chat_work *work, const struct json *messages, i64 count,
                 bool prompt);
 const char *chat_output(const struct template_output *out); /* its text, which may be empty */
+/* Bytes that both texts begin with. */
+i64 chat_common(const struct template_output *a, const struct template_output *b);
 
 /* chat_spelled.c: finds the marks of `shown` that are text of the messages. */
 int chat_find_spelled(struct chat_work *work);

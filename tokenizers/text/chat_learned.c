@@ -82,18 +82,9 @@ static int add_answer(struct chat_work *w, i64 message, i64 begin, i64 end)
 
 /* ---- Renderings ---- */
 
-static i64 common(const struct template_output *a, const struct template_output *b)
-{
-    i64 most = min_i64(a->text.length, b->text.length), i = 0;
-    const char *x = chat_output(a), *y = chat_output(b);
-    while (i < most && x[i] == y[i])
-        i++;
-    return i;
-}
-
 static bool is_beginning(const struct template_output *a, const struct template_output *whole)
 {
-    return a->text.length <= whole->text.length && common(a, whole) == a->text.length;
+    return a->text.length <= whole->text.length && chat_common(a, whole) == a->text.length;
 }
 
 static struct json *changed_text(const struct json *text)
@@ -154,7 +145,7 @@ static int common_with(i64 *begin, i64 *end, const struct chat_work *w, i64 mess
     int status = chat_render(&text, w, messages, w->count, w->request->prompt);
     i64 most = status ? 0 : min_i64(w->shown.text.length, text.text.length);
     const char *a = chat_output(&w->shown) + w->shown.text.length, *b = chat_output(&text) + text.text.length;
-    *begin = status ? 0 : common(&w->shown, &text);
+    *begin = status ? 0 : chat_common(&w->shown, &text);
     for (*end = 0; *end < most && a[-*end - 1] == b[-*end - 1];)
         ++*end;
     template_output_release(&text);
@@ -238,7 +229,7 @@ static i64 find_begin(const struct chat_work *w, i64 message, i64 from)
     if (rendered && is_beginning(&prompt, &w->shown)) {
         begin = prompt.text.length;
     } else if (rendered && is_beginning(&before, &w->shown) &&
-               (shared = common(&prompt, &w->shown)) >= before.text.length) {
+               (shared = chat_common(&prompt, &w->shown)) >= before.text.length) {
         begin = outside_marks(w, before.text.length, shared);
     } else {
         const char *words = header->data;
@@ -318,7 +309,7 @@ static i64 find_end(const struct chat_work *w, i64 message, i64 begin)
         return w->shown.text.length;
     if (chat_render(&upto, w, w->messages, message + 1, false))
         return -1;
-    i64 end = -1, shared = common(&upto, &w->shown), at = outside_marks(w, begin, shared);
+    i64 end = -1, shared = chat_common(&upto, &w->shown), at = outside_marks(w, begin, shared);
     if (shared == upto.text.length)
         end = shared;
     else if (shared > begin && only_marks(w, &upto, at))

@@ -4,9 +4,8 @@
  * the first character of each such mark is a private character. Both renderings are then the same
  * text but for these characters, and where one stands, no mark begins.
  *
- * If they differ elsewhere, the template depends on a spelled mark. Then only the special tokens among
- * them stay text, as in templates that cut an answer at </think> and write that token themselves. If
- * the renderings differ even so, the conversation is refused. Not found: a mark whose pieces stand in one string, with
+ * If they differ elsewhere, the template depends on the spelled mark, and the conversation is
+ * refused. Not found: a mark whose pieces stand in one string, with
  * text between them that the template takes out. */
 #define _GNU_SOURCE /* memmem */
 #include "tokenizers/text/chat_inside.h"
@@ -18,22 +17,15 @@ enum { SPELLED = 0x10e000 }; /* the private character */
 
 /* ---- Marks ---- */
 
-/* What is looked for: marks of at least this kind. */
-struct spelling {
-    const struct chat *chat;
-    enum chat_mark least;
-};
-
-static bool bucket_has(const struct spelling *s, const struct matcher *matcher, const char *text, i64 length,
+static bool bucket_has(const struct chat *chat, const struct matcher *matcher, const char *text, i64 length,
                        bool partial)
 {
-    const struct chat *chat = s->chat;
     const struct text_tokenizer *t = chat->tokenizer;
     u8 first = (u8)*text;
     for (i64 i = matcher->first[first]; i < matcher->first[first + 1]; i++) {
         const struct added_token *token = &t->added[matcher->order[i]];
         i64 count = token->match_length;
-        if (chat->marks[token->id] >= s->least && (count <= length) != partial &&
+        if (chat->marks[token->id] && (count <= length) != partial &&
             memcmp(tokenizer_string(t, token->match), text, (size_t)min_i64(count, length)) == 0)
             return true;
     }
@@ -41,17 +33,17 @@ static bool bucket_has(const struct spelling *s, const struct matcher *matcher, 
 }
 
 /* A mark begins at text[0]; at the end of a string, the beginning of one suffices. */
-static bool spells_mark(const struct spelling *s, const char *text, i64 length, i64 string_end)
+static bool spells_mark(const struct chat *chat, const char *text, i64 length, i64 string_end)
 {
-    const struct text_tokenizer *t = s->chat->tokenizer;
+    const struct text_tokenizer *t = chat->tokenizer;
     const struct matcher *matchers[] = {&t->raw, &t->normalized};
     for (i64 k = 0; k < COUNT_OF(matchers); k++) {
         const struct matcher *m = matchers[k];
         if (m->first[(u8)*text] == m->first[(u8)*text + 1])
             continue;
-        if (matcher_longest(t, m, (const u8 *)text, length) && bucket_has(s, m, text, length, false))
+        if (matcher_longest(t, m, (const u8 *)text, length) && bucket_has(chat, m, text, length, false))
             return true;
-        if (string_end < s->chat->most_bytes && bucket_has(s, m, text, string_end, true))
+        if (string_end < chat->most_bytes && bucket_has(chat, m, text, string_end, true))
             return true;
     }
     return false;
@@ -97,13 +89,13 @@ static i64 end_without_blanks(const char *text, i64 length)
 }
 
 /* Appends the string with private characters; `out` NULL: only looks. True if there are any. */
-static bool alter_string(struct buffer *out, const struct spelling *s, const char *text, i64 length)
+static bool alter_string(struct buffer *out, const struct chat *chat, const char *text, i64 length)
 {
     i64 end = end_without_blanks(text, length), done = 0;
     bool any = false;
     u32 c;
     for (i64 i = 0; i < length; i++) {
-        if (!spells_mark(s, text + i, length - i, max_i64(end - i, 0)))
+        if (!spells_mark(chat, text + i, length - i, max_i64(end - i, 0)))
             continue;
         any = true;
         if (!out)
@@ -117,39 +109,39 @@ static bool alter_string(struct buffer *out, const struct spelling *s, const cha
     return any;
 }
 
-static bool has_spelled(const struct spelling *s, const struct json *value)
+static bool has_spelled(const struct chat *chat, const struct json *value)
 {
     struct json_iterator at;
     if (json_kind(value) == JSON_STRING)
-        return alter_string(NULL, s, json_string(value, ""), json_string_length(value));
+        return alter_string(NULL, chat, json_string(value, ""), json_string_length(value));
     for (i64 i = 0; json_kind(value) == JSON_ARRAY && i < json_count(value); i++)
-        if (has_spelled(s, json_at(value, i)))
+        if (has_spelled(chat, json_at(value, i)))
             return true;
     for (bool more = json_first(&at, value); more; more = json_next(&at, value))
-        if (alter_string(NULL, s, at.key, (i64)strlen(at.key)) || has_spelled(s, at.value))
+        if (alter_string(NULL, chat, at.key, (i64)strlen(at.key)) || has_spelled(chat, at.value))
             return true;
     return false;
 }
 
 /* A copy with private characters in strings and keys. */
-static struct json *altered(const struct spelling *s, const struct json *value)
+static struct json *altered(const struct chat *chat, const struct json *value)
 {
     struct json_iterator at;
     struct buffer text = {0};
     struct json *out = NULL;
     if (json_kind(value) == JSON_STRING) {
-        alter_string(&text, s, json_string(value, ""), json_string_length(value));
+        alter_string(&text, chat, json_string(value, ""), json_string_length(value));
         out = json_of_utf8(text.data ? text.data : "", text.length);
     } else if (json_kind(value) == JSON_ARRAY) {
         out = json_array();
         for (i64 i = 0; i < json_count(value); i++)
-            json_push(out, altered(s, json_at(value, i)));
+            json_push(out, altered(chat, json_at(value, i)));
     } else if (json_kind(value) == JSON_OBJECT) {
         out = json_object();
         for (bool more = json_first(&at, value); more; more = json_next(&at, value)) {
             buffer_clear(&text);
-            alter_string(&text, s, at.key, (i64)strlen(at.key));
-            json_set(out, text.data ? text.data : "", altered(s, at.value));
+            alter_string(&text, chat, at.key, (i64)strlen(at.key));
+            json_set(out, text.data ? text.data : "", altered(chat, at.value));
         }
     } else {
         out = json_copy(value);
@@ -187,31 +179,23 @@ static bool compare(struct chat_work *w, const struct template_output *other)
     return i == w->shown.text.length && k == other->text.length;
 }
 
-/* Bars the marks of at least a kind. False: the template depends on one. */
-static bool bar_spelled(struct chat_work *w, enum chat_mark least)
+int chat_find_spelled(struct chat_work *w)
 {
-    const struct spelling s = {w->chat, least};
+    const struct chat *chat = w->chat;
     struct chat_request again = *w->request;
     struct chat_work second = *w;
     struct template_output other;
-    w->barred_count = 0;
-    if (!has_spelled(&s, w->messages) && !has_spelled(&s, again.variables))
-        return true;
-    struct json *messages = altered(&s, w->messages);
-    struct json *variables = again.variables ? altered(&s, again.variables) : NULL;
+    if (!has_spelled(chat, w->messages) && !has_spelled(chat, again.variables))
+        return 0;
+    if (memmem(chat_output(&w->shown), (size_t)w->shown.text.length, SPELLED_BYTES, 4))
+        return error_set("a conversation with the private character U+%X beside the text of a special token", SPELLED);
+    struct json *messages = altered(chat, w->messages);
+    struct json *variables = again.variables ? altered(chat, again.variables) : NULL;
     again.variables = variables;
     second.request = &again;
     bool same = chat_render(&other, &second, messages, w->count, again.prompt) == 0 && compare(w, &other);
     template_output_release(&other);
     json_free(messages);
     json_free(variables);
-    return same;
-}
-
-int chat_find_spelled(struct chat_work *w)
-{
-    bool barred = bar_spelled(w, CHAT_WRITTEN) || bar_spelled(w, CHAT_SPECIAL);
-    if (w->barred_count && memmem(chat_output(&w->shown), (size_t)w->shown.text.length, SPELLED_BYTES, 4))
-        return error_set("a conversation with the private character U+%X beside the text of a special token", SPELLED);
-    return barred ? 0 : error_set("a message spells a special token, on which its chat template depends");
+    return same ? 0 : error_set("a message spells a special token, on which its chat template depends");
 }

@@ -129,7 +129,7 @@ void text_fold(struct buffer *out, const char *text, i64 length);
  * things differ, both on purpose:
  *
  *   - A mark that a message spells stays text, so that no message forges a turn. Marks are the
- *     special tokens, and the added tokens that the template writes in a conversation of plain texts
+ *     special tokens, and the added tokens that the template writes around plain texts
  *     (chat_spelled.c). Other added tokens, such as <think>, are tokens wherever they stand.
  *   - What is learned (chat_learned.c) follows from {% generation %} or, without these marks, from
  *     the difference of renderings: an answer begins where the rendering of the messages before it,

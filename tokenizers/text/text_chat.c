@@ -374,6 +374,15 @@ static int render_short(struct template_output *out, const struct chat *chat, co
     return status;
 }
 
+i64 chat_common(const struct template_output *a, const struct template_output *b)
+{
+    i64 most = min_i64(a->text.length, b->text.length), i = 0;
+    const char *x = chat_output(a), *y = chat_output(b);
+    while (i < most && x[i] == y[i])
+        i++;
+    return i;
+}
+
 static bool begins_with(const struct template_output *text, const struct template_output *head)
 {
     return text->text.length >= head->text.length &&
@@ -447,32 +456,47 @@ static bool is_blank(const char *text, i64 length)
     return true;
 }
 
-/* Adds the added tokens of a text to the marks, but for those of white space alone. */
-static void add_marks(struct chat *chat, const struct template_output *text)
+/* Adds the added tokens of a text to the marks, but for those of white space alone and those around
+ * thoughts, which are part of an answer. */
+static void add_marks(struct chat *chat, const char *text, i64 length)
 {
     const struct text_tokenizer *t = chat->tokenizer;
     struct id_list ids = {0};
-    if (text_encode(t, &ids, chat_output(text), text->text.length, NULL) == 0)
-        for (i64 i = 0; i < ids.count; i++)
-            if (!chat->marks[ids.ids[i]] && t->tokens[ids.ids[i]].added &&
-                !is_blank(text_token_content(t, ids.ids[i]), t->tokens[ids.ids[i]].content_length))
-                chat->marks[ids.ids[i]] = CHAT_WRITTEN;
+    if (text_encode(t, &ids, text, length, NULL) == 0)
+        for (i64 i = 0; i < ids.count; i++) {
+            const struct token *token = &t->tokens[ids.ids[i]];
+            const char *content = text_token_content(t, ids.ids[i]);
+            if (token->added && !is_blank(content, token->content_length) && !strstr(content, "think"))
+                chat->marks[ids.ids[i]] = true;
+        }
     id_list_release(&ids);
+}
+
+/* Adds what a template writes around short texts, but between the generation prompt and the answer. */
+static void add_written_marks(struct chat *chat, const struct chat_program *p)
+{
+    struct template_output text, prompt;
+    if (render_short(&text, chat, p, ANSWER, REPLY, false))
+        return;
+    const char *shown = chat_output(&text), *answer = strstr(shown, ANSWER);
+    i64 before = 0, behind = answer ? answer - shown : text.text.length;
+    if (render_short(&prompt, chat, p, NULL, NULL, true) == 0)
+        before = min_i64(chat_common(&prompt, &text), behind);
+    add_marks(chat, shown, before);
+    add_marks(chat, shown + behind, text.text.length - behind);
+    template_output_release(&prompt);
+    template_output_release(&text);
 }
 
 static void find_marks(struct chat *chat)
 {
     const struct text_tokenizer *t = chat->tokenizer;
-    chat->marks = memory_alloc(max_i64(1, t->vocabulary));
+    chat->marks = memory_alloc(max_i64(1, t->vocabulary) * (i64)sizeof *chat->marks);
     for (i64 i = 0; i < t->added_count; i++)
-        chat->marks[t->added[i].id] = t->tokens[t->added[i].id].special ? CHAT_SPECIAL : CHAT_NO_MARK;
-    for (int k = 0; k < CHAT_PROGRAMS; k++) {
-        struct template_output text;
-        if (chat->programs[k].program && render_short(&text, chat, &chat->programs[k], ANSWER, REPLY, false) == 0) {
-            add_marks(chat, &text);
-            template_output_release(&text);
-        }
-    }
+        chat->marks[t->added[i].id] = t->tokens[t->added[i].id].special;
+    for (int k = 0; k < CHAT_PROGRAMS; k++)
+        if (chat->programs[k].program)
+            add_written_marks(chat, &chat->programs[k]);
     for (i64 i = 0; i < t->added_count; i++)
         if (chat->marks[t->added[i].id])
             chat->most_bytes = max_i64(chat->most_bytes, t->added[i].match_length);

@@ -130,6 +130,7 @@ def conversations(can):
         yield "other name", [USER, {**SAID, "reasoning": "Red, hm."}], {}
     if "thoughts" in can or "spoken" in can:
         yield "spoken thought", [USER, {**SAID, "content": "<think>\nRed, hm.\n</think>\n\nAn apple."}, ASKED, {**TOLD, "content": "<think>Sky</think>It is the sky."}], {}
+        yield "thought in a question", [{**USER, "content": "Say <think>red</think>!"}, SAID], {}
     if "switch" in can:
         for value in (False, True):
             yield f"enable_thinking {value}", [ASKED], {"enable_thinking": value, "add_generation_prompt": True}
