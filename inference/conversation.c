@@ -153,7 +153,9 @@ int conversation_read(struct conversation *c, const struct json *value, const ch
     if (!sample_key(all, "messages") && !sample_key(all, "conversations"))
         status = error_set("%s: no messages: expected {\"messages\": [{\"role\", \"content\"}, ..]}, or such a list",
                            origin);
-    else if (sample_of_json(&c->said, all, &place, &passed))
+    else if ((status = sample_of_json(&c->said, all, &place, &passed)) > 0)
+        status = error_set("%s: a key says that it is not to be learned: leave that key out", origin);
+    else if (status < 0)
         status = -1;
     else if (check_messages(c, parts))
         status = error_prefix("%s", origin);

@@ -596,6 +596,10 @@ static void some_answers_are_not_learned(void **state)
                    "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
                    "\"content\": \"b\", \"tool_calls\": [{\"function\": {\"name\": \"f\"}}]}]}",
                    NULL, "has tool_calls, for which its chat template has no place");
+    expect_learned(chatml,
+                   "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+                   "\"content\": \"b\"}], \"variables\": {\"tools\": [{\"name\": \"f\"}]}}",
+                   NULL, "key tools: the chat template has no place for them");
 }
 
 /* ---- Marks that a message spells ---- */

@@ -139,6 +139,33 @@ static struct json *given_message(const struct json *message)
     return out;
 }
 
+/* Refuses tools and documents that change nothing of what the template writes. */
+static int check_variables(const struct chat_work *w)
+{
+    static const char *const names[] = {"tools", "documents"};
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        bool chooses = i == 0 && w->chat->has_tool_use; /* tools choose the template */
+        if (chooses || json_count(json_get(w->request->variables, names[i])) == 0)
+            continue;
+        struct json *variables = json_copy(w->request->variables);
+        json_set(variables, names[i], json_of_null());
+        struct chat_request without = *w->request;
+        without.variables = variables;
+        struct chat_work other = *w;
+        other.request = &without;
+        struct template_output shown;
+        bool ignored = chat_render(&shown, &other, w->messages, w->count, w->request->prompt) == 0;
+        ignored = ignored && strcmp(chat_output(&shown), chat_output(&w->shown)) == 0;
+        template_output_release(&shown);
+        json_free(variables);
+        if (ignored)
+            return error_set("key %s: the chat template has no place for them: leave the key out, or take a "
+                             "tokenizer whose template has",
+                             names[i]);
+    }
+    return 0;
+}
+
 static void work_release(struct chat_work *w)
 {
     json_free(w->messages);
@@ -161,6 +188,8 @@ static int work_open(struct chat_work *w, const struct chat *chat, const struct 
                           : error_set("a conversation without messages");
     if (status == 0 && w->shown.text.length == 0)
         status = error_set("its chat template writes nothing for this conversation");
+    if (status == 0)
+        status = check_variables(w);
     if (status == 0)
         status = chat_find_spelled(w);
     if (status)
