@@ -101,11 +101,6 @@ const char *message_role(const struct json *message)
     return role_of(json_string(json_get(message, sharegpt ? "from" : "role"), ""));
 }
 
-bool sample_key_says(const char *key)
-{
-    return is_one_of("tool_calls reasoning_content reasoning thinking thought thoughts tool_plan refusal", key);
-}
-
 /* Reads the keys beside role, content and calls into `keys`. Those that would change what is learned
  * in ways that nothing has a place for are refused; those that say nothing known are noted too. */
 static int read_keys(struct sample_builder *b, struct json *keys, const struct json *message, bool answers,
@@ -114,7 +109,8 @@ static int read_keys(struct sample_builder *b, struct json *keys, const struct j
     static const char read[] = "role from content value tool_calls function_call tools functions";
     static const char weights[] = "weight train training loss loss_mask";
     static const char refused[] = "mask train_detail training_detail";
-    static const char known[] = "name tool_call_id";
+    static const char known[] = "name tool_call_id tool_plan reasoning_content reasoning thinking thought thoughts "
+                                "refusal";
     struct json_iterator it;
     for (bool more = json_first(&it, message); more; more = json_next(&it, message)) {
         if (json_says_nothing(it.value) || is_one_of(read, it.key) || listed_is_usable(b, it.key, it.value))
@@ -127,7 +123,7 @@ static int read_keys(struct sample_builder *b, struct json *keys, const struct j
             continue;
         }
         json_set(keys, it.key, json_copied(b, it.value));
-        if (!sample_key_says(it.key) && !is_one_of(known, it.key))
+        if (!is_one_of(known, it.key))
             note_key(b, it.key, "of messages, which only a chat template may read");
     }
     return 0;

@@ -120,9 +120,6 @@ struct sample {
     i64 count, capacity;
 };
 void sample_release(struct sample *sample);
-/* True for members of `keys` that are said or learned, so that a layout without a place for them
- * would lose it. */
-bool sample_key_says(const char *key);
 struct sample_part *sample_add(struct sample *sample, int kind);
 
 enum source_result {
