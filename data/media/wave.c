@@ -108,9 +108,11 @@ static void fill_open_length(struct wave_reader *wave, i64 data)
 static int check_containers(const struct wave_reader *wave, i64 format)
 {
     const u8 *fields = wave->bytes + format;
+    if (!format)
+        return 0;
     u64 kind = little_endian(fields, 2), channels = little_endian(fields + 2, 2);
     u64 frame_bytes = little_endian(fields + 12, 2), bits = little_endian(fields + 14, 2);
-    if (!format || kind != 1 || frame_bytes == channels * ((bits + 7) / 8))
+    if (kind != 1 || frame_bytes == channels * ((bits + 7) / 8))
         return 0;
     return error_set("%s: a WAV sound of %llu bits in frames of %llu bytes for %llu channels; expected frames of %llu "
                      "bytes, or WAVE_FORMAT_EXTENSIBLE: write it again",
