@@ -485,7 +485,7 @@ static void shards_are_refused_by_place(void **state)
         {.folder = "model",
          .damage = {"model/config.json", REPLACED, NULL, "\"vision_bits\": 6", "\"vision_bits\": 0"},
          .words = {"eval", "model", "--data", "../shards", "--length", "128"},
-         .says = {"../shards holds pictures", "does not read"}},
+         .says = {"weft.scale_embed.weight", "no place in the model that config.json describes"}},
         SHARDS("shards/validation/index", GONE, "shards/validation", "no index", "expected a split written"),
         {.words = {"report", "../model"}, .says = {"../model", "no run.json there"}},
     };

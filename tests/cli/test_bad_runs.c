@@ -22,6 +22,7 @@ static void make_data_set(void)
 {
     static const char *const keys[] = {"image", "video", "audio"};
     struct buffer captions = {0};
+    struct buffer words = {0};
     clear_work();
     char *folder = path_join(work, "data"), *list = path_join(folder, "captions.jsonl");
     require(directory_make(folder) == 0, "%s", error_text());
@@ -57,7 +58,11 @@ static void make_data_set(void)
     put_file(list, captions.data, captions.length);
     do_damage(&(struct damage){"data/beside.png", HALF, media[0].good});
     do_damage(&(struct damage){"data/beside.txt", TEXT, NULL, "a caption"});
-    do_damage(&(struct damage){"data/words.txt", TEXT, NULL, "good words\n\xff\xfe and others\n"});
+    for (i64 i = 0; i < 400; i++) /* a page: a short text among captioned media is left out */
+        buffer_printf(&words, "good words\n");
+    buffer_printf(&words, "\xff\xfe and others\n");
+    do_damage(&(struct damage){"data/words.txt", TEXT, NULL, words.data});
+    buffer_release(&words);
     buffer_release(&captions);
     memory_free(folder);
     memory_free(list);

@@ -165,6 +165,21 @@ static void widths_follow_from_the_tokenizers(void **state)
 #define IN_PRETRAIN(member) offsetof(struct pretrain_settings, member)
 
 /* Each row that a setting belongs to has one, and it writes to the row's place. */
+static void data_that_a_model_does_not_read_is_refused(void **state)
+{
+    const struct token_sizes model = {.bits = 4, .levels = 2, .codes = 64};
+    struct token_sizes blind = model, deaf = model;
+    (void)state;
+    assert_int_equal(token_sizes_check(&model, &model, "../shards"), 0);
+    blind.bits = 0;
+    assert_int_equal(token_sizes_check(&blind, &model, "../shards"), -1);
+    assert_non_null(strstr(error_text(), "../shards holds pictures, which this model does not read"));
+    deaf.levels = 0;
+    assert_int_equal(token_sizes_check(&deaf, &model, "../shards"), -1);
+    assert_non_null(strstr(error_text(), "../shards holds sounds, which this model does not read"));
+    assert_int_equal(token_sizes_check(&model, &blind, "../shards"), 0); /* less is read */
+}
+
 static void settings_are_those_of_the_rows(void **state)
 {
     (void)state;
@@ -210,6 +225,7 @@ int main(void)
         cmocka_unit_test(media_have_keys_and_a_place),
         cmocka_unit_test(rows_refer_to_each_other),
         cmocka_unit_test(widths_follow_from_the_tokenizers),
+        cmocka_unit_test(data_that_a_model_does_not_read_is_refused),
         cmocka_unit_test(settings_are_those_of_the_rows),
         cmocka_unit_test(text_tokenizers_are_trained_with_all_brackets),
     };
