@@ -24,6 +24,7 @@ struct plan_command { /* plan of one stage */
     struct step_work work; /* from the command's options */
     struct step_needs needs;
     i64 active;           /* active parameters */
+    i64 program_bytes;    /* of this process before it plans: a run has the same libraries */
     struct json *sources; /* shares of a mixture whose shards exist, or NULL */
 };
 
@@ -325,6 +326,7 @@ static int plan_stage(struct plan_total *total, const struct recipe *r, const st
         p.active = model_parameters_active(&p.config);
         for (i64 rank = 0; rank < p.work.ranks && !failed; rank++)
             failed = step_estimate(&p.needs, &p.work, rank);
+        p.needs.memory.program = with->program_bytes;
         if (!failed)
             failed = plan_sources(&p, r);
         if (!failed) {
@@ -424,7 +426,7 @@ int command_plan(int argc, char **argv)
     const char *ranks = NULL, *layout = NULL, *gflops = NULL, *gbytes = NULL, *arm = NULL, *seed = NULL;
     struct arguments a;
     struct recipe_runs runs;
-    struct plan_command with = {0};
+    struct plan_command with = {.program_bytes = memory_private_bytes()};
     const struct option options[] = {
         {"arm", "NAME", &arm, NULL, "plan only this arm of the recipe"},
         {"seed", "N", &seed, NULL, "plan only this one of the recipe's seeds"},

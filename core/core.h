@@ -110,6 +110,8 @@ void progress_close(struct progress *progress);
 double clock_s(void);        /* seconds of the monotonic clock */
 double clock_cpu_s(void);    /* CPU seconds of the calling thread */
 i64 memory_peak_bytes(void); /* peak resident set size of the process */
+/* Bytes that only this process holds, private pages of files included; 0: not known. */
+i64 memory_private_bytes(void);
 
 /* SIGINT, SIGTERM, SIGHUP and the warnings of batch systems (SIGUSR1, SIGUSR2, SIGXCPU) set the flag
  * that interrupted() returns, once signals_catch() has run. A second signal ends the program, unless

@@ -70,6 +70,19 @@ double clock_cpu_s(void)
     return seconds_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
+i64 memory_private_bytes(void)
+{
+    char line[256];
+    long long kb, sum = 0;
+    FILE *file = fopen("/proc/self/smaps_rollup", "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "Private_%*[^:]: %lld kB", &kb) == 1)
+            sum += kb;
+    if (file)
+        fclose(file);
+    return sum * 1024;
+}
+
 i64 memory_peak_bytes(void)
 {
     struct rusage usage;

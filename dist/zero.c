@@ -179,15 +179,15 @@ static void unpack_window(char *out, const struct weight *placed, const struct w
 /* Each rank derives from the layout how much every rank sends, so they send without being asked, and
  * a slow link delays only the first piece. */
 static void read_window(const struct weights_reader *reader, void *out, const struct weight *w, enum weight_state state,
-                        i64 first, i64 count)
+                        const struct window *window)
 {
     const struct parallel *p = reader->context;
     struct comm *world = p->world;
-    struct window x = {first, first + count, state == STATE_COPY ? dtype_bytes(w->value.dtype) : 4};
+    const struct window x = *window;
     struct span to[world->size], from[world->size];
     bool root = world->rank == 0;
     struct weight own = contribution(w, reader->weights, state, p, world->rank);
-    i64 own_bytes = bytes_within(&own, &x), whole_bytes = count * x.element_bytes;
+    i64 own_bytes = bytes_within(&own, &x), whole_bytes = (x.end - x.first) * x.element_bytes;
     char *sent = memory_alloc(max_i64(own_bytes, 1)), *arrived = root ? memory_alloc(whole_bytes) : NULL, *at = arrived;
     memset(to, 0, sizeof to);
     memset(from, 0, sizeof from);
@@ -208,7 +208,19 @@ static void read_window(const struct weights_reader *reader, void *out, const st
     memory_free(arrived);
 }
 
+static void read_windows(const struct weights_reader *reader, void *out, const struct weight *w,
+                         enum weight_state state, i64 first, i64 count)
+{
+    enum { WINDOW_BYTES = 1 << 20 }; /* bounds the buffers; larger ones save no time */
+    struct window x = {.element_bytes = state == STATE_COPY ? dtype_bytes(w->value.dtype) : 4};
+    for (i64 done = 0; done < count; done += x.end - x.first) {
+        x.first = first + done;
+        x.end = min_i64(x.first + WINDOW_BYTES / x.element_bytes, first + count);
+        read_window(reader, (char *)out + done * x.element_bytes, w, state, &x);
+    }
+}
+
 struct weights_reader zero_reader(const struct weights *weights, const struct parallel *parallel)
 {
-    return (struct weights_reader){read_window, weights, parallel};
+    return (struct weights_reader){read_windows, weights, parallel};
 }

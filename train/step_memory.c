@@ -78,6 +78,7 @@ static const struct step_memory_part {
     {"host", offsetof(struct step_memory, host), ON_HOST},
     {"buckets", offsetof(struct step_memory, buckets), ON_GPU_BY_DATA},
     {"backend", offsetof(struct step_memory, backend), ON_HOST},
+    {"program", offsetof(struct step_memory, program), ON_HOST},
     {"rounding", offsetof(struct step_memory, rounding), ON_GPU_BY_DATA},
 };
 

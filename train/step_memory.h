@@ -19,6 +19,7 @@ struct step_memory { /* All fields are bytes. */
     i64 buckets;  /* gradients in all-reduces between ranks */
     i64 backend;  /* scratch of the backend */
     i64 cache;    /* KV caches of decoders */
+    i64 program;  /* the program itself before the step: libraries, settings; set by whoever plans a run */
     i64 rounding; /* GPU allocation granularity: memory beyond the arenas' bytes */
 };
 void step_memory_add_weights(struct step_memory *out, const struct weights *weights);

@@ -161,16 +161,16 @@ static void all_parts_are_counted_and_named(void **state)
     assert_int_equal(step_memory_total(&m), ((i64)100000 << COUNT_OF(bytes)) - 100000);
     assert_int_equal(sum, 2 * step_memory_total(&m));
     assert_int_equal(json_count(j), COUNT_OF(bytes) + 1);
-    assert_int_equal(step_memory_gpu(&m), step_memory_total(&m) - m.host - m.backend);
+    assert_int_equal(step_memory_gpu(&m), step_memory_total(&m) - m.host - m.backend - m.program);
     step_memory_estimate(&e, &m);
     assert_int_equal(e.bytes, step_memory_gpu(&m));
     assert_int_equal(e.data_bytes, m.activations + m.buckets + m.rounding);
     assert_string_equal(e.parts.data, "weights 0.1, masters 0.2, moments 0.4, gradients 0.8, cache 25.6, activations "
-                                      "1.6, buckets 6.4, rounding 51.2");
+                                      "1.6, buckets 6.4, rounding 102.4");
     m.masters = 0;
     step_memory_print(&all, &m);
     assert_string_equal(all.data, "weights 0.1, moments 0.4, gradients 0.8, cache 25.6, activations 1.6, host 3.2, "
-                                  "buckets 6.4, backend 12.8, rounding 51.2");
+                                  "buckets 6.4, backend 12.8, program 51.2, rounding 102.4");
     json_free(j);
     buffer_release(&all);
     buffer_release(&e.parts);
