@@ -14,9 +14,11 @@ struct chat_program {
     bool only_texts;  /* and may not be a text */
     /* What it writes between a question and an answer that is only a text: the generation prompt, and
      * text behind it; in the middle of a conversation, and in front of its last answer. And what it
-     * writes behind such an answer, as far as that does not depend on what follows. */
-    struct buffer header, lead, last_lead, tail; /* header without a generation prompt: the end of a question */
-    bool plain;                                  /* header, lead and tail are known, and the header has a mark */
+     * writes behind such an answer, as far as that does not depend on what follows, and behind the last
+     * one. */
+    struct buffer header, lead, last_lead, tail,
+        last_tail; /* header without a generation prompt: the end of a question */
+    bool plain;    /* header, lead and tail are known, and the header has a mark */
 };
 enum { CHAT_PROGRAMS = 2 }; /* the default, and that for tools */
 struct chat {
@@ -24,10 +26,11 @@ struct chat {
     struct json *roles; /* bos_token, .. */
     struct chat_program programs[CHAT_PROGRAMS];
     bool has_tool_use;
-    bool *marks;    /* [vocabulary] tokens that no text of a conversation becomes */
-    i64 most_bytes; /* of a mark */
-    i32 begin, end; /* of a message, of an answer */
-    i32 middle_end; /* of an answer that others follow */
+    bool starts[256]; /* bytes that begin an added token */
+    bool *marks;      /* [vocabulary] tokens that no text of a conversation becomes */
+    i64 most_bytes;   /* of a mark */
+    i32 begin, end;   /* of a message, of an answer */
+    i32 middle_end;   /* of an answer that others follow */
 };
 
 /* A conversation while it is laid out. Offsets are bytes of its text. */

@@ -336,6 +336,8 @@ static const struct json *plain_content(const struct json *message)
 
 static bool stands_at(const struct chat_work *w, i64 *at, const char *text, i64 length)
 {
+    if (length == 0)
+        return true;
     if (w->shown.text.length - *at < length || memcmp(chat_output(&w->shown) + *at, text, (size_t)length) != 0)
         return false;
     *at += length;
@@ -343,9 +345,9 @@ static bool stands_at(const struct chat_work *w, i64 *at, const char *text, i64 
 }
 
 /* Behind a generation prompt at `at`: lead, content and tail. Sets the end. */
-static bool stands_here(i64 *end, const struct chat_work *w, i64 at, const struct json *content)
+static bool stands_here(i64 *end, const struct chat_work *w, i64 at, const struct json *content,
+                        const struct buffer *lead, const struct buffer *tail)
 {
-    const struct chat_program *p = w->program;
     const char *text = json_string(content, "");
     i64 length = json_string_length(content), first = 0, last = length;
     while (first < length && strchr(" \t\r\n", text[first]) && text[first])
@@ -353,14 +355,13 @@ static bool stands_here(i64 *end, const struct chat_work *w, i64 at, const struc
     while (last > first && strchr(" \t\r\n", text[last - 1]) && text[last - 1])
         last--;
     *end = at;
-    if (!p->lead.length || stands_at(w, end, p->lead.data, p->lead.length)) {
-        i64 behind_lead = *end;
-        if (stands_at(w, end, text, length) && stands_at(w, end, p->tail.data, p->tail.length))
-            return true;
-        *end = behind_lead;
-        return stands_at(w, end, text + first, last - first) && stands_at(w, end, p->tail.data, p->tail.length);
-    }
-    return false;
+    if (!stands_at(w, end, lead->data, lead->length))
+        return false;
+    i64 behind_lead = *end;
+    if (stands_at(w, end, text, length) && stands_at(w, end, tail->data, tail->length))
+        return true;
+    *end = behind_lead;
+    return stands_at(w, end, text + first, last - first) && stands_at(w, end, tail->data, tail->length);
 }
 
 /* The next generation prompt at or behind `at` that no message spells; -1: none. */
@@ -380,20 +381,34 @@ static i64 next_prompt(const struct chat_work *w, i64 at)
     return -1;
 }
 
+/* True if the next generation prompt from `at` on, lead, content and tail are the end of the
+ * conversation. A variable may change that prompt. */
+static bool last_stands(i64 *begin, const struct chat_work *w, i64 at, const struct json *content)
+{
+    const struct chat_program *p = w->program;
+    i64 end;
+    if (!p->plain || !content || json_count(w->request->variables) || (at = next_prompt(w, at)) < 0)
+        return false;
+    *begin = at + p->header.length;
+    return stands_here(&end, w, *begin, content, &p->last_lead, &p->last_tail) && end == w->shown.text.length;
+}
+
 /* Finds the answers with at most one more rendering. False: another way is needed. */
 static bool find_plain_answers(struct chat_work *w)
 {
-    i64 at = 0, end;
+    i64 at = 0, end, begin;
     for (i64 i = 0; i < w->count; i++) {
         const struct json *message = json_at(w->messages, i), *content = plain_content(message);
         if (!answers(message))
             continue;
         bool last = i + 1 == w->count && !w->request->prompt;
+        if (last && w->request->learned[i] && last_stands(&begin, w, at, content))
+            return add_answer(w, i, begin, w->shown.text.length) == 0;
         if (last && w->request->learned[i]) {
             struct template_output prompt;
             bool begins = i > 0 && chat_render(&prompt, w, w->messages, i, true) == 0;
             begins = begins && is_beginning(&prompt, &w->shown) && prompt.text.length >= at;
-            i64 begin = begins ? prompt.text.length : -1;
+            begin = begins ? prompt.text.length : -1;
             if (i > 0)
                 template_output_release(&prompt);
             return begins && add_answer(w, i, begin, w->shown.text.length) == 0;
@@ -403,7 +418,7 @@ static bool find_plain_answers(struct chat_work *w)
         if (!w->program->plain || !content || (at = next_prompt(w, at)) < 0)
             return false;
         at += w->program->header.length;
-        if (!stands_here(&end, w, at, content))
+        if (!stands_here(&end, w, at, content, &w->program->lead, &w->program->tail))
             return false;
         if (w->request->learned[i] && add_answer(w, i, at, end))
             return false;

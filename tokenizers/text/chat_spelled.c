@@ -55,8 +55,7 @@ bool chat_next_mark(struct template_span *mark, i32 *id, i64 *at, const struct c
     const u8 *text = (const u8 *)chat_output(&w->shown);
     i64 b = 0;
     for (i64 i = *at; i < end; i++) {
-        if (t->raw.first[text[i]] == t->raw.first[text[i] + 1] &&
-            t->normalized.first[text[i]] == t->normalized.first[text[i] + 1])
+        if (!w->chat->starts[text[i]])
             continue;
         while (b < w->barred_count && w->barred[b] < i)
             b++;
@@ -95,7 +94,7 @@ static bool alter_string(struct buffer *out, const struct chat *chat, const char
     bool any = false;
     u32 c;
     for (i64 i = 0; i < length; i++) {
-        if (!spells_mark(chat, text + i, length - i, max_i64(end - i, 0)))
+        if (!chat->starts[(u8)text[i]] || !spells_mark(chat, text + i, length - i, max_i64(end - i, 0)))
             continue;
         any = true;
         if (!out)

@@ -300,18 +300,28 @@ static int encode_between(struct chat_ids *out, const struct chat_work *w, i64 b
     return status;
 }
 
+static bool is_blank(const char *text, i64 length)
+{
+    for (i64 i = 0; i < length; i++)
+        if (!strchr(" \t\r\n", text[i]) || !text[i])
+            return false;
+    return true;
+}
+
 /* Length of the text without the white space behind its last mark. */
 static i64 trimmed_length(const struct chat_work *w)
 {
     struct template_span mark;
     const char *text = chat_output(&w->shown);
-    i64 length = w->shown.text.length, end = -1, at = 0, blank;
+    i64 length = w->shown.text.length, end = length, at;
     i32 id;
+    while (end > 0 && is_blank(text + end - 1, 1))
+        end--;
+    at = max_i64(0, end - 2 * w->chat->most_bytes);
     while (chat_next_mark(&mark, &id, &at, w, length))
-        end = mark.end;
-    for (blank = max_i64(end, 0); blank < length && strchr(" \t\r\n", text[blank]) && text[blank];)
-        blank++;
-    return end >= 0 && blank == length ? end : length;
+        if (mark.end == end)
+            return end;
+    return length;
 }
 
 static bool lies_in_learned(const struct chat_work *w, i64 at)
@@ -470,19 +480,13 @@ static void find_answer(struct chat_program *p, const struct chat *chat)
         for (count = (i64)strlen(ANSWER); a && b && a[count] && a[count] == b[count];)
             buffer_append(&p->tail, a + count++, 1);
         p->plain = p->plain && p->tail.length;
+        if (a)
+            buffer_append(&p->last_tail, a + strlen(ANSWER), (i64)strlen(a + strlen(ANSWER)));
     }
     template_output_release(&before);
     template_output_release(&prompt);
     template_output_release(&last);
     template_output_release(&middle);
-}
-
-static bool is_blank(const char *text, i64 length)
-{
-    for (i64 i = 0; i < length; i++)
-        if (!strchr(" \t\r\n", text[i]) || !text[i])
-            return false;
-    return true;
 }
 
 /* Adds the added tokens of a text to the marks, but for those of white space alone and those around
@@ -501,19 +505,13 @@ static void add_marks(struct chat *chat, const char *text, i64 length)
     id_list_release(&ids);
 }
 
-/* Adds what a template writes around short texts, but between the generation prompt and the answer. */
+/* Adds what a template writes around short texts. */
 static void add_written_marks(struct chat *chat, const struct chat_program *p)
 {
-    struct template_output text, prompt;
+    struct template_output text;
     if (render_short(&text, chat, p, ANSWER, REPLY, false))
         return;
-    const char *shown = chat_output(&text), *answer = strstr(shown, ANSWER);
-    i64 before = 0, behind = answer ? answer - shown : text.text.length;
-    if (render_short(&prompt, chat, p, NULL, NULL, true) == 0)
-        before = min_i64(chat_common(&prompt, &text), behind);
-    add_marks(chat, shown, before);
-    add_marks(chat, shown + behind, text.text.length - behind);
-    template_output_release(&prompt);
+    add_marks(chat, chat_output(&text), text.text.length);
     template_output_release(&text);
 }
 
@@ -523,6 +521,8 @@ static void find_marks(struct chat *chat)
     chat->marks = memory_alloc(max_i64(1, t->vocabulary) * (i64)sizeof *chat->marks);
     for (i64 i = 0; i < t->added_count; i++)
         chat->marks[t->added[i].id] = t->tokens[t->added[i].id].special;
+    for (int b = 0; b < 256; b++)
+        chat->starts[b] = t->raw.first[b] < t->raw.first[b + 1] || t->normalized.first[b] < t->normalized.first[b + 1];
     for (int k = 0; k < CHAT_PROGRAMS; k++)
         if (chat->programs[k].program)
             add_written_marks(chat, &chat->programs[k]);
@@ -643,6 +643,7 @@ void text_chat_close(struct chat *chat)
         buffer_release(&p->lead);
         buffer_release(&p->last_lead);
         buffer_release(&p->tail);
+        buffer_release(&p->last_tail);
     }
     json_free(chat->roles);
     memory_free(chat->marks);

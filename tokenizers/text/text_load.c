@@ -115,7 +115,7 @@ struct text_tokenizer *text_tokenizer_parse(const char *json, i64 length, const 
 #define CHAT_TEMPLATE_BYTES_MAX ((i64)1 << 24)
 
 /* Loads tokenizer_config.json from the tokenizer's folder. It is kept unchanged, so that a copy
- * has the same roles and chat layout. *config is NULL if there is no such file. */
+ * has the same roles and chat template. *config is NULL if there is no such file. */
 static int read_config(struct json **config, const char *path)
 {
     const char *slash = strrchr(path, '/');
