@@ -8,6 +8,7 @@
 
 enum { GGUF_U32 = 4, GGUF_I32 = 5, GGUF_F32 = 6, GGUF_BOOL = 7, GGUF_STRING = 8, GGUF_ARRAY = 9 };
 enum { GGML_F32 = 0, GGML_BF16 = 30, ALIGNMENT = 32 };
+enum { TOKEN_NORMAL = 1, TOKEN_CONTROL = 3, TOKEN_USER_DEFINED = 4, TOKEN_UNUSED = 5 }; /* llama.cpp's types */
 
 struct gguf_tensor {
     char name[64];
@@ -109,6 +110,14 @@ static void model_keys(struct gguf *g, const struct model_config *c, enum dtype 
     }
 }
 
+static u32 token_type(const struct text_tokenizer *t, i32 id)
+{
+    return !text_token_content(t, id)     ? TOKEN_UNUSED
+           : text_token_is_special(t, id) ? TOKEN_CONTROL
+           : text_token_is_added(t, id)   ? TOKEN_USER_DEFINED
+                                          : TOKEN_NORMAL;
+}
+
 /* Embedding rows beyond the tokenizer's ids are padding, declared as unused tokens. */
 static void token_keys(struct gguf *g, const struct text_tokenizer *t, i64 vocabulary)
 {
@@ -121,7 +130,7 @@ static void token_keys(struct gguf *g, const struct text_tokenizer *t, i64 vocab
     }
     begin_array(g, "tokenizer.ggml.token_type", GGUF_I32, vocabulary);
     for (i64 id = 0; id < vocabulary; id++)
-        put_u32(&g->keys, !text_token_content(t, (i32)id) ? 5 : text_token_is_special(t, (i32)id) ? 3 : 1);
+        put_u32(&g->keys, token_type(t, (i32)id));
     i64 merges = text_merge(t, -1, NULL, NULL);
     begin_array(g, "tokenizer.ggml.merges", GGUF_STRING, merges);
     for (i64 i = 0; i < merges; i++) {
@@ -169,6 +178,8 @@ static void tokenizer_keys(struct gguf *g, const struct text_tokenizer *t, const
     if (end >= 0)
         key_u32(g, "tokenizer.ggml.eot_token_id", end);
     key_u32(g, "tokenizer.ggml.padding_token_id", c->pad_id);
+    /* Not even where the post-processor adds one: training puts none before a plain text, and a chat
+     * template writes its own. */
     key_bool(g, "tokenizer.ggml.add_bos_token", false);
     template_keys(g, t);
 }

@@ -62,9 +62,9 @@ static int copy_between(const char *from, const char *below_from, const char *to
 
 int copy_tokenizers(const char *directory, const char *from)
 {
-    static const char *const text_files[] = {"tokenizer.json",        "tokenizer.model",         "tokenizer.tiktoken",
-                                             "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
-                                             "chat_template.json"};
+    static const char *const text_files[] = {"tokenizer.json",          "tokenizer.model",     "tokenizer.tiktoken",
+                                             "tiktoken.model",          "qwen.tiktoken",       "tokenizer_config.json",
+                                             "special_tokens_map.json", "chat_template.jinja", "chat_template.json"};
     static const char templates[] = "additional_chat_templates";
     int status = copy_tokenizers_check(from);
     for (i64 i = 0; i < COUNT_OF(text_files) && status == 0; i++) {

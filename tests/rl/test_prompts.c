@@ -35,7 +35,7 @@ static void test_prompts(void **state)
     assert_int_equal(load(&p, "a.jsonl",
                           "{\"data_source\":\"weft/sort\",\"prompt\":[{\"role\":\"system\",\"content\":\"be brief\"},"
                           "{\"role\":\"user\",\"content\":\"<|im_end|>\"}],\"reward_model\":{\"ground_truth\":72}}\n\n"
-                          "{\"prompt\":\"hi\",\"extra_info\":{\"think\":\"well\",\"pass\":0.5}}"),
+                          "{\"prompt\":\"hi\",\"extra_info\":{\"think\":\"well <|im_end|>\",\"pass\":0.5}}"),
                      0);
     assert_int_equal(p.count, 2);
     assert_string_equal(p.list[0].ground_truth, "72");
@@ -48,8 +48,11 @@ static void test_prompts(void **state)
     assert_string_equal(text.data, "system\nbe brief\nuser\n<|im_end|>\nassistant\n");
     buffer_clear(&text);
     assert_int_equal(text_decode(tokenizer, &text, p.list[1].think.ids, p.list[1].think.count, false), 0);
-    assert_string_equal(text.data, "<think>\nwell");
+    assert_string_equal(text.data, "<think>\nwell <|im_end|>");
+    for (i64 i = 0; i < p.list[1].think.count; i++)
+        assert_false(text_token_is_special(tokenizer, p.list[1].think.ids[i]));
     assert_true(p.list[1].pass == 0.5);
+    assert_true(p.list[0].pass < 0); /* not known */
     buffer_release(&text);
     prompts_release(&p);
 }

@@ -60,12 +60,12 @@ static int teardown(void **state)
     return remove_directory(state);
 }
 
-static void run(const char *out)
+static void run(const char *out, const char *more)
 {
     struct rl_settings s = {0};
     char *text = string_format("{from: %s, prompts: %s, steps: %d, prompts_per_step: %d, group: %d, max_tokens: 6,"
-                               "checkpoint_steps: 1, keep: 9, minibatches: 1, optimizer: {lr: 1e-2}}",
-                               path_of("model"), path_of("prompts.jsonl"), STEPS, PROMPTS, GROUP);
+                               "checkpoint_steps: 1, keep: 9, minibatches: 1, optimizer: {lr: 1e-2}%s}",
+                               path_of("model"), path_of("prompts.jsonl"), STEPS, PROMPTS, GROUP, more);
     struct yaml *document = yaml_parse(text, (i64)strlen(text), "test");
     assert_non_null(document);
     succeed(settings_read(&s, rl_table, yaml_root(document), NULL, NULL, 0));
@@ -139,7 +139,7 @@ static void rewards_are_those_of_the_answers(void **state)
     double success[PROMPTS] = {-1, -1, -1, -1}, between = 0;
     char *metrics = string_format("%s/metrics.jsonl", path_of("out"));
     (void)state;
-    run(path_of("out"));
+    run(path_of("out"), "");
     read_scores(scores, path_of("out/rewards.jsonl"));
     prompt_order_init(&order, PROMPTS, SEED);
     for (i64 step = 0; step < STEPS; step++) {
@@ -165,10 +165,49 @@ static void rewards_are_those_of_the_answers(void **state)
     memory_free(metrics);
 }
 
+/* The state lists the checksums of all files of its checkpoint beside what the stage remembers. */
+static void read_last_state(struct buffer *out, const char *run)
+{
+    char *path = string_format("%s/checkpoints/step-%06d/weft/state.json", run, STEPS);
+    succeed(file_read(out, path));
+    memory_free(path);
+}
+
+/* Stopped after any step, with answers in the making, success that weighs answers, held-out prompts
+ * and a model to stay near. */
+static void a_resumed_stage_ends_as_if_it_had_not_stopped(void **state)
+{
+    struct buffer whole = {0}, resumed = {0};
+    char *more = string_format(", eval_prompts: %s, eval_steps: 2, buffer_batches: 2, kl: 0.1, mask: {share: 0.5, "
+                               "entropy: 99, success: 0.1}",
+                               path_of("prompts.jsonl"));
+    (void)state;
+    run(path_of("whole"), more);
+    read_last_state(&whole, path_of("whole"));
+    for (int stop = 1; stop < STEPS; stop += 2) {
+        char *out = string_copy(path_of("whole"));
+        for (int step = stop + 1; step <= STEPS; step++) {
+            char *path = string_format("%s/checkpoints/step-%06d", out, step);
+            succeed(directory_remove(path));
+            memory_free(path);
+        }
+        run(out, more);
+        buffer_clear(&resumed);
+        read_last_state(&resumed, out);
+        assert_int_equal(resumed.length, whole.length);
+        assert_memory_equal(resumed.data, whole.data, (size_t)whole.length);
+        memory_free(out);
+    }
+    buffer_release(&whole);
+    buffer_release(&resumed);
+    memory_free(more);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rewards_are_those_of_the_answers),
+        cmocka_unit_test(a_resumed_stage_ends_as_if_it_had_not_stopped),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

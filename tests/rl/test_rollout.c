@@ -152,6 +152,8 @@ static bool same_answer(const struct answer *a, const struct answer *b)
 {
     return a->count == b->count && a->done == b->done && a->ended == b->ended &&
            (a->count == 0 || (memcmp(a->ids, b->ids, (size_t)a->count * 4) == 0 &&
+                              memcmp(a->entropy, b->entropy, (size_t)a->count * 4) == 0 &&
+                              memcmp(a->given, b->given, (size_t)a->count) == 0 &&
                               memcmp(a->logprob, b->logprob, (size_t)a->count * 4) == 0));
 }
 
@@ -165,6 +167,7 @@ static bool same_pool(const struct replay_buffer *a, const struct replay_buffer 
         for (i64 r = 0; r < GROUP; r++) {
             const struct answer *x = &a->rollout_groups[i]->rollouts[r].answer,
                                 *y = &b->rollout_groups[i]->rollouts[r].answer;
+            same &= a->rollout_groups[i]->rollouts[r].turns == b->rollout_groups[i]->rollouts[r].turns;
             same &= same_answer(x, y) && same_routes(&x->routes, &y->routes, a->route_width);
         }
     }
@@ -442,6 +445,7 @@ static void test_buffer(void **state)
     for (i64 step = 0; step < 8; step++) {
         assert_int_equal(replay_buffer_fill(&buffer, step, &s), 0);
         assert_int_equal(buffer.count, 4);
+        buffer.rollout_groups[3]->rollouts[1].turns = step + 1; /* as if it had been answered */
         replay_buffer_mark(&mark, &buffer);
         assert_int_equal(rollouts_draw(&sampler, buffer.rollout_groups, buffer.count, 1, NULL), 0);
         assert_int_equal(buffer.rollout_groups[0]->number, step);

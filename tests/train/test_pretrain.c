@@ -328,7 +328,84 @@ static void a_checkpoint_by_shards_keeps_what_was_left_out(void **state)
     json_free(none);
 }
 
+/* ---- Resuming ---- */
+
+/* The state lists the checksums of all files of its checkpoint beside what the stage remembers. */
+static void read_state(struct buffer *out, const char *name, int step)
+{
+    char *path = string_format("%s/checkpoints/step-%06d/weft/state.json", path_of(name), step);
+    succeed(file_read(out, path));
+    memory_free(path);
+}
+
+/* Two sources, kinds that are rescaled by running means, counts of the experts' use, held-out losses. */
+static void a_resumed_stage_ends_as_if_it_had_not_stopped(void **state)
+{
+    enum { LAST = 5 };
+    struct stage stage = {.seed = SEED, .dtype = DTYPE_F32};
+    struct buffer whole = {0}, resumed = {0};
+    char *other = conversations("others", 24, 2);
+    char *settings = string_format(
+        "{data: {one: %s, other: %s}, steps: %d, checkpoint_steps: 1, keep: 9, heldout_rows: 1, loss: {posterior: "
+        "true}, batch: {rows: 4, length: 64, micro_rows: 4}, elastic: {on: true, start: 0}, model: {width: 32, layers: "
+        "4, "
+        "heads: 4, kv_heads: 2, head_width: 8, experts: 8, expert_width: 16, vit_layers: 1, vit_width: 16, "
+        "vit_heads: 2}}",
+        shards, other, LAST);
+    (void)state;
+    succeed(toy_stage(pretrain_stage, pretrain_table, "stopped", stage, settings));
+    read_state(&whole, "stopped", LAST);
+    for (int step = 3; step <= LAST; step++) {
+        char *name = string_format("stopped/checkpoints/step-%06d", step);
+        succeed(directory_remove(path_of(name)));
+        memory_free(name);
+    }
+    succeed(toy_stage(pretrain_stage, pretrain_table, "stopped", stage, settings));
+    read_state(&resumed, "stopped", LAST);
+    assert_int_equal(resumed.length, whole.length);
+    assert_memory_equal(resumed.data, whole.data, (size_t)whole.length);
+    buffer_release(&whole);
+    buffer_release(&resumed);
+    memory_free(settings);
+    memory_free(other);
+}
+
 /* ---- What other programs read ---- */
+
+/* Each file that says how text becomes ids and conversations become text, and the other tokenizers. */
+static void a_model_gets_every_file_of_its_tokenizers(void **state)
+{
+    static const char *const text[] = {"tokenizer.json",          "tokenizer.model",
+                                       "tokenizer.tiktoken",      "tiktoken.model",
+                                       "qwen.tiktoken",           "tokenizer_config.json",
+                                       "special_tokens_map.json", "chat_template.jinja",
+                                       "chat_template.json",      "additional_chat_templates/tools.jinja"};
+    static const char *const folders[][2] = {{"from", "to"}, {"from/text", "to beside"}, {"from", "to beside"}};
+    struct buffer copied = {0};
+    (void)state;
+    succeed(directory_make(path_of("from/additional_chat_templates")));
+    succeed(directory_make(path_of("from/text")));
+    for (i64 k = 0; k < 2; k++) {
+        for (i64 i = 0; i < COUNT_OF(text) - k; i++) { /* the folder of more templates stands beside */
+            char *name = path_join(folders[k][0], text[i]);
+            memory_free(put_text(name, name));
+            memory_free(name);
+        }
+        succeed(directory_make(path_of(folders[k][1])));
+        succeed(copy_tokenizers(path_of(folders[k][1]), path_of("from")));
+        for (i64 i = 0; i < COUNT_OF(text); i++) {
+            char *name = path_join(folders[k][1], text[i]);
+            char *want = path_join(folders[k + (k && strchr(text[i], '/'))][0], text[i]);
+            buffer_clear(&copied);
+            succeed(file_read(&copied, path_of(name)));
+            assert_int_equal(copied.length, strlen(want));
+            assert_memory_equal(copied.data, want, strlen(want));
+            memory_free(want);
+            memory_free(name);
+        }
+    }
+    buffer_release(&copied);
+}
 
 static void expect_ends(const char *folder, const char *file, const char *const *ends)
 {
@@ -405,6 +482,8 @@ int main(void)
         cmocka_unit_test(steps_without_targets_are_passed),
         cmocka_unit_test(left_out_samples_are_named_after_any_resume),
         cmocka_unit_test(a_checkpoint_by_shards_keeps_what_was_left_out),
+        cmocka_unit_test(a_resumed_stage_ends_as_if_it_had_not_stopped),
+        cmocka_unit_test(a_model_gets_every_file_of_its_tokenizers),
         cmocka_unit_test(sft_names_the_ends_of_answers_and_both_stages_the_trained_length),
     };
     return cmocka_run_group_tests(tests, make, remove_shards);

@@ -52,6 +52,7 @@ i32 text_token_id(const struct text_tokenizer *tokenizer, const char *content); 
  * id has no token. */
 const char *text_token_content(const struct text_tokenizer *tokenizer, i32 id);
 bool text_token_is_special(const struct text_tokenizer *tokenizer, i32 id);
+bool text_token_is_added(const struct text_tokenizer *tokenizer, i32 id); /* found in texts before they are cut */
 /* Merge i as two ids, for writers of other formats. Returns the number of merges, for any i. */
 i64 text_merge(const struct text_tokenizer *tokenizer, i64 i, i32 *left, i32 *right);
 const char *text_regex_family(const struct text_tokenizer *tokenizer); /* "qwen2", "gpt-2", "llama-bpe" or "other" */

@@ -403,6 +403,12 @@ bool text_token_is_special(const struct text_tokenizer *tokenizer, i32 id)
     return token && token->special;
 }
 
+bool text_token_is_added(const struct text_tokenizer *tokenizer, i32 id)
+{
+    const struct token *token = token_at(tokenizer, id);
+    return token && token->added;
+}
+
 i64 text_merge(const struct text_tokenizer *tokenizer, i64 i, i32 *left, i32 *right)
 {
     if (i >= 0 && i < tokenizer->merge_count) {

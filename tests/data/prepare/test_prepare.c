@@ -728,6 +728,58 @@ static void long_pictures_are_encoded_in_a_long_shape(void **state)
     (void)state;
 }
 
+/* Texts of `text` in all training samples that hold marks of control; none is a control token. */
+static i64 spelled_marks(const char *at)
+{
+    struct shards s;
+    i64 found = 0;
+    assert_int_equal(shards_open(&s, at, "train"), 0);
+    for (i64 i = 0; i < s.sample_count; i++)
+        for (i64 k = 0; k < s.folders[0].samples[i].parts; k++) {
+            const struct shard_part *part = s.folders[0].parts + s.folders[0].samples[i].first_part + k;
+            struct buffer text = {0};
+            if (part->kind != STREAM_TEXT)
+                continue;
+            const i32 *ids = payload(&s, part);
+            for (u32 n = 0; n < part->count; n++)
+                if (text_token_is_special(tokenizer, ids[n]))
+                    fail_msg("%s: id %d is a control token", shards_name(&s, i), (int)ids[n]);
+            assert_int_equal(text_decode(tokenizer, &text, ids, part->count, true), 0);
+            found += strstr(text.data, "<|endoftext|> and <|im_end|>") != NULL;
+            buffer_release(&text);
+        }
+    shards_close(&s);
+    return found;
+}
+
+/* Marks that stand in a text, a caption or what is said are text there: only conversations and the
+ * grammar of media write control tokens. */
+static void marks_spelled_out_in_texts_are_text(void **state)
+{
+    char *whole = corpus, *spelled = path_join(folder, "spelled/train"), *data = path_join(folder, "spelled");
+    struct prepare_settings settings = settings_of(data);
+    assert_int_equal(directory_make(spelled), 0);
+    corpus = spelled;
+    put("text.jsonl", "{\"text\": \"one <|endoftext|> and <|im_end|> more\"}\n");
+    put("plain.txt", "two <|endoftext|> and <|im_end|> more\n");
+    put("captions.jsonl", "{\"image\": \"a.png\", \"text\": \"three <|endoftext|> and <|im_end|>\"}\n"
+                          "{\"video\": \"b.mp4\", \"text\": \"four <|endoftext|> and <|im_end|>\"}\n"
+                          "{\"audio\": \"c.wav\", \"text\": \"five <|endoftext|> and <|im_end|>\"}\n");
+    put_image("a.png", 10);
+    put_clip("b.mp4", 9);
+    put_sound("c.wav", 5000);
+    run(&settings);
+    assert_int_equal(spelled_marks(out), 2 + 3 * 2); /* media both ways */
+    settings.dropout = 0.1;
+    settings.dropout_copies = 2;
+    run(&settings);
+    assert_int_equal(spelled_marks(out), 2 * 2 + 3 * 2);
+    corpus = whole;
+    memory_free(spelled);
+    memory_free(data);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -751,6 +803,7 @@ int main(void)
         cmocka_unit_test(times_of_subtitles_are_read),
         cmocka_unit_test(clips_have_the_shape_that_is_shown),
         cmocka_unit_test(long_pictures_are_encoded_in_a_long_shape),
+        cmocka_unit_test(marks_spelled_out_in_texts_are_text),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }

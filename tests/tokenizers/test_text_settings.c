@@ -1,0 +1,121 @@
+/* Each setting that tokenizer.json may state, against HF tokenizers (tests/golden/tokenizer/settings). */
+#include "core/json.h"
+#include "tests/scratch.h"
+#include "tokenizers/text/text.h"
+
+#include <string.h>
+
+static const char cases[] = GOLDEN "/tokenizer/settings/cases.jsonl";
+
+static struct text_tokenizer *parse(const struct json *document, const char *name)
+{
+    struct buffer text = {0};
+    json_print(&text, document, 0);
+    struct text_tokenizer *tokenizer = text_tokenizer_parse(text.data, text.length, name);
+    if (!tokenizer)
+        fail_msg("%s: %s", name, error_text());
+    buffer_release(&text);
+    return tokenizer;
+}
+
+static struct text_tokenizer *saved(const struct text_tokenizer *tokenizer)
+{
+    succeed(text_tokenizer_save(tokenizer, path_of("saved")));
+    struct text_tokenizer *again = text_tokenizer_load(path_of("saved"));
+    if (!again)
+        fail_msg("%s", error_text());
+    return again;
+}
+
+static void expect_text(const struct text_tokenizer *tokenizer, const struct id_list *ids, bool skip,
+                        const struct json *row, const char *key, const char *name)
+{
+    struct buffer text = {0};
+    const char *want = json_string(json_get(row, key), "");
+    succeed(text_decode(tokenizer, &text, ids->ids, ids->count, skip));
+    buffer_append(&text, "", 0);
+    if (strcmp(text.data ? text.data : "", want) != 0)
+        fail_msg("%s: '%s' decodes to '%s', not '%s' (%s)", name, json_string(json_get(row, "text"), ""), text.data,
+                 want, key);
+    buffer_release(&text);
+}
+
+static void expect_row(const struct text_tokenizer *tokenizer, const struct json *row, const char *name)
+{
+    const struct json *text = json_get(row, "text"), *want = json_get(row, "ids");
+    struct id_list ids = {0};
+    if (text_encode(tokenizer, &ids, json_string(text, ""), json_string_length(text),
+                    &(struct encode_options){.add_template = true}))
+        fail_msg("%s: %s", name, error_text());
+    bool same = ids.count == json_count(want);
+    for (i64 i = 0; same && i < ids.count; i++)
+        same = ids.ids[i] == json_integer(json_at(want, i), -1);
+    if (!same)
+        fail_msg("%s: the ids of '%s' are others", name, json_string(text, ""));
+    if (ids.count) {
+        expect_text(tokenizer, &ids, false, row, "decoded", name);
+        expect_text(tokenizer, &ids, true, row, "shown", name);
+    }
+    id_list_release(&ids);
+}
+
+/* As read, and as read back from what was saved. */
+static void check_case(const struct json *one)
+{
+    const char *name = json_string(json_get(one, "name"), "");
+    struct text_tokenizer *tokenizer = parse(json_get(one, "tokenizer"), name), *again = saved(tokenizer);
+    const struct json *rows = json_get(one, "texts");
+    for (i64 i = 0; i < json_count(rows); i++) {
+        expect_row(tokenizer, json_at(rows, i), name);
+        expect_row(again, json_at(rows, i), name);
+    }
+    text_tokenizer_free(tokenizer);
+    text_tokenizer_free(again);
+}
+
+static void each_setting_means_what_it_does_in_hf(void **state)
+{
+    struct buffer file = {0};
+    i64 count = 0;
+    (void)state;
+    succeed(file_read(&file, cases));
+    for (char *line = file.data, *end; (end = strchr(line, '\n')); line = end + 1, count++) {
+        struct json *one = json_parse_line(line, end - line, cases, count + 1);
+        assert_non_null(one);
+        check_case(one);
+        json_free(one);
+    }
+    assert_int_equal(count, 63);
+    buffer_release(&file);
+}
+
+/* Older files leave the longest word out: 100 characters, as in transformers. */
+static void a_longest_word_left_out_is_100_characters(void **state)
+{
+    static const char pieces[] = "{\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"vocab\":{\"[UNK]\":0,"
+                                 "\"a\":1,\"##a\":2}}}";
+    char word[101];
+    struct id_list ids = {0};
+    struct text_tokenizer *tokenizer = text_tokenizer_parse(pieces, sizeof pieces - 1, "left out");
+    (void)state;
+    assert_non_null(tokenizer);
+    memset(word, 'a', sizeof word);
+    succeed(text_encode(tokenizer, &ids, word, 100, NULL));
+    assert_int_equal(ids.count, 100);
+    assert_int_equal(ids.ids[99], 2);
+    ids.count = 0;
+    succeed(text_encode(tokenizer, &ids, word, 101, NULL));
+    assert_int_equal(ids.count, 1);
+    assert_int_equal(ids.ids[0], 0);
+    id_list_release(&ids);
+    text_tokenizer_free(tokenizer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_setting_means_what_it_does_in_hf),
+        cmocka_unit_test(a_longest_word_left_out_is_100_characters),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
