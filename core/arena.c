@@ -32,16 +32,8 @@ void arena_close(struct arena *arena)
 {
     if (arena->base)
         munmap(arena->base, (size_t)arena->reserved_bytes);
+    memory_promise(-arena->peak_bytes, "an arena");
     *arena = (struct arena){0};
-}
-
-/* Pages beyond the peak are new: checks in large steps that they may be taken. */
-static void expect_growth(const struct arena *arena, i64 end)
-{
-    enum { STEP_BYTES = 16 << 20 };
-    i64 from = round_up(arena->peak_bytes, STEP_BYTES), to = round_up(end, STEP_BYTES);
-    if (to > from)
-        memory_expect(end - arena->peak_bytes, "an arena");
 }
 
 void *arena_alloc(struct arena *arena, i64 bytes)
@@ -54,7 +46,7 @@ void *arena_alloc(struct arena *arena, i64 bytes)
     if (arena->grow && end > arena->backed_bytes)
         arena->grow(arena, end);
     else if (!arena->grow && end > arena->peak_bytes)
-        expect_growth(arena, end);
+        memory_promise(end - arena->peak_bytes, "an arena"); /* pages beyond the peak are new */
     arena->used_bytes = end;
     arena->peak_bytes = max_i64(arena->peak_bytes, end);
     return arena->base + begin;

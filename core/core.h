@@ -143,9 +143,17 @@ char *string_format(const char *format, ...) PRINTF(1, 2);
  * smaller. */
 _Noreturn void memory_exhausted(i64 bytes, const char *what);
 #define require_memory(block, what) ((block) ? (void)0 : memory_exhausted(0, what)) /* a library's block */
-/* Does so if the limit of a control group or of WEFT_MEMORY_LIMIT, which the system enforces with
- * SIGKILL, leaves no room for `bytes` more. */
-void memory_expect(i64 bytes, const char *what);
+/* Counts memory that was handed out, or with negative `bytes` given back, whether it has been touched
+ * or not. Ends the program as memory_exhausted does if a control group, which the system enforces with
+ * SIGKILL, or WEFT_MEMORY_LIMIT allows less than what is promised and used by then. */
+void memory_promise(i64 bytes, const char *what);
+/* The most that was promised at a time since the last call, beyond what was promised then. */
+i64 memory_promised_since(void);
+struct memory_room {
+    const char *limit; /* that leaves the least: a control group, WEFT_MEMORY_LIMIT, ulimit; NULL: none */
+    i64 bytes, left;   /* of the limit; INT64_MAX without one */
+};
+struct memory_room memory_room(void);
 /* For the message: the work that goes on and the settings that make it smaller. Borrowed until the
  * next call; NULL: unknown. */
 void memory_advise(const char *work, const char *smaller);

@@ -40,7 +40,7 @@ static void large_note(void *base, i64 bytes)
 static void *large_alloc(i64 bytes)
 {
     bytes = round_up(bytes, PAGE_BYTES);
-    memory_expect(bytes, "a block of memory");
+    memory_promise(bytes, "a block of memory");
     void *base = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED)
         out_of_blocks(bytes);
@@ -69,8 +69,7 @@ static bool large_take(struct large_block *out, void *block)
 static void *large_resize(struct large_block *block, i64 old_bytes, i64 new_bytes)
 {
     i64 bytes = round_up(new_bytes, PAGE_BYTES), kept = min_i64(old_bytes, new_bytes);
-    if (bytes > block->bytes)
-        memory_expect(bytes - block->bytes, "a block of memory");
+    memory_promise(bytes - block->bytes, "a block of memory");
     if (kept < min_i64(bytes, block->bytes))
         memset(block->base + kept, 0, (size_t)(min_i64(bytes, block->bytes) - kept));
     void *base = mremap(block->base, (size_t)block->bytes, (size_t)bytes, MREMAP_MAYMOVE);
@@ -106,10 +105,12 @@ void *memory_resize(void *block, i64 old_bytes, i64 new_bytes)
 void memory_free(void *block)
 {
     struct large_block taken;
-    if (large_take(&taken, block))
+    if (large_take(&taken, block)) {
         munmap(taken.base, (size_t)taken.bytes);
-    else
+        memory_promise(-taken.bytes, "a block of memory");
+    } else {
         free(block);
+    }
 }
 
 i64 grown_capacity(i64 capacity, i64 least, i64 size)

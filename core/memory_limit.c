@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,14 +68,21 @@ i64 memory_address_left(void)
 }
 
 /* Control groups: version 2 has one tree, version 1 one for memory. A container may show its own
- * group as the root of the tree. */
-static struct {
-    pthread_once_t once;
-    i64 bytes; /* INT64_MAX: no limit */
-    bool group;
+ * group as the root of the tree. The groups above one limit it too, and others may use their memory. */
+enum { GROUPS_MOST = 16 };
+struct group_limit {
+    i64 bytes;
     char usage[512]; /* file with the counts of the group */
-    const char *counts[2];
-} resident = {.once = PTHREAD_ONCE_INIT};
+    const char *const *counts;
+};
+static struct {
+    pthread_mutex_t lock;
+    pid_t process; /* that looked for the limits: a fork may have others */
+    i64 own_bytes;  /* WEFT_MEMORY_LIMIT; INT64_MAX: no limit */
+    i64 base_bytes; /* private memory besides the heap before anything was promised */
+    struct group_limit groups[GROUPS_MOST];
+    int group_count;
+} resident = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static i64 read_limit(const char *folder, const char *file)
 {
@@ -86,19 +94,18 @@ static i64 read_limit(const char *folder, const char *file)
     return length && end > text && bytes < (1LL << 60) ? (i64)bytes : INT64_MAX;
 }
 
-/* Takes the tightest limit among a group and those above it. */
-static void look_up(const char *tree, const char *group, const char *limit, const char *const counts[2])
+/* Takes the limits of a group and of those above it. */
+static void look_up(const char *tree, const char *group, const char *limit, const char *const *counts)
 {
     char folder[512];
     i64 root = snprintf(folder, sizeof folder, "%s", tree);
     snprintf(folder + root, sizeof folder - (size_t)root, "%s", group);
     for (;;) {
         i64 bytes = read_limit(folder, limit);
-        if (bytes < resident.bytes) {
-            resident.bytes = bytes;
-            resident.group = true;
-            snprintf(resident.usage, sizeof resident.usage, "%.490s/memory.stat", folder);
-            resident.counts[0] = counts[0], resident.counts[1] = counts[1];
+        if (bytes < INT64_MAX && resident.group_count < GROUPS_MOST) {
+            struct group_limit *g = &resident.groups[resident.group_count++];
+            *g = (struct group_limit){.bytes = bytes, .counts = counts};
+            snprintf(g->usage, sizeof g->usage, "%.490s/memory.stat", folder);
         }
         char *slash = strrchr(folder, '/');
         if (!slash || slash - folder < root)
@@ -107,11 +114,22 @@ static void look_up(const char *tree, const char *group, const char *limit, cons
     }
 }
 
-static void find_resident_limit(void)
+/* Small blocks are not promised: malloc has their memory from the system. */
+static i64 heap_bytes(void)
 {
-    static const char *const unified[2] = {"\nanon ", "\nshmem "}, *const split[2] = {"\ntotal_rss ", NULL};
+    struct mallinfo2 heap = mallinfo2();
+    return (i64)heap.arena + (i64)heap.hblkhd;
+}
+
+static void find_resident_limits(void)
+{
+    static const char *const unified[] = {"\nanon ",         "\nshmem ",      "\nslab_unreclaimable ",
+                                          "\nkernel_stack ", "\npagetables ", NULL};
+    static const char *const split[] = {"\ntotal_rss ", "\ntotal_shmem ", NULL};
     char text[4096], *line, *rest = text;
-    resident.bytes = INT64_MAX;
+    const char *wanted = getenv("WEFT_MEMORY_LIMIT");
+    i64 bytes = wanted ? (i64)strtoll(wanted, NULL, 10) : 0;
+    resident.group_count = 0;
     read_small(text, sizeof text, "/proc/self/cgroup");
     while ((line = strsep(&rest, "\n"))) { /* ID:CONTROLLERS:PATH */
         char *names = strchr(line, ':'), *path = names ? strchr(names + 1, ':') : NULL;
@@ -120,30 +138,72 @@ static void find_resident_limit(void)
         else if (path && strstr(names, "memory"))
             look_up("/sys/fs/cgroup/memory", path + 1, "memory.limit_in_bytes", split);
     }
-    const char *wanted = getenv("WEFT_MEMORY_LIMIT");
-    i64 bytes = wanted && *wanted ? (i64)strtoll(wanted, NULL, 10) : INT64_MAX;
-    if (bytes > 0 && bytes < resident.bytes) {
-        resident.bytes = bytes;
-        resident.group = false;
-    }
+    resident.own_bytes = bytes > 0 ? bytes : INT64_MAX;
+    resident.base_bytes = max_i64(0, process_bytes("RssAnon:") - heap_bytes());
 }
 
-/* Memory that the system cannot take back: without caches of files. */
-static struct memory_limit resident_limit(void)
+/* Memory of the group that the system cannot take back: without caches of files. */
+static i64 group_used(const struct group_limit *g)
 {
     char text[8192] = "\n";
     i64 used = 0;
-    pthread_once(&resident.once, find_resident_limit);
-    if (resident.bytes == INT64_MAX)
-        return (struct memory_limit){NULL, INT64_MAX, 0};
-    if (!resident.group)
-        return (struct memory_limit){"WEFT_MEMORY_LIMIT", resident.bytes, process_bytes("RssAnon:")};
-    read_small(text + 1, sizeof text - 1, resident.usage);
-    for (int i = 0; i < 2 && resident.counts[i]; i++) {
-        const char *count = strstr(text, resident.counts[i]);
-        used += count ? (i64)strtoll(count + strlen(resident.counts[i]), NULL, 10) : 0;
+    read_small(text + 1, sizeof text - 1, g->usage);
+    for (int i = 0; g->counts[i]; i++) {
+        const char *count = strstr(text, g->counts[i]);
+        used += count ? (i64)strtoll(count + strlen(g->counts[i]), NULL, 10) : 0;
     }
-    return (struct memory_limit){"control group", resident.bytes, used};
+    return used;
+}
+
+/* ---- Promises ---- */
+
+static _Atomic i64 promised, promised_most, promised_then, expected_most;
+
+/* What this process will use once all that is promised is touched. */
+static i64 committed(i64 own)
+{
+    return max_i64(own, resident.base_bytes + heap_bytes() + atomic_load(&promised));
+}
+
+/* The limit that leaves the least, and what counts as used of it. A group keeps 1/64 for pages that
+ * the system itself needs. */
+static struct memory_limit resident_limit(void)
+{
+    struct memory_limit tightest = {NULL, INT64_MAX, 0};
+    pthread_mutex_lock(&resident.lock);
+    if (resident.process != getpid())
+        find_resident_limits();
+    resident.process = getpid();
+    pthread_mutex_unlock(&resident.lock);
+    if (resident.own_bytes == INT64_MAX && resident.group_count == 0)
+        return tightest;
+    i64 own = process_bytes("RssAnon:");
+    if (resident.own_bytes < INT64_MAX)
+        tightest = (struct memory_limit){"WEFT_MEMORY_LIMIT", resident.own_bytes, committed(own)};
+    for (int i = 0; i < resident.group_count; i++) {
+        const struct group_limit *g = &resident.groups[i];
+        i64 others = max_i64(0, group_used(g) - own);
+        struct memory_limit limit = {"its control group", g->bytes - g->bytes / 64, others + committed(own)};
+        if (limit.bytes - limit.used < tightest.bytes - tightest.used)
+            tightest = limit;
+    }
+    return tightest;
+}
+
+struct memory_room memory_room(void)
+{
+    struct memory_limit limit = resident_limit(), other = address_limit();
+    if (other.name && other.bytes - other.used < limit.bytes - limit.used)
+        limit = other;
+    return (struct memory_room){limit.name, limit.bytes, limit.name ? max_i64(0, limit.bytes - limit.used) : INT64_MAX};
+}
+
+i64 memory_promised_since(void)
+{
+    i64 now = atomic_load(&promised), since = atomic_load(&promised_most) - atomic_load(&promised_then);
+    atomic_store(&promised_then, now);
+    atomic_store(&promised_most, now);
+    return since;
 }
 
 /* ---- The end ---- */
@@ -176,15 +236,17 @@ static void end_with(const struct memory_limit *limit, const char *asked)
     const char *doing = atomic_load(&work), *advice = atomic_load(&smaller);
     append_size(held, sizeof held, limit->used);
     append_size(most, sizeof most, limit->bytes);
-    int length = limit->name
-                     ? snprintf(text, sizeof text,
-                                "\nweft: out of memory%s%s: %s, %s are in use, and %s allows %s. Raise it%s%s\n",
-                                doing ? " in " : "", doing ? doing : "", asked, held, limit->name, most,
-                                advice ? ", or make smaller: " : "", advice ? advice : "")
-                     : snprintf(text, sizeof text,
-                                "\nweft: out of memory%s%s: %s, and the system has no more. End other programs%s%s\n",
-                                doing ? " in " : "", doing ? doing : "", asked, advice ? ", or make smaller: " : "",
-                                advice ? advice : "");
+    int length =
+        limit->name
+            ? snprintf(
+                  text, sizeof text,
+                  "\nweft: out of memory%s%s: %s, %s are in use or promised with it, and %s allows %s. Raise it%s%s\n",
+                  doing ? " in " : "", doing ? doing : "", asked, held, limit->name, most,
+                  advice ? ", or make smaller: " : "", advice ? advice : "")
+            : snprintf(text, sizeof text,
+                       "\nweft: out of memory%s%s: %s, and the system has no more. End other programs%s%s\n",
+                       doing ? " in " : "", doing ? doing : "", asked, advice ? ", or make smaller: " : "",
+                       advice ? advice : "");
     ssize_t written = write(STDERR_FILENO, text, (size_t)min_i64(length, (i64)sizeof text - 1));
     (void)written;
     temporaries_remove();
@@ -203,11 +265,19 @@ void memory_exhausted(i64 bytes, const char *what)
     _exit(STATUS_FAILED);
 }
 
-void memory_expect(i64 bytes, const char *what)
+/* Checks anew when the sum has grown by a step; what was there at a time may be there again. */
+void memory_promise(i64 bytes, const char *what)
 {
-    struct memory_limit limit = resident_limit();
+    enum { STEP_BYTES = 4 << 20 };
+    i64 sum = atomic_fetch_add(&promised, bytes) + bytes, most = atomic_load(&promised_most);
     char size[32], asked[256];
-    if (!limit.name || limit.used + bytes <= limit.bytes)
+    while (sum > most && !atomic_compare_exchange_weak(&promised_most, &most, sum))
+        ;
+    if (bytes <= 0 || sum <= atomic_load(&expected_most))
+        return;
+    struct memory_limit limit = resident_limit();
+    atomic_store(&expected_most, sum + STEP_BYTES);
+    if (!limit.name || limit.used + (bytes < STEP_BYTES ? STEP_BYTES : 0) <= limit.bytes)
         return;
     append_size(size, sizeof size, bytes);
     snprintf(asked, sizeof asked, "%s needs %s more", what, size);

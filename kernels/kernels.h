@@ -763,7 +763,8 @@ struct memory {
     i64 (*left)(const struct device *device); /* free bytes; NULL: no limit but the system's */
     void (*close)(struct device *device);     /* backend part of device_close; NULL: nothing */
 };
-enum { GROW_BYTES = 32 << 20 };
+/* Memory appears in whole blocks of GROW_BYTES on a GPU, in huge pages on a CPU. */
+enum { GROW_BYTES = 32 << 20, HUGE_BYTES = 1 << 21 };
 extern const struct memory cpu_memory;
 
 /* ---- Recordings: sequences of ops launched at once (CUDA graphs) ----
@@ -812,7 +813,7 @@ struct device {
     void (*wait)(struct device *device); /* waits for the queue while serving ranks' messages; NULL: a plain wait */
     void (*pace)(struct device *device); /* called every so many launches; waits for earlier ones; or NULL */
     struct cost cost;                    /* meta backend only */
-    i64 backed_bytes, backed_most_bytes; /* meta as a GPU only: memory behind arenas, now and peak */
+    i64 backed_bytes, backed_most_bytes; /* meta only: memory that would stand behind arenas, now and peak */
 };
 /* True for a GPU, or meta acting as one: the host continues while ops run. */
 static inline bool device_is_gpu(const struct device *device)
@@ -823,7 +824,8 @@ static inline bool device_is_gpu(const struct device *device)
  * memory estimate for a CPU from the shapes it saw. GPU, and meta as one: the workspace; a real GPU
  * also counts pinned host memory. */
 i64 device_held_bytes(const struct device *device);
-i64 device_left_bytes(const struct device *device); /* free bytes of a GPU; else INT64_MAX */
+/* Free bytes of a GPU; of a CPU what the tightest limit leaves (memory_room). INT64_MAX: no limit. */
+i64 device_left_bytes(const struct device *device);
 void *device_alloc(struct device *device, i64 bytes);
 void device_free(struct device *device, void *block, i64 bytes);
 void device_put(struct device *device, void *out, const void *host, i64 bytes);

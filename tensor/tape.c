@@ -51,7 +51,7 @@ i64 tape_peak_bytes(const struct tape *tape)
 
 i64 arena_rounding_bytes(const struct device *device, const struct arena *arena)
 {
-    return device->memory->grow ? round_up(arena->peak_bytes, GROW_BYTES) - arena->peak_bytes : 0;
+    return round_up(arena->peak_bytes, device->memory->grow ? GROW_BYTES : HUGE_BYTES) - arena->peak_bytes;
 }
 
 i64 tape_rounding_bytes(const struct tape *tape)

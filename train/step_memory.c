@@ -132,7 +132,8 @@ struct json *step_memory_json(const struct step_memory *m)
 
 void step_memory_estimate(struct memory_estimate *out, const struct step_memory *m)
 {
-    out->bytes = step_memory_gpu(m);
+    enum step_memory_place least = out->with_host ? ON_HOST : ON_GPU;
+    out->bytes = sum_from(m, least);
     out->data_bytes = sum_from(m, ON_GPU_BY_DATA);
-    print_from(&out->parts, m, ON_GPU);
+    print_from(&out->parts, m, least);
 }

@@ -10,8 +10,6 @@ _Atomic i64 cpu_scratch_bytes;
 
 /* ---- Device and host memory of the CPU are the same: mapped pages, backed when touched ---- */
 
-enum { HUGE_BYTES = 1 << 21 };
-
 static void *map_memory(i64 bytes, bool huge)
 {
     void *base = mmap(NULL, (size_t)max_i64(bytes, 1), PROT_READ | PROT_WRITE,
@@ -26,6 +24,7 @@ static void *map_memory(i64 bytes, bool huge)
 static void *cpu_alloc(struct device *device, i64 bytes)
 {
     (void)device;
+    memory_promise(bytes, "a tensor");
     return map_memory(bytes, bytes >= HUGE_BYTES);
 }
 
@@ -39,6 +38,12 @@ static void unmap(struct device *device, void *block, i64 bytes)
 {
     (void)device;
     munmap(block, (size_t)max_i64(bytes, 1));
+}
+
+static void cpu_release(struct device *device, void *block, i64 bytes)
+{
+    unmap(device, block, bytes);
+    memory_promise(-bytes, "a tensor");
 }
 
 static void copy_bytes(struct device *device, void *out, const void *in, i64 bytes)
@@ -58,8 +63,12 @@ static void close_meta(struct device *device)
     memory_free(device->handles);
 }
 
-const struct memory cpu_memory = {
-    .alloc = cpu_alloc, .release = unmap, .put = copy_bytes, .get = copy_bytes, .unlock = no_wall, .lock = no_wall};
+const struct memory cpu_memory = {.alloc = cpu_alloc,
+                                  .release = cpu_release,
+                                  .put = copy_bytes,
+                                  .get = copy_bytes,
+                                  .unlock = no_wall,
+                                  .lock = no_wall};
 static const struct memory meta_memory = {.alloc = meta_alloc,
                                           .release = unmap,
                                           .put = copy_bytes,
@@ -142,6 +151,19 @@ static void grow(struct arena *arena, i64 bytes)
     arena->backed_bytes = to;
 }
 
+/* Memory of meta is only counted: the huge pages that a CPU would take. */
+static void count_growth(struct arena *arena, i64 bytes)
+{
+    i64 to = round_up(bytes, HUGE_BYTES);
+    meta_grow(arena->owner, arena->base, arena->backed_bytes, to);
+    arena->backed_bytes = to;
+}
+
+static bool is_mapped(const struct memory *memory)
+{
+    return !memory->grow && (memory->alloc == cpu_alloc || memory->alloc == meta_alloc);
+}
+
 void device_arena_open(struct device *device, struct arena *arena, i64 reserved_bytes)
 {
     const struct memory *memory = device->memory;
@@ -149,23 +171,32 @@ void device_arena_open(struct device *device, struct arena *arena, i64 reserved_
     if (memory->grow)
         reserved_bytes = round_up(reserved_bytes, GROW_BYTES);
     i64 wanted_bytes = reserved_bytes;
-    void *base = reserve == cpu_alloc || reserve == meta_alloc ? arena_reserve(&reserved_bytes)
-                                                               : reserve(device, reserved_bytes);
-    if (reserve == cpu_alloc && reserved_bytes >= HUGE_BYTES)
+    bool is_meta = device->backend == BACKEND_META;
+    void *base = is_mapped(memory) || is_meta ? arena_reserve(&reserved_bytes) : reserve(device, reserved_bytes);
+    if (is_mapped(memory) && !is_meta && reserved_bytes >= HUGE_BYTES)
         madvise(base, (size_t)reserved_bytes, MADV_HUGEPAGE);
     *arena = (struct arena){.base = base,
                             .wanted_bytes = wanted_bytes,
                             .reserved_bytes = reserved_bytes,
-                            .grow = memory->grow ? grow : NULL,
+                            .grow = memory->grow ? grow
+                                    : is_meta    ? count_growth
+                                                 : NULL,
                             .owner = device};
 }
 
 void device_arena_close(struct device *device, struct arena *arena)
 {
-    if (device->memory->unreserve && arena->base)
-        device->memory->unreserve(device, arena->base, arena->reserved_bytes, arena->backed_bytes);
+    const struct memory *memory = device->memory;
+    if (memory->unreserve && arena->base)
+        memory->unreserve(device, arena->base, arena->reserved_bytes, arena->backed_bytes);
+    else if (is_mapped(memory))
+        unmap(device, arena->base, arena->reserved_bytes);
     else
         device_free(device, arena->base, arena->reserved_bytes);
+    if (device->backend == BACKEND_META && !memory->unreserve)
+        device->backed_bytes -= arena->backed_bytes;
+    if (!arena->grow)
+        memory_promise(-arena->peak_bytes, "an arena");
     *arena = (struct arena){0};
 }
 
@@ -213,7 +244,9 @@ i64 device_held_bytes(const struct device *device)
 
 i64 device_left_bytes(const struct device *device)
 {
-    return device->memory->left ? device->memory->left(device) : INT64_MAX;
+    return device->memory->left             ? device->memory->left(device)
+           : device->backend == BACKEND_CPU ? memory_room().left
+                                            : INT64_MAX;
 }
 
 void device_close(struct device *device)

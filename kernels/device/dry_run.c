@@ -89,19 +89,27 @@ void dry_run_restart(struct dry_run *d)
 
 /* ---- Dry runs ---- */
 
+/* Small blocks of the host: a tensor on its way from a file to its weight, names, a tokenizer. */
+enum { HEAP_BYTES = 16 << 20 };
+
+/* On a CPU the memory of the host, which a dry run takes itself, and scratch of the ops count too. */
 static int estimate(struct memory_estimate *out, const struct dry_run *d, const struct device *device)
 {
     struct device meta;
     buffer_clear(&out->parts);
     out->bytes = out->data_bytes = 0;
+    out->with_host = !device->memory->left;
     device_open_meta(&meta);
-    device_meta_gpu(&meta, device->has_fp8);
+    if (!out->with_host)
+        device_meta_gpu(&meta, device->has_fp8);
     meta.has_bf16 = device->has_bf16;
     enum log_level level = log_set_level(LOG_SILENT);
+    memory_promised_since();
     int status = d->run(out, &meta, d->context);
     log_set_level(level);
     if (out->bytes == 0)
-        out->bytes = meta.backed_most_bytes;
+        out->bytes = meta.backed_most_bytes + (out->with_host ? device_held_bytes(&meta) + memory_promised_since() : 0);
+    out->bytes += out->with_host && !d->slots ? HEAP_BYTES : 0; /* a decoder opens beside what is loaded */
     device_close(&meta);
     return status;
 }
@@ -137,11 +145,26 @@ static void say_what_fits(struct buffer *out, struct dry_run *d, const struct de
     }
     if (!fits && last.length)
         buffer_printf(out, "nothing smaller would do, not even %s: ", last.data);
+    static const char elsewhere[] = ", or --device cpu";
+    const char *end = device->memory->left ? NULL : strstr(d->otherwise, elsewhere);
     if (!fits)
-        buffer_printf(out, "%s", d->otherwise);
+        buffer_printf(out, "%.*s", end ? (int)(end - d->otherwise) : (int)strlen(d->otherwise), d->otherwise);
     buffer_release(&e.parts);
     buffer_release(&name);
     buffer_release(&last);
+}
+
+static void say_what_is_left(struct buffer *out, const struct dry_run *d, const struct memory_estimate *e,
+                             i64 left_bytes)
+{
+    struct memory_room room = memory_room();
+    buffer_printf(out, "%s takes %.1f MB of %smemory", d->what, (double)e->bytes * 1e-6, e->with_host ? "" : "GPU ");
+    if (e->parts.length)
+        buffer_printf(out, " (%s)", e->parts.data);
+    buffer_printf(out, ", %.1f are left", (double)left_bytes * 1e-6);
+    if (e->with_host && room.limit)
+        buffer_printf(out, " of the %.1f that %s allows", (double)room.bytes * 1e-6, room.limit);
+    buffer_printf(out, "; ");
 }
 
 int dry_run_check(const struct dry_run *work, const struct device *device)
@@ -158,12 +181,9 @@ int dry_run_check(const struct dry_run *work, const struct device *device)
     }
     int status = estimate_slots(&e, &d, device, left_bytes);
     if (status == 0 && e.bytes > left_bytes) {
-        buffer_printf(&said, "%s takes %.1f MB of GPU memory", d.what, (double)e.bytes * 1e-6);
-        if (e.parts.length)
-            buffer_printf(&said, " (%s)", e.parts.data);
-        buffer_printf(&said, ", %.1f are left; ", (double)left_bytes * 1e-6);
+        say_what_is_left(&said, &d, &e, left_bytes);
         say_what_fits(&said, &d, device, left_bytes);
-        if (e.bytes - e.data_bytes > left_bytes)
+        if (e.with_host || e.bytes - e.data_bytes > left_bytes)
             status = error_set("%s", said.data);
         else
             log_warn("%s", said.data);

@@ -1,4 +1,5 @@
-/* Memory estimate of a piece of work, made before it begins on a GPU.
+/* Memory estimate of a piece of work, made before it begins on a GPU, or on a CPU whose memory a control
+ * group, ulimit or WEFT_MEMORY_LIMIT limits.
  *
  * A dry run executes the work's own code on the meta backend, which computes nothing and grows its
  * arenas by the same blocks as the GPU. If the GPU has less memory left than that takes, smaller
@@ -8,7 +9,7 @@
  *     batch.micro_rows=4 would take 33.6 MB
  *
  * What does not depend on the data and does not fit is an error. The rest, an upper bound, is a
- * warning. On a CPU nothing is checked.
+ * warning; on a CPU an error too, since a control group ends what exceeds it without a word.
  *
  * A stage needs one function `run`, which reads the stage's settings through `context`, and a list
  * of the keys that make it smaller (inference/routing.c):
@@ -27,8 +28,9 @@
 #include "kernels/kernels.h"
 
 struct memory_estimate {
-    i64 bytes;           /* peak GPU memory; 0: the size of the arenas of `meta` */
+    i64 bytes;           /* peak memory of the device; 0: the size of the arenas of `meta` */
     i64 data_bytes;      /* the part of `bytes` that depends on the data */
+    bool with_host;      /* on a CPU: `bytes` counts host memory too */
     struct buffer parts; /* "weights 1.2, moments 2.4", in MB; may stay empty */
 };
 
@@ -66,7 +68,7 @@ struct dry_run {
     bool begun;
     i64 given[REDUCTIONS_MOST];
 };
-/* 0: the work may fit, or the device is no GPU. -1 and a message: it does not fit, or `run` failed.
+/* 0: the work may fit, or nothing limits it. -1 and a message: it does not fit, or `run` failed.
  * Other results of `run` are passed on. All pointers are borrowed during the call. */
 int dry_run_check(const struct dry_run *work, const struct device *device);
 /* For `smaller`: takes the next step of the reductions, if there is one, and appends the settings
