@@ -107,6 +107,8 @@ extern const struct environment_variable {
     const char *names, *value, *help;
 } environment_variables[]; /* ends with NULL names */
 void environment_print(void);
+/* 0, or -1 and a message that names the first variable with a value that means nothing. */
+int environment_check(void);
 
 struct json;
 /* Print to stdout. output_text: names and texts are escaped (text_escape), line feeds and tabs stay;

@@ -166,9 +166,11 @@ static int compare_forward(struct comparison *c, struct tape *tape, struct arena
     float *logits = memory_alloc(bytes);
     device_get(device, logits, out.logits[TARGET_TEXT][0]->data, bytes);
     int status = report_forward(c, logits, forward_mean_loss(&out, tape, TARGET_TEXT), shape);
-    device->ops->coefficients(device, out.coefficient[TARGET_TEXT][0], out.weight[TARGET_TEXT], batch.n,
-                              1 / (double)(batch.n - batch.rows));
-    tape_backward(tape);
+    if (c->has_grads) {
+        device->ops->coefficients(device, out.coefficient[TARGET_TEXT][0], out.weight[TARGET_TEXT], batch.n,
+                                  1 / (double)(batch.n - batch.rows));
+        tape_backward(tape);
+    }
     memory_free(logits);
     memory_free(ids);
     return status;
@@ -289,8 +291,9 @@ static int compare_training(struct comparison *c)
     struct arena arena;
     arena_open(&arena, (i64)1 << 30);
     tape_open(&tape, cli_device(), DTYPE_F32, (i64)16 << 30);
-    tape_clear(&tape, true);
-    weights_begin_step(&c->model.weights);
+    tape_clear(&tape, c->has_grads);
+    if (c->has_grads)
+        weights_begin_step(&c->model.weights);
     int status = compare_forward(c, &tape, &arena);
     if (status == 0 && c->has_grads)
         status = compare_gradients(c);
@@ -301,7 +304,7 @@ static int compare_training(struct comparison *c)
 
 static int run_comparison(struct comparison *c, const char *model, const char *folder)
 {
-    if (open_reference(c, folder) || model_load(&c->model, cli_device(), model, DTYPE_F32, true))
+    if (open_reference(c, folder) || model_load(&c->model, cli_device(), model, DTYPE_F32, c->has_grads))
         return -1;
     int status = compare_greedy(c);
     if (status == 0)

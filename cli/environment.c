@@ -2,8 +2,12 @@
  * tree read: one table, for `weft help environment` and the man page. tests/cli/test_help.c compares
  * it with the code. */
 #include "cli/cli.h"
+#include "core/topology.h"
+
+#include <errno.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const struct environment_variable environment_variables[] = {
@@ -48,6 +52,67 @@ const struct environment_variable environment_variables[] = {
      "TEXT", "scripts/gpu-check: device, stages, number of ranks, layouts and programs to try"},
     {"WEFT_EMU_*", "TEXT", "the emulated GPU, described in tests/emulator/include/cuda_runtime.h"},
     {NULL}};
+
+/* ---- Values ---- */
+
+struct checked_variable {
+    const char *name;
+    const char *values[5]; /* NULL: a whole number of at least `least` */
+    long long least, most;
+};
+static const struct checked_variable checked[] = {
+    {"WEFT_THREADS", {NULL}, 1, CPUS_MOST},
+    {"WEFT_MEMORY_LIMIT", {NULL}, 1, INT64_MAX},
+    {"WEFT_SPARE_BYTES", {NULL}, 0, INT64_MAX},
+    {"WEFT_PIN", {"0", "1"}},
+    {"WEFT_CPU", {"v3", "v4", "vnni", "pairs"}},
+    {"WEFT_GUARD", {"0", "1"}},
+    {"WEFT_GRAPHS", {"0", "1", "update"}},
+    {"WEFT_OVERLAP", {"0", "1"}},
+    {"WEFT_TUNE", {"0", "1"}},
+};
+
+static bool is_number(const char *text, long long least, long long most)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    return text[0] >= '0' && text[0] <= '9' && *end == 0 && errno == 0 && value >= least && value <= most;
+}
+
+static bool is_allowed(const struct checked_variable *c, const char *text)
+{
+    if (!c->values[0])
+        return is_number(text, c->least, c->most);
+    for (i64 i = 0; i < COUNT_OF(c->values) && c->values[i]; i++)
+        if (strcmp(text, c->values[i]) == 0)
+            return true;
+    return false;
+}
+
+static int refuse(const struct checked_variable *c, const char *text)
+{
+    struct buffer expected = {0};
+    if (!c->values[0] && c->most < INT64_MAX)
+        buffer_printf(&expected, "a whole number from %lld to %lld", c->least, c->most);
+    else if (!c->values[0])
+        buffer_printf(&expected, "a whole number from %lld", c->least);
+    for (i64 i = 0; i < COUNT_OF(c->values) && c->values[i]; i++)
+        buffer_printf(&expected, "%s%s", i ? ", " : "one of ", c->values[i]);
+    error_usage("the environment variable %s is \"%s\", expected %s", c->name, text, expected.data);
+    buffer_release(&expected);
+    return -1;
+}
+
+int environment_check(void)
+{
+    for (i64 i = 0; i < COUNT_OF(checked); i++) {
+        const char *text = getenv(checked[i].name);
+        if (text && *text && !is_allowed(&checked[i], text))
+            return refuse(&checked[i], text);
+    }
+    return 0;
+}
 
 void environment_print(void)
 {

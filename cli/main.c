@@ -148,6 +148,8 @@ int weft_main(int argc, char **argv)
                                                                                      : argv[1]);
     if (!command)
         return unknown_command(argv[1]);
+    if (environment_check())
+        return command_failed();
     (command->looks ? signals_catch : signals_end)();
     memory_advise(command->name, NULL);
     int status = command->run(argc - 1, argv + 1);

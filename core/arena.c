@@ -32,8 +32,18 @@ void arena_close(struct arena *arena)
 {
     if (arena->base)
         munmap(arena->base, (size_t)arena->reserved_bytes);
-    memory_promise(-arena->peak_bytes, "an arena");
+    if (!arena->sparse)
+        memory_promise(-arena->peak_bytes, "an arena");
     *arena = (struct arena){0};
+}
+
+/* Pages beyond the peak are new. Those of a sparse arena have to fit now, and count later as far as they
+ * are touched. */
+static void promise_growth(const struct arena *arena, i64 bytes)
+{
+    memory_promise(bytes, "an arena");
+    if (arena->sparse)
+        memory_promise(-bytes, "an arena");
 }
 
 void *arena_alloc(struct arena *arena, i64 bytes)
@@ -46,7 +56,7 @@ void *arena_alloc(struct arena *arena, i64 bytes)
     if (arena->grow && end > arena->backed_bytes)
         arena->grow(arena, end);
     else if (!arena->grow && end > arena->peak_bytes)
-        memory_promise(end - arena->peak_bytes, "an arena"); /* pages beyond the peak are new */
+        promise_growth(arena, end - arena->peak_bytes);
     arena->used_bytes = end;
     arena->peak_bytes = max_i64(arena->peak_bytes, end);
     return arena->base + begin;

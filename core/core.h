@@ -283,6 +283,7 @@ struct arena {
     i64 used_bytes, peak_bytes, reserved_bytes;
     i64 wanted_bytes;                             /* reserved_bytes before a limit cut it */
     i64 backed_bytes;                             /* committed bytes; used only with `grow` */
+    bool sparse;                                  /* much is never touched: nothing is promised (memory_promise) */
     void (*grow)(struct arena *arena, i64 bytes); /* NULL: pages are committed on touch */
     void *owner;                                  /* context for `grow` */
 };

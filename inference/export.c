@@ -15,7 +15,7 @@ const struct setting export_table[] = {
 
 enum { PROBE_ROWS = 2, PROBE_LENGTH = 32, PROBE = PROBE_ROWS * PROBE_LENGTH };
 
-/* Logits of the ids, computed in f32 from the master weights. Free with memory_free. */
+/* Logits of the ids. Free with memory_free. */
 static float *probe_logits(struct model *model, const i32 *ids, i64 *count)
 {
     struct arena arena;
@@ -37,38 +37,48 @@ static float *probe_logits(struct model *model, const i32 *ids, i64 *count)
     return logits;
 }
 
-/* Adds to the largest logit and to the largest difference on these ids. */
-static void compare_on(double *most, double *off, struct model *before, struct model *after, const i32 *ids)
+/* Ids, and the logits of the model before the export: random ids, then text of the model's shards. */
+struct probe {
+    i32 ids[2][PROBE];
+    float *logits[2];
+    i64 values;
+    int count;
+};
+
+static void probe_open(struct probe *p, struct model *model, const char *from)
 {
-    i64 n;
-    float *a = probe_logits(before, ids, &n), *b = probe_logits(after, ids, &n);
-    for (i64 i = 0; i < n; i++) {
-        *most = fmax(*most, fabs(a[i]));
-        double difference = fabs((double)a[i] - b[i]);
-        *off = isnan(difference) ? INFINITY : fmax(*off, difference);
-    }
-    memory_free(a);
-    memory_free(b);
+    for (u32 i = 0; i < PROBE; i++)
+        p->ids[0][i] = (i32)rng_below((struct rng_key){11, RNG_TEST}, model->config.vocabulary, i, 0, 0, 0);
+    p->count = proof_ids(p->ids[1], PROBE, model, from) ? 2 : 1;
+    for (int i = 0; i < p->count; i++)
+        p->logits[i] = probe_logits(model, p->ids[i], &p->values);
 }
 
-/* Compares logits before and after, on random ids and on text of the model's shards. An export has
- * the head of text alone. With the same dtype they must be bitwise equal; for a narrower one the
- * difference is logged. */
-static int compare_reloaded(struct model *model, const char *from, const char *folder, bool exact)
+static void probe_close(struct probe *p)
+{
+    for (int i = 0; i < p->count; i++)
+        memory_free(p->logits[i]);
+}
+
+/* Compares with the logits of the export, which has the head of text alone. With the same dtype they
+ * must be bitwise equal; for a narrower one the difference is logged. */
+static int compare_reloaded(struct probe *p, struct device *device, const char *folder, enum dtype dtype, bool exact)
 {
     struct model again;
-    i32 ids[PROBE];
     double most = 0, off = 0;
-    if (model_load(&again, model->device, folder, DTYPE_F32, false))
+    if (model_load(&again, device, folder, dtype, false))
         return -1;
-    for (u32 i = 0; i < PROBE; i++)
-        ids[i] = (i32)rng_below((struct rng_key){11, RNG_TEST}, model->config.vocabulary, i, 0, 0, 0);
-    compare_on(&most, &off, model, &again, ids);
-    bool real = proof_ids(ids, PROBE, model, from);
-    if (real)
-        compare_on(&most, &off, model, &again, ids);
+    for (int k = 0; k < p->count; k++) {
+        float *b = probe_logits(&again, p->ids[k], &p->values);
+        for (i64 i = 0; i < p->values; i++) {
+            double a = p->logits[k][i], difference = fabs(a - b[i]);
+            most = fmax(most, fabs(a));
+            off = isnan(difference) ? INFINITY : fmax(off, difference);
+        }
+        memory_free(b);
+    }
     log_info("reloaded: logits differ by %.1e of the largest, on random ids%s", most > 0 ? off / most : 0,
-             real ? " and on text of the model's shards" : "");
+             p->count > 1 ? " and on text of the model's shards" : "");
     model_close(&again);
     return (exact && off > 0) || !isfinite(off) ? error_set("%s: logits after reloading differ", folder) : 0;
 }
@@ -87,13 +97,6 @@ static int copy_tokenizer(const char *from, const char *to)
     return status;
 }
 
-static int write_hf(struct model *model, const char *from, const char *folder, enum dtype dtype, bool exact)
-{
-    if (directory_make(folder) || model_save_hf(model, folder, dtype) || copy_tokenizer(from, folder))
-        return -1;
-    return compare_reloaded(model, from, folder, exact);
-}
-
 static enum dtype stored_dtype(const char *directory)
 {
     struct safetensors set;
@@ -107,15 +110,15 @@ static enum dtype stored_dtype(const char *directory)
 }
 
 /* The model, or the sub-model that the options select as one of its own. */
-static int load_cut(struct model *out, const char *directory, const struct submodel_options *options,
+static int load_cut(struct model *out, const char *directory, const struct submodel_options *options, enum dtype dtype,
                     struct device *device)
 {
     struct model whole;
     struct submodel sub;
     struct arena arena;
     if (!options || (!options->layers && !options->experts && !options->topk))
-        return model_load(out, device, directory, DTYPE_F32, false);
-    if (model_load(&whole, device, directory, DTYPE_F32, false))
+        return model_load(out, device, directory, dtype, false);
+    if (model_load(&whole, device, directory, dtype, false))
         return -1;
     arena_open(&arena, 64 << 20);
     int status = submodel_parse(&sub, &arena, options, &whole);
@@ -126,16 +129,25 @@ static int load_cut(struct model *out, const char *directory, const struct submo
     return status;
 }
 
+/* The model is closed before its export is opened. Both compute in f32 unless both are stored in bf16:
+ * then as stored, which takes half the memory. */
 static int load_and_write_hf(const char *directory, const struct submodel_options *options, const char *folder,
                              enum dtype dtype, struct device *device)
 {
     struct model model;
+    struct probe probe = {.count = 0};
     enum dtype stored = stored_dtype(directory);
-    if (load_cut(&model, directory, options, device))
-        return -1;
     dtype = dtype == DTYPE_OTHER ? stored : dtype;
-    int status = write_hf(&model, directory, folder, dtype, dtype == DTYPE_F32 || stored == DTYPE_BF16);
+    enum dtype computed = dtype == DTYPE_BF16 && stored == DTYPE_BF16 ? DTYPE_OTHER : DTYPE_F32;
+    if (load_cut(&model, directory, options, computed, device))
+        return -1;
+    probe_open(&probe, &model, directory);
+    int status =
+        directory_make(folder) || model_save_hf(&model, folder, dtype) || copy_tokenizer(directory, folder) ? -1 : 0;
     model_close(&model);
+    if (status == 0)
+        status = compare_reloaded(&probe, device, folder, computed, dtype == DTYPE_F32 || stored == DTYPE_BF16);
+    probe_close(&probe);
     return status;
 }
 
@@ -186,7 +198,7 @@ int export_gguf(const char *directory, const struct submodel_options *options, c
                 struct device *device)
 {
     struct model model;
-    if (file_check_new(out) || load_cut(&model, directory, options, device))
+    if (file_check_new(out) || load_cut(&model, directory, options, DTYPE_OTHER, device))
         return -1;
     int status = write_gguf(&model, directory, out, dtype == DTYPE_OTHER ? stored_dtype(directory) : dtype);
     model_close(&model);

@@ -193,6 +193,7 @@ int heldout_rows_batch(struct batch *batch, const struct heldout_rows *rows, con
 static void walk_open(struct heldout_run *w)
 {
     arena_open(&w->arena, (i64)64 << 30);
+    w->arena.sparse = true; /* as in step.c */
     tape_open(&w->tape, w->model->device, w->model->weights.dtype, (i64)64 << 30);
 }
 

@@ -55,6 +55,7 @@ int heldout_set_open(struct heldout_set *set, const struct heldout_pass *pass, c
     if (kinds < 0)
         return -1;
     arena_open(&set->arena, (i64)64 << 30);
+    set->arena.sparse = true; /* as in step.c */
     for (int d = 0; d < DIRECTIONS; d++) {
         struct heldout_pass part = *pass;
         if (!there[d])

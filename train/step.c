@@ -31,6 +31,7 @@ void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_byt
         tape->after_context = trainer;
         model_segments_open(tape, model);
         arena_open(&trainer->in_flight[i].arena, (i64)1 << 32);
+        trainer->in_flight[i].arena.sparse = true; /* a batch has room for vision input at every position */
     }
 }
 

@@ -279,7 +279,7 @@ static void plan_knows_a_stage_that_has_not_run(void **state)
  * the images that its tiles would read. */
 static void plans_of_a_gpu_are_the_same_on_every_host(void **state)
 {
-    static const char *const levels[] = {"v3", "v4", "vnni", "native"}; /* native: the highest of this CPU */
+    static const char *const levels[] = {"v3", "v4", "vnni", ""}; /* empty: the highest of this CPU */
     const char *recipe = SOURCE_TREE "/recipes/quickstart.yaml", *before = getenv("WEFT_CPU");
     char *first = NULL, *own = before ? string_copy(before) : NULL;
     (void)state;

@@ -1,5 +1,5 @@
 /* Blocks of any size, and the end of a program that meets a limit of memory. */
-#include "tests/scratch.h"
+#include "tests/control_group.h"
 
 #include <stdio.h>
 #include <setjmp.h>
@@ -37,6 +37,9 @@ static void resized_blocks_keep_their_bytes_and_are_zero_behind(void **state)
 
 /* Runs `use` in a process of its own with a limit, and an unfinished file and folder. Returns its
  * message. It must fail with status 1 and leave neither. */
+enum { OWN_LIMIT = -1, CONTROL_GROUP = -2 };
+static const char *group; /* for CONTROL_GROUP */
+
 static void assert_ends(void (*use)(void), int resource, i64 bytes, const char *limit)
 {
     char *path = path_join(directory, "out"), *folder = path_join(directory, "folder"), text[1024];
@@ -51,8 +54,10 @@ static void assert_ends(void (*use)(void), int resource, i64 bytes, const char *
             _exit(7);
         if (resource >= 0 && setrlimit((__rlimit_resource_t)resource, &(struct rlimit){(rlim_t)bytes, (rlim_t)bytes}))
             _exit(8);
-        if (resource < 0)
+        if (resource == OWN_LIMIT)
             setenv("WEFT_MEMORY_LIMIT", "200000000", 1);
+        if (resource == CONTROL_GROUP)
+            control_group_enter(group);
         use();
         _exit(0);
     }
@@ -100,6 +105,94 @@ static void use_buffer(void)
         buffer_append(&text, "0123456789abcdef", 16);
 }
 
+/* Nothing is touched: what counts is what was handed out. */
+static void use_promises(void)
+{
+    struct arena one, other;
+    arena_open(&one, (i64)1 << 40);
+    arena_open(&other, (i64)1 << 40);
+    arena_alloc(&one, 120 << 20);
+    arena_alloc(&other, 120 << 20);
+}
+
+static void use_blocks_and_promises(void)
+{
+    struct arena one;
+    arena_open(&one, (i64)1 << 40);
+    memory_alloc(120 << 20);
+    arena_alloc(&one, 120 << 20);
+}
+
+/* 16 times what the limit allows, but never at a time. */
+static void give_back(void)
+{
+    for (int i = 0; i < 16; i++) {
+        struct arena arena;
+        arena_open(&arena, (i64)1 << 40);
+        memset(arena_alloc(&arena, 90 << 20), 1, 90 << 20);
+        arena_reset(&arena, 0);
+        arena_alloc(&arena, 80 << 20);
+        arena_close(&arena);
+        char *block = memory_alloc(40 << 20);
+        block = memory_resize(block, 40 << 20, 60 << 20);
+        memory_free(memory_resize(block, 60 << 20, 90 << 20));
+    }
+}
+
+static void what_is_given_back_does_not_count(void **state)
+{
+    int status;
+    (void)state;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        setenv("WEFT_MEMORY_LIMIT", "200000000", 1);
+        give_back();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+/* The limit is that of the group above the one in which the program is. */
+static void a_control_group_ends_the_program_with_a_message(void **state)
+{
+    static void (*const uses[])(void) = {use_block, use_arena, use_buffer, use_promises};
+    (void)state;
+    char *inner = control_group_make(200000000);
+    if (!inner)
+        skip();
+    group = inner;
+    for (i64 i = 0; i < COUNT_OF(uses); i++)
+        assert_ends(uses[i], CONTROL_GROUP, 0, "its control group allows 196.9 MB");
+    control_group_remove(inner);
+}
+
+static void the_tightest_limit_leaves_room(void **state)
+{
+    int status;
+    (void)state;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        struct rlimit space = {(rlim_t)4 << 30, (rlim_t)4 << 30};
+        setenv("WEFT_MEMORY_LIMIT", "3000000000", 1);
+        struct memory_room own = memory_room();
+        bool good = strcmp(own.limit, "WEFT_MEMORY_LIMIT") == 0 && own.bytes == 3000000000 && own.left < own.bytes &&
+                    own.left > own.bytes - (256 << 20);
+        memory_alloc((i64)1 << 30);
+        good &= memory_room().left == own.left - ((i64)1 << 30);
+        setrlimit(RLIMIT_AS, &space);
+        good &= memory_room().left <= own.left - ((i64)1 << 30);
+        space.rlim_cur = (rlim_t)2 << 30;
+        setrlimit(RLIMIT_AS, &space);
+        good &= strcmp(memory_room().limit, "ulimit -v") == 0;
+        _exit(good ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 static void a_limit_ends_the_program_with_a_message(void **state)
 {
     (void)state;
@@ -108,15 +201,20 @@ static void a_limit_ends_the_program_with_a_message(void **state)
         assert_ends(uses[i], RLIMIT_AS, (i64)1 << 30, "ulimit -v");
         assert_ends(uses[i], RLIMIT_DATA, (i64)1 << 28, "ulimit -d");
     }
-    assert_ends(use_block, -1, 0, "WEFT_MEMORY_LIMIT");
-    assert_ends(use_arena, -1, 0, "WEFT_MEMORY_LIMIT");
-    assert_ends(use_buffer, -1, 0, "WEFT_MEMORY_LIMIT");
+    assert_ends(use_block, OWN_LIMIT, 0, "WEFT_MEMORY_LIMIT");
+    assert_ends(use_arena, OWN_LIMIT, 0, "WEFT_MEMORY_LIMIT");
+    assert_ends(use_buffer, OWN_LIMIT, 0, "WEFT_MEMORY_LIMIT");
+    assert_ends(use_promises, OWN_LIMIT, 0, "WEFT_MEMORY_LIMIT");
+    assert_ends(use_blocks_and_promises, OWN_LIMIT, 0, "WEFT_MEMORY_LIMIT");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_limit_ends_the_program_with_a_message), /* before this process looks for limits */
+        cmocka_unit_test(a_limit_ends_the_program_with_a_message),
+        cmocka_unit_test(a_control_group_ends_the_program_with_a_message),
+        cmocka_unit_test(what_is_given_back_does_not_count),
+        cmocka_unit_test(the_tightest_limit_leaves_room),
         cmocka_unit_test(resized_blocks_keep_their_bytes_and_are_zero_behind),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);

@@ -1,0 +1,227 @@
+/* Models and stages that do not fit into a limit of memory are refused before they begin, and what the
+ * message names fits. */
+#include "tests/cli_fixture.h"
+#include "tests/control_group.h"
+
+static char *wide; /* a model of 4.2 M parameters, stored in f32: 16.9 MB */
+enum { WIDE_BYTES = 16800000 };
+
+static void write_wide_model(void)
+{
+    struct model model;
+    struct model_config c = toy_config(2, 0);
+    c.vocabulary = round_up(fixture_meta.vocabulary, 16);
+    c.width = 256;
+    c.experts = 16;
+    c.expert_width = 168;
+    toy_open(&model, &device, &c, false);
+    wide = in_folder("wide");
+    succeed(directory_make(wide));
+    succeed(model_save(&model, wide));
+    succeed(copy_tokenizers(wide, shards));
+    model_close(&model);
+}
+
+/* Private memory of this process, which its forks begin with. */
+static i64 own_bytes(void)
+{
+    struct buffer text = {0};
+    succeed(file_read(&text, "/proc/self/status"));
+    const char *at = strstr(text.data, "RssAnon:");
+    assert_non_null(at);
+    i64 bytes = strtoll(at + 8, NULL, 10) * 1024;
+    buffer_release(&text);
+    return bytes;
+}
+
+static void allow(i64 bytes)
+{
+    char *text = string_format("%lld", (long long)(own_bytes() + bytes));
+    setenv("WEFT_MEMORY_LIMIT", text, 1);
+    memory_free(text);
+}
+
+static double number_after(const char *mark)
+{
+    const char *at = complained.data ? strstr(complained.data, mark) : NULL;
+    if (!at)
+        fail_msg("no \"%s\" in: %s", mark, complained.data ? complained.data : "");
+    return strtod(at + strlen(mark), NULL);
+}
+
+#define GENERATE "generate", wide, "--prompt", "a", "--max-tokens", "4"
+
+/* The estimate is the weights and at most 20 MB for all else; with it the program fits. */
+static void a_model_is_refused_before_its_weights_are_read(void **state)
+{
+    (void)state;
+    allow(4 << 20);
+    assert_int_equal(WEFT(GENERATE), 1);
+    double all = number_after("takes ") * 1e6;
+    if (!(all > WIDE_BYTES && all < WIDE_BYTES + 24e6))
+        fail_msg("%.1f MB: %s", all * 1e-6, complained.data);
+    expect_complaint("that WEFT_MEMORY_LIMIT allows; nothing smaller would do, not even --max-tokens 1 --weights int4");
+    allow((i64)all - (2 << 20));
+    assert_int_equal(WEFT(GENERATE), 1);
+    expect_complaint("; --weights bf16 would take ");
+    assert_int_equal(WEFT(GENERATE, "--weights", "bf16"), 0);
+    allow((i64)all + (8 << 20));
+    if (WEFT(GENERATE))
+        fail_msg("%s", complained.data);
+    unsetenv("WEFT_MEMORY_LIMIT");
+}
+
+/* Nothing is read: the damage to a weight is not found. */
+static void a_damaged_model_that_does_not_fit_is_not_looked_at(void **state)
+{
+    struct buffer content = {0};
+    char *path = path_join(wide, "model.safetensors"), *kept = in_folder("kept");
+    (void)state;
+    assert_int_equal(rename(path, kept), 0);
+    succeed(file_read(&content, kept));
+    content.data[content.length - 1000] ^= 1;
+    succeed(file_replace(path, content.data, content.length));
+    assert_int_equal(WEFT(GENERATE), 1);
+    expect_complaint("checksum");
+    allow(4 << 20);
+    assert_int_equal(WEFT(GENERATE), 1);
+    expect_complaint(" are left of the ");
+    unsetenv("WEFT_MEMORY_LIMIT");
+    assert_int_equal(rename(kept, path), 0);
+    buffer_release(&content);
+    memory_free(path);
+    memory_free(kept);
+}
+
+static void write_recipe(const char *micro_rows)
+{
+    char *path = in_folder("r.yaml"),
+         *text =
+             string_format("run: %s/run\nstages:\n"
+                           "  base: {kind: pretrain, data: %s, steps: 1, heldout_rows: 2, elastic: {on: false},\n"
+                           "         batch: {rows: 32, length: 512, micro_rows: %s},\n"
+                           "         model: {width: 128, layers: 4, heads: 4, kv_heads: 2, head_width: "
+                           "32, experts: 4, topk: 2, expert_width: 64, vit_layers: 1, vit_width: 16, vit_heads: 2}}\n",
+                           shards, shards, micro_rows);
+    succeed(file_replace(path, text, (i64)strlen(text)));
+    memory_free(path);
+    memory_free(text);
+}
+
+static void a_stage_is_refused_before_its_first_step(void **state)
+{
+    char *recipe = in_folder("r.yaml"), *metrics = in_folder("run/base.partial/metrics.jsonl");
+    (void)state;
+    write_recipe("32");
+    allow(80 << 20);
+    assert_int_equal(WEFT("run", recipe), 1);
+    double all = number_after("a step takes ") * 1e6;
+    allow((i64)all - (4 << 20));
+    assert_int_equal(WEFT("run", recipe), 1);
+    expect_complaint("stage base: a step takes ");
+    expect_complaint("; batch.micro_rows=16 would take ");
+    assert_false(file_exists(metrics));
+    assert_int_equal(WEFT("run", recipe, "base.batch.micro_rows=16"), 0);
+    unsetenv("WEFT_MEMORY_LIMIT");
+    memory_free(recipe);
+    memory_free(metrics);
+}
+
+static int run_in_group(const char *group, const char *const *words)
+{
+    char *err = in_folder("stderr");
+    const char *argv[32] = {"weft"};
+    int status;
+    for (int i = 0; words[i]; i++)
+        argv[i + 1] = words[i];
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        control_group_enter(group);
+        open_as(2, err, O_WRONLY | O_CREAT | O_TRUNC);
+        weft_become((char **)(uintptr_t)argv);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    read_output(&complained, "stderr");
+    memory_free(err);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* What a fork touches of its parent's memory counts in the parent's group. */
+static void in_a_control_group_the_message_comes_in_place_of_the_signal(void **state)
+{
+    char *recipe = in_folder("r.yaml"), *other = string_format("run=%s/grouped", shards);
+    const char *const train[] = {"run", recipe, other, NULL}, *const say[] = {GENERATE, NULL};
+    const struct {
+        i64 bytes;
+        const char *const *words;
+    } cases[] = {{80 << 20, train}, {24 << 20, say}};
+    (void)state;
+    write_recipe("32");
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        char *group = control_group_make(cases[i].bytes);
+        if (!group)
+            skip();
+        int status = run_in_group(group, cases[i].words);
+        control_group_remove(group);
+        if (status != 1)
+            fail_msg("%s: status %d: %s", cases[i].words[0], status, complained.data);
+        expect_complaint("that its control group allows");
+    }
+    memory_free(recipe);
+    memory_free(other);
+}
+
+static void values_of_variables_that_mean_nothing_are_refused(void **state)
+{
+    static const char *const cases[][3] = {
+        {"WEFT_MEMORY_LIMIT", "x", "whole number from 1"},
+        {"WEFT_MEMORY_LIMIT", "0", "whole number from 1"},
+        {"WEFT_MEMORY_LIMIT", "3e9", "whole number"},
+        {"WEFT_MEMORY_LIMIT", "99999999999999999999", "whole"},
+        {"WEFT_SPARE_BYTES", "x", "whole number from 0"},
+        {"WEFT_SPARE_BYTES", "-1", "whole number from 0"},
+        {"WEFT_CPU", "v9", "v3, v4, vnni, pairs"},
+        {"WEFT_THREADS", "two", "from 1 to 1024"},
+        {"WEFT_THREADS", "1.5", "from 1 to 1024"},
+        {"WEFT_PIN", "7", "one of 0, 1"},
+        {"WEFT_GUARD", "yes", "one of 0, 1"},
+        {"WEFT_GRAPHS", "off", "0, 1, update"},
+    };
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        char *before = getenv(cases[i][0]) ? string_copy(getenv(cases[i][0])) : NULL;
+        setenv(cases[i][0], cases[i][1], 1);
+        int status = WEFT("version");
+        if (before)
+            setenv(cases[i][0], before, 1);
+        else
+            unsetenv(cases[i][0]);
+        memory_free(before);
+        assert_int_equal(status, 2);
+        expect_complaint(cases[i][0]);
+        expect_complaint(cases[i][2]);
+    }
+}
+
+static int make_all(void **state)
+{
+    make(state);
+    char *validation = in_folder("validation");
+    require(symlink("train", validation) == 0, "cannot link %s", validation);
+    memory_free(validation);
+    write_wide_model();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_model_is_refused_before_its_weights_are_read),
+        cmocka_unit_test(a_damaged_model_that_does_not_fit_is_not_looked_at),
+        cmocka_unit_test(a_stage_is_refused_before_its_first_step),
+        cmocka_unit_test(in_a_control_group_the_message_comes_in_place_of_the_signal),
+        cmocka_unit_test(values_of_variables_that_mean_nothing_are_refused),
+    };
+    return cmocka_run_group_tests(tests, make_all, clear);
+}
