@@ -77,7 +77,7 @@ struct group_limit {
 };
 static struct {
     pthread_mutex_t lock;
-    pid_t process; /* that looked for the limits: a fork may have others */
+    pid_t process;  /* that looked for the limits: a fork may have others */
     i64 own_bytes;  /* WEFT_MEMORY_LIMIT; INT64_MAX: no limit */
     i64 base_bytes; /* private memory besides the heap before anything was promised */
     struct group_limit groups[GROUPS_MOST];
