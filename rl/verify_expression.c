@@ -47,6 +47,7 @@ struct formula {
     i64 depth, bars; /* bars: open "|" */
     u64 draw;        /* selects the numbers in place of variables */
     bool failed;
+    bool decimal; /* \log without a base is that of 10, not the natural one */
 };
 
 static struct formula_value value_of_integer(i64 n)
@@ -309,9 +310,9 @@ static struct formula_value parse_call(struct formula *f, const struct formula_f
 {
     struct formula_value power = value_of_integer(1), base = value_of_real(M_E), x;
     bool logarithm = strcmp(function->name, "log") == 0;
-    if (strcmp(function->name, "lg") == 0)
+    if (strcmp(function->name, "lg") == 0 || (logarithm && f->decimal))
         base = value_of_integer(10);
-    else if (logarithm && accept(f, "_"))
+    if (logarithm && accept(f, "_"))
         base = parse_argument(f);
     if (accept(f, "^"))
         power = parse_argument(f);
@@ -470,9 +471,9 @@ static struct formula_value parse_sum(struct formula *f)
     return out;
 }
 
-static bool evaluate(struct formula_value *out, struct text_span s, u64 draw)
+static bool evaluate_as(struct formula_value *out, struct text_span s, u64 draw, bool decimal)
 {
-    struct formula f = {.rest = s, .draw = draw}, plain = f;
+    struct formula f = {.rest = s, .draw = draw, .decimal = decimal}, plain = f;
     *out = parse_sum(&f);
     struct formula_value power, whole = parse_digits(&plain);
     if (accept(&plain, "e") || accept(&plain, "E")) { /* 1.5e-3; elsewhere e is Euler's number */
@@ -485,6 +486,11 @@ static bool evaluate(struct formula_value *out, struct text_span s, u64 draw)
     }
     bool finite = isfinite(creal(out->number)) && isfinite(cimag(out->number));
     return !f.failed && f.rest.length == 0 && (out->rational || finite);
+}
+
+static bool evaluate(struct formula_value *out, struct text_span s, u64 draw)
+{
+    return evaluate_as(out, s, draw, false);
 }
 
 bool is_formula(struct text_span s)
@@ -506,11 +512,11 @@ static bool equal_reals(const struct formula_value *x, const struct formula_valu
     return neither || near(x->number, y->number);
 }
 
-static bool equal_formulas(struct text_span a, struct text_span b)
+static bool equal_formulas_as(struct text_span a, struct text_span b, bool decimal)
 {
     for (u64 draw = 1; draw <= DRAWS; draw++) {
         struct formula_value x, y;
-        bool defined = evaluate(&x, a, draw) && evaluate(&y, b, draw);
+        bool defined = evaluate_as(&x, a, draw, decimal) && evaluate_as(&y, b, draw, decimal);
         if (draw > POSITIVE_DRAWS) {
             if (defined && !equal_reals(&x, &y))
                 return false;
@@ -531,6 +537,13 @@ static bool equal_formulas(struct text_span a, struct text_span b)
             return true;
     }
     return true;
+}
+
+/* \log without a base may be either: \log 100 is 2, and \log 2 is \ln 2. */
+static bool equal_formulas(struct text_span a, struct text_span b)
+{
+    bool either = find_last(a, "\\log") || find_last(b, "\\log");
+    return equal_formulas_as(a, b, false) || (either && equal_formulas_as(a, b, true));
 }
 
 /* ---- Lists, sets, tuples, intervals, unions, relations ---- */

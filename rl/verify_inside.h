@@ -73,7 +73,7 @@ bool in_thousands(struct text_span s);
 bool equal_expressions(struct text_span a, struct text_span b);
 bool is_formula(struct text_span s);
 bool is_equation(struct text_span s); /* has "=" outside of brackets */
-/* Length of "x=", "x_1=", "f(x)=" or "x\in" before a value; 0 if it has no such name. */
+/* Length of "x=", "x_1=", "f(x)=", "(x,y)=" or "x\in" before a value; 0 if it has no such name. */
 i64 name_length(struct text_span s);
 
 double verify_math(struct text_span truth, struct text_span answer);

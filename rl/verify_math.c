@@ -298,6 +298,16 @@ static void name_empty_set(struct buffer *t)
     buffer_append(t, "\\emptyset", 9);
 }
 
+/* Matrices in brackets and in parentheses are the same; words in \text{...} may end in a full stop. */
+static void unify_marks(struct buffer *t)
+{
+    for (i64 i = 0; i + 9 <= t->length; i++)
+        if (memcmp(t->data + i, "{bmatrix}", 9) == 0)
+            t->data[i + 1] = 'p';
+    if (t->length > 1 && t->data[t->length - 1] == '.' && isalpha((u8)t->data[t->length - 2]))
+        t->data[--t->length] = 0;
+}
+
 static void find_degrees(struct math_value *v)
 {
     static const char *const degrees[] = {"^\\circ", "^{\\circ}", "\\degree", "\xc2\xb0"};
@@ -321,13 +331,24 @@ static void strip_formatting(struct math_value *v, struct text_span s)
     if (v->text.length) {
         strip_wrapping(&v->text);
         name_empty_set(&v->text);
+        unify_marks(&v->text);
         find_degrees(v);
     }
 }
 
+/* Length of "(x,y)" before "=("; 0 if there is none. */
+static i64 names_at(struct text_span s)
+{
+    i64 n = 1;
+    while (n + 1 < s.length && isalpha((u8)s.at[n]) && s.at[n + 1] == ',')
+        n += 2;
+    bool names = begins(s, "(") && n > 1 && n < s.length && isalpha((u8)s.at[n]);
+    return names && begins(part(s, n + 1, s.length), ")=(") ? n + 2 : 0;
+}
+
 i64 name_length(struct text_span s)
 {
-    i64 n = s.length && isalpha((u8)s.at[0]) ? 1 : 0;
+    i64 n = s.length && isalpha((u8)s.at[0]) ? 1 : names_at(s);
     if (n && begins(part(s, n, s.length), "_"))
         n += 2;
     if (n && n + 2 < s.length && s.at[n] == '(' && isalpha((u8)s.at[n + 1]) && s.at[n + 2] == ')')
