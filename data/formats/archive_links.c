@@ -36,7 +36,8 @@ void archive_links_close(struct archive_links *l)
     memory_free(l);
 }
 
-/* Hash of a name below `folder`, its first `length` bytes, without `.`, `..` and double slashes. */
+/* Hash of a name below `folder`, its first `length` bytes, without `.`, `..` and double slashes. A `..`
+ * that leads out of the tar stays: ../a.png is not its a.png. */
 static u64 name_hash(const char *folder, size_t length, const char *name)
 {
     char *all = string_format("%.*s/%s", (int)length, folder, name), *out = string_copy(all), *end = out;
@@ -44,7 +45,8 @@ static u64 name_hash(const char *folder, size_t length, const char *name)
         size_t bytes = strlen(word);
         if (strcmp(word, ".") == 0)
             continue;
-        if (strcmp(word, "..") == 0) {
+        bool up = strcmp(word, "..") == 0;
+        if (up && end > out && !(end - out >= 3 && memcmp(end - 3, "/..", 3) == 0)) {
             while (end > out && *--end != '/')
                 ;
             continue;

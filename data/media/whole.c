@@ -65,6 +65,11 @@ static int check_riff(const u8 *bytes, i64 count, const char *origin)
                        ? 0
                        : cut_short(origin, data ? "the sound's data" : "a RIFF chunk", (u64)at + 8 + chunk_bytes,
                                    count);
+        if (data && heard)
+            return error_set(
+                "%s: a WAV sound whose samples are in two chunks, the second at byte %lld, of which readers "
+                "take the first alone: write it again",
+                origin, (long long)at);
         heard |= data;
         at += 8 + (i64)chunk_bytes + (i64)(chunk_bytes & 1);
     }

@@ -32,7 +32,7 @@ static const struct record_key_row rows[] = {
      "is_preferred preferred",
      {KEY_GOOD, KEY_GOOD, KEY_NOTE, KEY_NOTE}},
     {"ignore ignored skip skipped exclude excluded deleted", {KEY_BAD, KEY_BAD, KEY_BAD, KEY_NOTE}},
-    {"bad is_bad wrong is_wrong incorrect undesirable negative rejected is_rejected",
+    {"bad is_bad wrong is_wrong incorrect undesirable negative rejected is_rejected masked",
      {KEY_BAD, KEY_BAD, KEY_NOTE, KEY_NOTE}},
     {"rejected_response rejected_messages rejected_answer non_preferred_output negatives incorrect_answer "
      "incorrect_answers wrong_answer wrong_answers bad_answer distractors distractor1 distractor2 distractor3",
@@ -119,6 +119,14 @@ static int truth_of(const struct json *value)
     return is_one_of("false 0 0.0 no bad wrong incorrect undesirable rejected", word) ? 0
            : is_one_of("true 1 1.0 yes good right correct desirable accepted", word)  ? 1
                                                                                       : -1;
+}
+
+bool record_key_denies(const char *name, const struct json *value)
+{
+    const struct record_key_row *row = row_of(name);
+    enum key_use use = row ? row->use[FORM_TURNS] : KEY_NOTE;
+    int truth = truth_of(value);
+    return ((use == KEY_WEIGHT || use == KEY_GOOD) && truth == 0) || (use == KEY_BAD && truth == 1);
 }
 
 static int read_weight(struct sample_builder *b, const struct record_key *key, enum form_class form)

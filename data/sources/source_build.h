@@ -82,6 +82,8 @@ struct json *json_copied(const struct sample_builder *build, const struct json *
  * is left out, and noted; -1 and a message: a key that it is refused for. */
 int record_keys_read(struct sample_builder *build, enum form_class form, const struct json *const *own, i64 count);
 bool record_key_is_known(const char *name);
+/* True if a key says of the record or the answer that has it that it is not to be learned. */
+bool record_key_denies(const char *name, const struct json *value);
 bool record_has_choices(const struct json *object);
 bool record_names_media(const struct json *object); /* has a key of media, usable or not */
 const struct record_key *record_key_of(const struct sample_builder *build, enum key_use use, i64 nth); /* NULL: none */

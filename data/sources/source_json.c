@@ -206,6 +206,17 @@ static const char *find_mark(const char *at, const char *end, enum modality *kin
     return NULL;
 }
 
+/* Without media a mark is text, as in what is said of HTML, or the media are missing: it is counted. */
+static void note_mark(const struct sample_builder *b, enum modality kind)
+{
+    struct skip_notes *notes = b->place->notes;
+    if (!notes || b->out->layout != SAMPLE_CHAT)
+        return;
+    notes_add(notes, b->place->origin, "marks %s in conversations that list no media, read as text",
+              modality_rows[kind].mark);
+    notes->total--; /* the record is a sample nevertheless */
+}
+
 /* Marks refer to files only if the record lists some. */
 int build_marked_text(struct sample_builder *b, const char *at, i64 length)
 {
@@ -219,6 +230,8 @@ int build_marked_text(struct sample_builder *b, const char *at, i64 length)
             return -1;
         at = mark + strlen(modality_rows[kind].mark);
     }
+    if (!lists && find_mark(at, end, &kind))
+        note_mark(b, kind);
     return sample_add_text(b->out, at, end - at);
 }
 

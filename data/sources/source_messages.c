@@ -107,7 +107,7 @@ static int read_keys(struct sample_builder *b, struct json *keys, const struct j
                      bool *unlearned)
 {
     static const char read[] = "role from content value tool_calls function_call tools functions";
-    static const char weights[] = "weight train training loss loss_mask";
+    static const char weights[] = "weight weights loss_weight sample_weight train training loss loss_mask";
     static const char refused[] = "mask train_detail training_detail";
     static const char known[] = "name tool_call_id tool_plan reasoning_content reasoning thinking thought thoughts "
                                 "refusal";
@@ -120,6 +120,11 @@ static int read_keys(struct sample_builder *b, struct json *keys, const struct j
         if (is_one_of(weights, it.key)) {
             if (read_weight(it.key, it.value, answers, unlearned) < 0)
                 return -1;
+            continue;
+        }
+        if (answers && record_key_denies(it.key, it.value)) {
+            *unlearned = true;
+            note_key(b, it.key, "of messages, whose answers are not learned");
             continue;
         }
         json_set(keys, it.key, json_copied(b, it.value));
@@ -162,8 +167,17 @@ static int add_with_media(struct sample_builder *b, const struct json *message)
     return status;
 }
 
-/* Adds a message's content and tool calls. Null content counts as absent, which is allowed beside
- * tool calls. */
+/* True if an answer is null and has neither calls nor thoughts, as of a model that failed: there is
+ * nothing to learn. */
+static bool answers_nothing(const struct sample_builder *b, const struct json *message, const struct json *calls)
+{
+    const struct json *content = message_content(message);
+    return !calls && content && json_kind(content) == JSON_NULL && !lists_media(b, message) &&
+           !sample_key(message, "reasoning_content") && !sample_key(message, "reasoning") &&
+           !sample_key(message, "thinking");
+}
+
+/* Adds a message's content and tool calls. Null content counts as absent. */
 static int add_body(struct sample_builder *b, const struct json *message, const char *said, const struct json *calls)
 {
     const struct json *content = strcmp(said, "function_call") == 0 ? NULL : message_content(message);
@@ -210,6 +224,10 @@ static int add_message(struct sample_builder *b, const struct json *message)
     int status = read_calls(&calls, b, message, said);
     if (status == 0)
         status = read_keys(b, keys, message, strcmp(role, "assistant") == 0, &unlearned);
+    if (status == 0 && strcmp(role, "assistant") == 0 && answers_nothing(b, message, calls)) {
+        unlearned = true;
+        note_key(b, "content", "of answers that are null, which are not learned");
+    }
     if (status == 0)
         status = add_body(b, message, said, calls);
     if (calls)

@@ -144,6 +144,18 @@ static void a_cut_chunk_behind_the_samples_is_not_missed(void **state)
     buffer_release(&wav);
 }
 
+/* Readers take the first of two chunks of samples alone. */
+static void samples_in_two_chunks_are_not_halved(void **state)
+{
+    (void)state;
+    struct buffer wav = {0};
+    make_wav(&wav, 1, 1, 16, 8000, "aabbccddee", 10);
+    wav.data[4] = (char)(wav.data[4] + 8 + 4);
+    buffer_append(&wav, "data\x04\0\0\0ffgg", 12);
+    refuse_sound(wav.data, wav.length, "samples are in two chunks, the second at byte 54");
+    buffer_release(&wav);
+}
+
 /* A long AVI file continues in further RIFF chunks, which may be truncated as well. */
 static void further_riff_chunks_are_checked(void **state)
 {
@@ -299,6 +311,7 @@ int main(void)
         cmocka_unit_test(bad_sounds_are_refused),
         cmocka_unit_test(what_stands_behind_a_wav_is_not_read),
         cmocka_unit_test(further_riff_chunks_are_checked),
+        cmocka_unit_test(samples_in_two_chunks_are_not_halved),
         cmocka_unit_test(a_cut_chunk_behind_the_samples_is_not_missed),
         cmocka_unit_test(a_wav_of_open_length_is_read_to_its_end),
         cmocka_unit_test(a_limit_ends_the_reading_behind_it),

@@ -220,7 +220,7 @@ static void links_in_tars_have_the_bytes_of_their_targets(void **state)
 {
     static const char expected[] = " image'RED' text'one'\n image'RED' text'two'\n image'RED' text'three'\n"
                                    " image'BLUE' text'four'\n image'BLUE' text'blue'\n image'RED' text'one'\n"
-                                   "2 media that are links to what the tar does not hold, with their texts\n";
+                                   "3 media that are links to what the tar does not hold, with their texts\n";
     struct buffer tar = {0};
     struct sample sample;
     (void)state;
@@ -238,6 +238,8 @@ static void links_in_tars_have_the_bytes_of_their_targets(void **state)
     tar_member(&tar, "e/6.txt", "lost");
     add_link(&tar, "e/7.png", '2', "7.png");
     tar_member(&tar, "e/7.txt", "a link to itself");
+    add_link(&tar, "e/77.png", '2', "../../d/1.png");
+    tar_member(&tar, "e/77.txt", "outside of the tar");
     add_link(&tar, "f/8.png", '1', "d/1.png");
     add_link(&tar, "f/8.txt", '1', "d/1.txt");
     tar_end(&tar);

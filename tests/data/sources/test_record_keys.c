@@ -14,7 +14,7 @@ static void draw_sample(struct buffer *out, const struct sample *sample)
         const struct sample_part *part = &sample->parts[i];
         const char *slash = part->path ? strrchr(part->path, '/') : NULL;
         if (part->role)
-            buffer_printf(out, " <%s>", part->role);
+            buffer_printf(out, " <%s%s>", part->role, part->unlearned ? ", read only" : "");
         if (part->kind != MODALITY_TEXT)
             buffer_printf(out, " %s@%s", modality_rows[part->kind].name, slash ? slash + 1 : "");
         if (part->bytes.length)
@@ -243,6 +243,35 @@ static void rejected_answers_are_not_learned(void **state)
     (void)state;
 }
 
+#define ANSWER(keys) "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", " keys "}]}"
+#define READ_ONLY "chat <user> 'q' <assistant, read only> 'a'"
+#define DENIED(key) READ_ONLY "; 1 keys \"" key "\" of messages, whose answers are not learned"
+
+static void marked_answers_are_read_only(void **state)
+{
+    CHECK({ANSWER("\"content\": \"a\", \"loss_weight\": 0"), READ_ONLY},
+          {ANSWER("\"content\": \"a\", \"loss_weight\": 0.5"),
+           "bad: message 2: key loss_weight: expected 0, 1, false or true"},
+          {ANSWER("\"content\": \"a\", \"learn\": false"), DENIED("learn")},
+          {ANSWER("\"content\": \"a\", \"is_correct\": \"False\""), DENIED("is_correct")},
+          {ANSWER("\"content\": \"a\", \"ignore\": true"), DENIED("ignore")},
+          {ANSWER("\"content\": \"a\", \"masked\": 1"), DENIED("masked")},
+          {ANSWER("\"content\": null"),
+           "chat <user> 'q' <assistant, read only>; 1 keys \"content\" of answers that are "
+           "null, which are not learned"},
+          {ANSWER("\"content\": \"\""), "chat <user> 'q' <assistant>"});
+    (void)state;
+}
+
+static void marks_without_media_are_counted(void **state)
+{
+    CHECK(
+        {"{\"prompt\": \"<image> q\", \"completion\": \"a\"}",
+         "chat <user> '<image> q' <assistant> 'a'; 1 marks <image> in conversations that list no media, read as text"},
+        {"{\"prompt\": \"<imagine> q\", \"completion\": \"a\"}", "chat <user> '<imagine> q' <assistant> 'a'"});
+    (void)state;
+}
+
 #define SEEN "chat <user> image@red.png 'q' <assistant> 'a'"
 
 static void listed_media_have_a_place(void **state)
@@ -400,6 +429,8 @@ int main(void)
         cmocka_unit_test(questions_list_their_choices),
         cmocka_unit_test(answers_have_several_forms),
         cmocka_unit_test(rejected_answers_are_not_learned),
+        cmocka_unit_test(marked_answers_are_read_only),
+        cmocka_unit_test(marks_without_media_are_counted),
         cmocka_unit_test(listed_media_have_a_place),
         cmocka_unit_test(media_have_other_names),
         cmocka_unit_test(chosen_names_leave_keys_in_force),
