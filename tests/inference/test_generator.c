@@ -88,6 +88,32 @@ static int make_text(struct generator *generator)
     return status;
 }
 
+/* Captions were trained behind a space, texts from their first letter on. */
+static void a_caption_begins_within_a_sentence(void **state)
+{
+    static const char *const want[MODALITIES] = {[MODALITY_TEXT] = "these words",
+                                                 [MODALITY_IMAGE] = " these words",
+                                                 [MODALITY_VIDEO] = " these words",
+                                                 [MODALITY_AUDIO] = " these words"};
+    struct generator generator;
+    (void)state;
+    open_studio(&generator);
+    for (int to = 0; to < MODALITIES; to++) {
+        struct prompt prompt;
+        struct buffer text = {0};
+        prompt_init(&prompt, (enum modality)to);
+        assert_int_equal(prompt_text(&prompt, &generator, "these words"), 0);
+        assert_int_equal(text_decode(generator.text, &text, prompt.parts[0].ids, prompt.parts[0].count, false), 0);
+        assert_string_equal(text.data, want[to]);
+        assert_int_equal(prompt_ask(&prompt, &generator, NULL, 0), 0);
+        if (to == MODALITY_TEXT || to == MODALITY_AUDIO) /* as --tokens says */
+            assert_int_equal(prompt.most, to == MODALITY_TEXT ? 64 : 100);
+        buffer_release(&text);
+        prompt_release(&prompt);
+    }
+    generator_close(&generator);
+}
+
 static void text_needs_no_other_tokenizer(void **state)
 {
     struct generator generator;
@@ -498,6 +524,7 @@ static int clear(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_caption_begins_within_a_sentence),
         cmocka_unit_test(text_needs_no_other_tokenizer),
         cmocka_unit_test(pictures_are_read_and_made_in_their_shapes),
         cmocka_unit_test(the_model_chooses_among_its_shapes),
