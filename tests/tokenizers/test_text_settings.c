@@ -111,10 +111,42 @@ static void a_longest_word_left_out_is_100_characters(void **state)
     text_tokenizer_free(tokenizer);
 }
 
+/* tokenizer_config.json of a tokenizer made here: the class that reads tokenizer.json as it stands, and
+ * the roles by which transformers ends answers and pads. */
+static void a_trained_tokenizer_tells_transformers_its_roles(void **state)
+{
+    static const char *const special[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>", NULL};
+    static const char *const roles[][2] = {{"tokenizer_class", "\"PreTrainedTokenizerFast\""},
+                                           {"bos_token", "null"},
+                                           {"eos_token", "\"<|im_end|>\""},
+                                           {"pad_token", "\"<|endoftext|>\""},
+                                           {"unk_token", "null"},
+                                           {"clean_up_tokenization_spaces", "false"}};
+    struct text_trainer *trainer =
+        text_trainer_open(&(struct text_training){.vocabulary = 262, .special_tokens = special});
+    (void)state;
+    succeed(text_trainer_feed(trainer, "abab abab", 9));
+    struct text_tokenizer *tokenizer = text_trainer_finish(trainer);
+    succeed(text_tokenizer_save(tokenizer, path_of("trained")));
+    struct json *config = json_load(path_of("trained/tokenizer_config.json"));
+    assert_non_null(config);
+    for (i64 i = 0; i < COUNT_OF(roles); i++) {
+        struct buffer is = {0};
+        assert_non_null(json_get(config, roles[i][0]));
+        json_print(&is, json_get(config, roles[i][0]), 0);
+        assert_string_equal(is.data, roles[i][1]);
+        buffer_release(&is);
+    }
+    assert_int_equal(json_count(json_get(config, "added_tokens_decoder")), 3);
+    json_free(config);
+    text_tokenizer_free(tokenizer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_setting_means_what_it_does_in_hf),
+        cmocka_unit_test(a_trained_tokenizer_tells_transformers_its_roles),
         cmocka_unit_test(a_longest_word_left_out_is_100_characters),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);

@@ -432,20 +432,29 @@ static void near_duplicates_are_those_that_share_their_runs(void **state)
     (void)state;
 }
 
+/* Every seventh text names two addresses. memory_free */
+static char *text_with_address(i64 i)
+{
+    char *text = text_at(i), *more = string_format("%s%s", text, i % 7 ? "" : " me@example.org you@example.org");
+    memory_free(text);
+    return more;
+}
+
 static void it_goes_on_to_the_same_end(void **state)
 {
-    struct curate_settings s = {.duplicates = DUPLICATES_NEAR, .chars_least = 300, .memory_bytes = 16384};
+    struct curate_settings s = {
+        .duplicates = DUPLICATES_NEAR, .chars_least = 300, .personal = PERSONAL_MASK, .memory_bytes = 16384};
     struct curation *whole = open_curation(&s), *part = open_curation(&s);
     char *path = path_join(directory, "seen.part");
     bool kept[TEXTS];
     struct buffer one = {0}, other = {0};
     for (i64 i = 0; i < TEXTS; i++) {
-        char *text = text_at(i);
+        char *text = text_with_address(i);
         kept[i] = keeps(whole, text, NULL);
         memory_free(text);
     }
     for (i64 i = 0; i < TEXTS; i++) {
-        char *text = text_at(i);
+        char *text = text_with_address(i);
         assert_int_equal(keeps(part, text, NULL), kept[i]);
         memory_free(text);
         if (i % 97 != 50)
@@ -461,6 +470,8 @@ static void it_goes_on_to_the_same_end(void **state)
     json_print(&one, a, 0);
     json_print(&other, b, 0);
     assert_string_equal(one.data, other.data);
+    assert_true(json_integer(json_get(a, "masked_samples"), 0) > 1);
+    assert_true(json_integer(json_get(a, "masked"), 0) > json_integer(json_get(a, "masked_samples"), 0));
     json_free(a);
     json_free(b);
     buffer_release(&one);
