@@ -7,6 +7,7 @@
 #include "train/base_checkpoint.h"
 #include "train/memory_estimate.h"
 #include "train/monitor.h"
+#include "train/routing_counts.h"
 #include "train/shard_order.h"
 #include "train/shard_ring.h"
 
@@ -354,6 +355,36 @@ static void restore_use(struct pretrain_run *r, const struct json *j)
     memory_free(use);
 }
 
+/* Memory for the rows that reach the experts of a rank is fixed on a GPU and with parts. Room for `expert`
+ * times the mean holds all rows of all ranks. */
+static int check_expert_room(const struct pretrain_run *r)
+{
+    const struct layout *l = &r->stage->ranks->layout;
+    const struct model_config *c = &r->model.config;
+    const char *setting = l->capacity_factor ? "part" : "receive";
+    i64 room = l->capacity_factor                ? l->capacity_factor
+               : device_is_gpu(r->stage->device) ? l->receive
+                                                 : l->expert,
+        layer;
+    if (room >= l->expert)
+        return 0;
+    double *use = memory_alloc(model_use_count(c) * (i64)sizeof *use);
+    model_use_get(use, &r->model);
+    double load = routing_rank_load(&layer, use, c->layers, max_i64(c->experts, 1), l->expert);
+    memory_free(use);
+    if (load > (double)room)
+        return error_usage("%s: so far the busiest of %lld expert ranks took %.2f times the mean of rows (layer %lld), "
+                           "there is room for %lld times: expected --layout %s=%.0f or more",
+                           r->stage->name, (long long)l->expert, load, (long long)layer, (long long)room, setting,
+                           ceil(load));
+    if (is_first(r) && isnan(load))
+        log_warn(
+            "%s: the model has no counts of its experts' use yet. A rank has room for %lld times the mean of rows, "
+            "--layout %s=%lld is enough for any",
+            r->stage->name, (long long)room, setting, (long long)l->expert);
+    return 0;
+}
+
 /* The last step's weight is saved with the model, also if no step is left after a resume. */
 static void set_mtp_weight(struct pretrain_run *r, i64 step)
 {
@@ -366,9 +397,11 @@ static int begin(void *context, i64 step, const struct json *state, const char *
     (void)folder;
     set_mtp_weight(r, step - 1);
     if (!state)
-        return heldout_shards(r) && count_common(r) ? -1 : measure_heldout(r, "start");
+        return check_expert_room(r) || (heldout_shards(r) && count_common(r)) ? -1 : measure_heldout(r, "start");
     json_numbers(r->trainer.running, TARGETS, json_get(state, "running_losses"));
     restore_use(r, json_get(state, "expert_use"));
+    if (check_expert_room(r))
+        return -1;
     if (json_count(json_get(state, "shown")) == r->s->data.count)
         json_numbers(r->shown, r->s->data.count, json_get(state, "shown"));
     json_free(r->heldout);

@@ -209,6 +209,16 @@ static void sizes_that_do_not_fit(void **state)
     run(2, "none2", "--layout expert=2 base.batch.rows=3", 1, "do not come out even");
 }
 
+/* A router is never even to the row, so the busier of two ranks takes more than the mean. */
+static void room_for_rows_is_checked_before_the_first_step(void **state)
+{
+    char *more = string_format("--layout expert=2,part=1 base.from=%s/one/base", out);
+    (void)state;
+    run(2, "from", more, 1, "there is room for 1 times: expected --layout part=2 or more");
+    run(2, "bare", "--layout expert=2,part=1", 1, "part=2 is enough for any");
+    memory_free(more);
+}
+
 /* Ranks of the same sizes that train differently. */
 static void other_settings_on_a_rank_are_named(void **state)
 {
@@ -258,6 +268,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_follow_one), cmocka_unit_test(one_goes_on_for_two),
                                        cmocka_unit_test(sizes_that_do_not_fit),
+                                       cmocka_unit_test(room_for_rows_is_checked_before_the_first_step),
                                        cmocka_unit_test(other_settings_on_a_rank_are_named)};
     setenv("WEFT_THREADS", "1", 1);
     return cmocka_run_group_tests(tests, open_world, close_world);

@@ -59,6 +59,18 @@ static void load_is_the_most_used_over_the_mean(void **state)
     assert_true(isnan(routing_unused(none, 4)));
 }
 
+static void load_of_ranks_is_that_of_the_worst_layer(void **state)
+{
+    (void)state;
+    const double use[12] = {0, 0, 0, 0, 5, 1, 1, 1, 3, 3, 3, 3};
+    i64 layer;
+    assert_float_equal(routing_rank_load(&layer, use, 3, 4, 2), 1.5, 1e-12);
+    assert_int_equal(layer, 1);
+    assert_float_equal(routing_rank_load(&layer, use, 3, 4, 4), 2.5, 1e-12);
+    assert_float_equal(routing_rank_load(&layer, use, 3, 4, 1), 1, 1e-12);
+    assert_true(isnan(routing_rank_load(&layer, use, 1, 4, 2)));
+}
+
 static void padding_and_dropped_layers_are_not_counted(void **state)
 {
     (void)state;
@@ -474,6 +486,7 @@ int main(void)
         cmocka_unit_test(overlap_is_that_of_the_most_used_quarter),
         cmocka_unit_test(entropy_is_one_where_use_is_even),
         cmocka_unit_test(load_is_the_most_used_over_the_mean),
+        cmocka_unit_test(load_of_ranks_is_that_of_the_worst_layer),
         cmocka_unit_test(padding_and_dropped_layers_are_not_counted),
         cmocka_unit_test(every_choice_is_counted),
         cmocka_unit_test(a_submodels_experts_keep_their_ids),
