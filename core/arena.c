@@ -21,11 +21,15 @@ void *arena_reserve(i64 *bytes)
     return base;
 }
 
+/* Huge pages begin behind these, so that a small arena takes what it uses. */
+enum { SMALL_BYTES = 4 << 20 };
+
 void arena_open(struct arena *arena, i64 reserved_bytes)
 {
     *arena = (struct arena){.wanted_bytes = reserved_bytes, .reserved_bytes = reserved_bytes};
     arena->base = arena_reserve(&arena->reserved_bytes);
-    madvise(arena->base, (size_t)arena->reserved_bytes, MADV_HUGEPAGE);
+    if (arena->reserved_bytes > SMALL_BYTES)
+        madvise(arena->base + SMALL_BYTES, (size_t)(arena->reserved_bytes - SMALL_BYTES), MADV_HUGEPAGE);
 }
 
 void arena_close(struct arena *arena)
