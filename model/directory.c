@@ -233,7 +233,7 @@ static int load_use_counts(struct model *model, const struct safetensors *extra)
 static const char *const harmless[] = {"mtp", "rotary_emb.inv_freq", "position_ids", NULL};
 static const char *const harmless_extra[] = {"weft.expert_use", NULL};
 /* Where config.json ties it, an equal head is harmless. model_config_load has compared them. */
-static const char *const harmless_tied[] = {"mtp", "rotary_emb.inv_freq", "position_ids", "lm_head.weight", NULL};
+static const char *const harmless_tied[] = {"mtp", "rotary_emb.inv_freq", "position_ids", "=lm_head.weight", NULL};
 
 static int load_extra(struct model *model, const char *directory)
 {

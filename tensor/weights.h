@@ -152,8 +152,8 @@ i64 weights_parameters(const struct weights *weights); /* trained parameters of 
 i64 weights_bytes(const struct weights *weights);
 
 /* Returns -1 and a message that names the first tensor of the set that no weight in `file` reads, on
- * any rank, and whose name has none of the parts in `harmless` (ends with NULL). So no tensor is left
- * out without a word. */
+ * any rank, and whose name has none of the parts in `harmless` (ends with NULL). A part "=NAME" is a
+ * whole name. So no tensor is left out without a word. */
 int weights_check_names(const struct weights *weights, const struct safetensors *set, enum weight_file file,
                         const char *const *harmless, const char *origin);
 /* Reads this rank's slice of every weight in `file` from an open set. Ignores other tensors.

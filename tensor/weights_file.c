@@ -168,7 +168,7 @@ static void mark_weight(u8 *uses, const struct safetensors *set, const struct we
 
 static bool has_part(const char *name, const char *const *parts)
 {
-    while (*parts && !strstr(name, *parts))
+    while (*parts && (**parts == '=' ? strcmp(name, *parts + 1) != 0 : !strstr(name, *parts)))
         parts++;
     return *parts != NULL;
 }

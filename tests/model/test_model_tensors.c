@@ -157,6 +157,7 @@ static void tensors_without_a_place_are_refused_by_name(void **state)
         {"tied-shared2-bias", "model.layers.1.mlp.gate.bias"},
         {"tied-shared2-bias", "model.norm.bias"},
         {"tied-shared2-bias", "lm_head.bias"},
+        {"tied-shared2-bias", "model.lm_head.weight"},
         {"tied-shared2-bias", "model.layers.0.self_attn.q_norm.weight"},
         {"tied-shared2-bias", "model.layers.0.self_attn.k_norm.weight"},
         {"tied-shared2-bias", "model.layers.2.input_layernorm.weight"},
