@@ -21,7 +21,7 @@ const struct environment_variable environment_variables[] = {
      "machine"},
     {"WEFT_MEMORY_LIMIT", "BYTES",
      "limit of the process's memory; more ends with a message (default: the limits of ulimit and of its cgroup)"},
-    {"WEFT_SPARE_BYTES", "BYTES", "disk space that is left free (default: 16 MiB)"},
+    {"WEFT_SPARE_BYTES", "BYTES", "disk space that is left free (default: 16 MiB); off: it is not checked"},
     {"WEFT_GUARD", "1", "device memory is inaccessible outside of ops, on the CPU too; finds wrong accesses, slower"},
     {"TMPDIR", "DIR", "folder for the files of `weft bench` (default: /tmp)"},
     {"Ranks and servers of shards"},
@@ -59,11 +59,12 @@ struct checked_variable {
     const char *name;
     const char *values[5]; /* NULL: a whole number of at least `least` */
     long long least, most;
+    const char *word; /* allowed in place of a number; NULL: none */
 };
 static const struct checked_variable checked[] = {
     {"WEFT_THREADS", {NULL}, 1, CPUS_MOST},
     {"WEFT_MEMORY_LIMIT", {NULL}, 1, INT64_MAX},
-    {"WEFT_SPARE_BYTES", {NULL}, 0, INT64_MAX},
+    {"WEFT_SPARE_BYTES", {NULL}, 0, INT64_MAX, "off"},
     {"WEFT_PIN", {"0", "1"}},
     {"WEFT_CPU", {"v3", "v4", "vnni", "pairs"}},
     {"WEFT_GUARD", {"0", "1"}},
@@ -83,7 +84,7 @@ static bool is_number(const char *text, long long least, long long most)
 static bool is_allowed(const struct checked_variable *c, const char *text)
 {
     if (!c->values[0])
-        return is_number(text, c->least, c->most);
+        return (c->word && strcmp(text, c->word) == 0) || is_number(text, c->least, c->most);
     for (i64 i = 0; i < COUNT_OF(c->values) && c->values[i]; i++)
         if (strcmp(text, c->values[i]) == 0)
             return true;
@@ -96,7 +97,8 @@ static int refuse(const struct checked_variable *c, const char *text)
     if (!c->values[0] && c->most < INT64_MAX)
         buffer_printf(&expected, "a whole number from %lld to %lld", c->least, c->most);
     else if (!c->values[0])
-        buffer_printf(&expected, "a whole number from %lld", c->least);
+        buffer_printf(&expected, "a whole number from %lld%s%s", c->least, c->word ? " or " : "",
+                      c->word ? c->word : "");
     for (i64 i = 0; i < COUNT_OF(c->values) && c->values[i]; i++)
         buffer_printf(&expected, "%s%s", i ? ", " : "one of ", c->values[i]);
     error_usage("the environment variable %s is \"%s\", expected %s", c->name, text, expected.data);

@@ -743,6 +743,8 @@ void file_writer_abandon(struct file_writer *writer)
 static double spare_bytes(void)
 {
     const char *text = getenv("WEFT_SPARE_BYTES");
+    if (text && strcmp(text, "off") == 0)
+        return -1e18;
     return text && *text ? strtod(text, NULL) : 16.0 * (1 << 20);
 }
 
