@@ -206,8 +206,20 @@ bool submodel_shape_in_order(struct submodel_shape *shape, const struct model *m
  * logits of the sub-model and of `out` on the same random ids bit for bit; a difference is an
  * error. Returns 0, or -1 with a message and `out` closed. */
 int elastic_extract(struct model *out, struct model *from, const struct submodel *sub);
-/* The same comparison on any batch, of the logits of every head that it has targets for. Adds these
- * targets to *heads, as bits 1 << kind. A message names the head that differs. */
+/* Writes the same model into an existing folder, piece by piece, so memory holds `from` alone. Compares
+ * nothing. Returns 0, or -1 and a message. */
+int elastic_save(const char *directory, struct model *from, const struct submodel *sub);
+/* What is left of logits to compare them by: hashes (XXH3) and sizes, 0: no targets. */
+struct logits_hash {
+    u64 hash[TARGETS][LEVELS_MOST];
+    i64 bytes[TARGETS][LEVELS_MOST];
+};
+void elastic_logits(struct logits_hash *out, struct model *model, const struct submodel *sub,
+                    const struct batch *batch);
+/* Adds to *heads the targets of these logits, as bits 1 << kind. Returns 0, or -1 and a message that
+ * names the head whose logits differ. */
+int elastic_logits_equal(unsigned *heads, const struct logits_hash *a, const struct logits_hash *b);
+/* The same comparison on any batch, of the logits of every head that it has targets for. */
 int elastic_compare(unsigned *heads, struct model *out, struct model *from, const struct submodel *sub,
                     const struct batch *batch);
 

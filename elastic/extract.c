@@ -26,36 +26,6 @@ static i64 source_expert(const i32 *ids, i64 i)
     return ids ? ids[i] : i;
 }
 
-/* Copies the kept part of a weight: slices of stacked experts, rows or columns of the router, or
- * all. */
-static void copy_weight(struct weights *weights, struct weight *to, const struct weights *source,
-                        const struct weight *from, const i32 *experts, i64 count)
-{
-    i64 columns = from->columns, rows = from->matrices * from->rows;
-    float *in = memory_alloc(rows * columns * 4), *out = memory_alloc(rows * columns * 4);
-    weight_get(source, from, 0, rows, in);
-    switch (from->spec.elastic) {
-    case ELASTIC_EXPERT_MATRICES:
-        for (i64 e = 0, block = from->rows * columns; e < count; e++)
-            memcpy(out + e * block, in + source_expert(experts, e) * block, (size_t)block * 4);
-        break;
-    case ELASTIC_EXPERT_ROWS:
-        for (i64 e = 0; e < count; e++)
-            memcpy(out + e * columns, in + source_expert(experts, e) * columns, (size_t)columns * 4);
-        break;
-    case ELASTIC_EXPERT_COLUMNS:
-        for (i64 e = 0; e < count; e++)
-            out[e] = in[source_expert(experts, e)];
-        break;
-    case ELASTIC_NONE:
-        memcpy(out, in, (size_t)(rows * columns) * 4);
-        break;
-    }
-    weight_put(weights, to, 0, to->matrices * to->rows, out);
-    memory_free(in);
-    memory_free(out);
-}
-
 /* The source weight in `from` for a weight of `out`, and its layer there (*layer -1: in no
  * layer). */
 static const struct weight *source_of(struct model *from, const struct weight *w, const struct submodel *sub,
@@ -77,39 +47,116 @@ static const struct weight *source_of(struct model *from, const struct weight *w
     return weights_find(&from->weights, name);
 }
 
-static void copy_weights(struct model *out, struct model *from, const struct submodel *sub)
+/* ---- Kept values ---- */
+
+struct cut { /* context of a reader of the weights of a sub-model's own table */
+    struct model *from;
+    const struct submodel *sub;
+};
+
+/* Elements that are kept or dropped together: a matrix, a row or a column of an expert, or all. */
+static i64 block_of(const struct weight_spec *spec)
 {
-    for (i64 i = 0; i < out->weights.count; i++) {
-        struct weight *w = &out->weights.list[i];
-        i64 layer;
-        const struct weight *source = source_of(from, w, sub, &layer);
-        copy_weight(&out->weights, w, &from->weights, source, layer < 0 ? NULL : sub->expert[layer],
-                    out->config.experts);
+    switch (spec->elastic) {
+    case ELASTIC_EXPERT_MATRICES:
+        return spec->rows * spec->columns;
+    case ELASTIC_EXPERT_ROWS:
+        return spec->columns;
+    case ELASTIC_EXPERT_COLUMNS:
+        return 1;
+    default:
+        return spec->matrices * spec->rows * spec->columns;
     }
 }
 
-static void copy_use(struct model *out, const struct model *from, const struct submodel *sub)
+static void read_kept(const struct weights_reader *reader, void *out, const struct weight *w, enum weight_state state,
+                      i64 first, i64 count)
 {
-    i64 experts = out->config.experts;
-    double *in = memory_alloc(model_use_count(&from->config) * (i64)sizeof *in);
-    double *use = memory_alloc(model_use_count(&out->config) * (i64)sizeof *use);
-    model_use_get(in, from);
-    for (i64 i = 0; i < sub->layer_count; i++)
-        for (i64 e = 0; e < experts; e++)
-            use[i * experts + e] =
-                in[sub->layer[i] * from->config.experts + source_expert(sub->expert[sub->layer[i]], e)];
-    model_use_put(out, use);
-    memory_free(in);
-    memory_free(use);
+    const struct cut *cut = reader->context;
+    i64 layer, block = block_of(&w->spec), bytes = dtype_bytes(w->value.dtype);
+    const struct weight *source = source_of(cut->from, w, cut->sub, &layer);
+    const i32 *experts = layer < 0 || w->spec.elastic == ELASTIC_NONE ? NULL : cut->sub->expert[layer];
+    require(state == STATE_COPY && source->value.dtype == w->value.dtype, "%s: a cut copies what is stored",
+            w->spec.name);
+    for (i64 done = 0, n; done < count; done += n) {
+        i64 at = first + done, skip = at % block;
+        n = min_i64(count - done, block - skip);
+        device_get(cut->from->device, (char *)out + done * bytes,
+                   (const char *)source->value.data + (source_expert(experts, at / block) * block + skip) * bytes,
+                   n * bytes);
+    }
 }
 
-struct head_logits { /* host memory */
-    void *data[TARGETS][LEVELS_MOST];
-    i64 bytes[TARGETS][LEVELS_MOST];
-};
+static void copy_weight(struct weights *weights, struct weight *to, const struct weights_reader *kept)
+{
+    enum { STRIP_BYTES = 4 << 20 };
+    i64 columns = to->columns, rows = to->matrices * to->rows, most = max_i64(1, STRIP_BYTES / (columns * 4));
+    i64 strip = min_i64(most, rows);
+    void *stored = memory_alloc(strip * columns * 4);
+    float *values = memory_alloc(strip * columns * 4);
+    for (i64 row = 0; row < rows; row += strip) {
+        i64 n = min_i64(strip, rows - row);
+        read_kept(kept, stored, to, STATE_COPY, row * columns, n * columns);
+        for (i64 i = 0; i < n * columns; i++)
+            values[i] = to->value.dtype == DTYPE_BF16 ? bf16_to_f32(((bf16 *)stored)[i]) : ((const float *)stored)[i];
+        weight_put(weights, to, row, n, values);
+    }
+    memory_free(stored);
+    memory_free(values);
+}
 
-static void get_logits(struct head_logits *out, struct model *model, const struct submodel *sub,
-                       const struct batch *batch)
+static double *kept_use(const struct model *from, const struct submodel *sub)
+{
+    struct model_config c = submodel_config(sub, &from->config);
+    double *in = memory_alloc(model_use_count(&from->config) * (i64)sizeof *in);
+    double *use = memory_alloc(model_use_count(&c) * (i64)sizeof *use);
+    memset(use, 0, (size_t)model_use_count(&c) * sizeof *use);
+    model_use_get(in, from);
+    for (i64 i = 0; i < sub->layer_count; i++)
+        for (i64 e = 0; e < c.experts; e++)
+            use[i * c.experts + e] =
+                in[sub->layer[i] * from->config.experts + source_expert(sub->expert[sub->layer[i]], e)];
+    memory_free(in);
+    return use;
+}
+
+int elastic_save(const char *directory, struct model *from, const struct submodel *sub)
+{
+    struct model_config config = submodel_config(sub, &from->config);
+    struct cut cut = {from, sub};
+    struct device meta;
+    struct model table; /* names and shapes alone */
+    device_open_meta(&meta);
+    meta.has_bf16 = from->device->has_bf16;
+    int status = model_open(&table, &meta, &config, from->weights.dtype, false, NULL);
+    if (status == 0) {
+        double *use = kept_use(from, sub);
+        struct weights_reader reader = {read_kept, &table.weights, &cut};
+        status = model_save_read(&table, directory, &reader, use);
+        memory_free(use);
+        model_close(&table);
+    }
+    device_close(&meta);
+    return status;
+}
+
+/* ---- Proof ---- */
+
+static u64 hash_device(struct device *device, const void *data, i64 bytes)
+{
+    enum { PIECE_BYTES = 1 << 20 };
+    u64 hash = 0;
+    char *piece = memory_alloc(PIECE_BYTES);
+    for (i64 at = 0; at < bytes; at += PIECE_BYTES) {
+        i64 n = min_i64(PIECE_BYTES, bytes - at);
+        device_get(device, piece, (const char *)data + at, n);
+        hash = hash_bytes(piece, n, hash);
+    }
+    memory_free(piece);
+    return hash;
+}
+
+void elastic_logits(struct logits_hash *out, struct model *model, const struct submodel *sub, const struct batch *batch)
 {
     struct tape tape;
     struct forward forward;
@@ -121,29 +168,18 @@ static void get_logits(struct head_logits *out, struct model *model, const struc
         for (int level = 0; level < LEVELS_MOST; level++) {
             const struct tensor *logits = forward.logits[kind][level];
             i64 bytes = logits ? logits->rows * logits->columns * dtype_bytes(logits->dtype) : 0;
-            if (bytes == 0)
-                continue;
             out->bytes[kind][level] = bytes;
-            out->data[kind][level] = memory_alloc(bytes);
-            device_get(model->device, out->data[kind][level], logits->data, bytes);
+            out->hash[kind][level] = bytes ? hash_device(model->device, logits->data, bytes) : 0;
         }
     tape_close(&tape);
 }
 
-static void free_logits(struct head_logits *logits)
-{
-    for (int kind = 0; kind < TARGETS; kind++)
-        for (int level = 0; level < LEVELS_MOST; level++)
-            memory_free(logits->data[kind][level]);
-}
-
-static int compare_logits(unsigned *heads, const struct head_logits *a, const struct head_logits *b)
+int elastic_logits_equal(unsigned *heads, const struct logits_hash *a, const struct logits_hash *b)
 {
     for (int kind = 0; kind < TARGETS; kind++)
         for (int level = 0; level < LEVELS_MOST; level++) {
             i64 bytes = a->bytes[kind][level];
-            if (bytes != b->bytes[kind][level] ||
-                (bytes && memcmp(a->data[kind][level], b->data[kind][level], (size_t)bytes) != 0))
+            if (bytes != b->bytes[kind][level] || a->hash[kind][level] != b->hash[kind][level])
                 return error_set(
                     "the extracted model's logits of %s, level %d, differ from the sub-model's: nothing was "
                     "written",
@@ -156,15 +192,12 @@ static int compare_logits(unsigned *heads, const struct head_logits *a, const st
 int elastic_compare(unsigned *heads, struct model *out, struct model *from, const struct submodel *sub,
                     const struct batch *batch)
 {
-    struct head_logits masked, extracted;
+    struct logits_hash masked, extracted;
     struct submodel full;
     submodel_full(&full, &out->config);
-    get_logits(&masked, from, sub, batch);
-    get_logits(&extracted, out, &full, batch);
-    int status = compare_logits(heads, &masked, &extracted);
-    free_logits(&masked);
-    free_logits(&extracted);
-    return status;
+    elastic_logits(&masked, from, sub, batch);
+    elastic_logits(&extracted, out, &full, batch);
+    return elastic_logits_equal(heads, &masked, &extracted);
 }
 
 static int check_equal(struct model *out, struct model *from, const struct submodel *sub)
@@ -188,8 +221,13 @@ int elastic_extract(struct model *out, struct model *from, const struct submodel
     struct model_config config = submodel_config(sub, &from->config);
     if (model_open(out, from->device, &config, from->weights.dtype, false, NULL))
         return -1;
-    copy_weights(out, from, sub);
-    copy_use(out, from, sub);
+    struct cut cut = {from, sub};
+    struct weights_reader kept = {read_kept, &out->weights, &cut};
+    double *use = kept_use(from, sub);
+    for (i64 i = 0; i < out->weights.count; i++)
+        copy_weight(&out->weights, &out->weights.list[i], &kept);
+    model_use_put(out, use);
+    memory_free(use);
     if (check_equal(out, from, sub) == 0)
         return 0;
     model_close(out);

@@ -194,7 +194,7 @@ static int choose(struct submodel *sub, struct extraction *x)
     const struct extract_settings *s = x->s;
     const struct model_config *c = &x->model->config;
     i64 layers = submodel_number(s->sub.layers), experts = submodel_number(s->sub.experts), count = 1;
-    const struct submodel_options lists = {layers ? NULL : s->sub.layers, experts ? NULL : s->sub.experts, NULL};
+    const struct submodel_options lists = {layers ? NULL : s->sub.layers, experts ? NULL : s->sub.experts, s->sub.topk};
     struct submodel listed;
     bool moe = c->first_moe_layer < c->layers;
     double *any = memory_alloc(model_use_count(c) * 8);
@@ -275,33 +275,48 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
 
 /* ---- Extraction ---- */
 
-/* on: what the logits were compared on */
-static void log_sizes(const struct model *model, const struct model *extracted, const struct submodel *sub,
-                      const char *on)
+static int compare_written(struct buffer *on, i64 *parameters, struct proof_logits *masked, const char *out,
+                           struct device *device, enum dtype dtype, const char *from)
+{
+    struct model extracted;
+    if (model_load(&extracted, device, out, dtype, false))
+        return -1;
+    *parameters = weights_parameters(&extracted.weights);
+    int status = proof_logits_compare(on, masked, &extracted, from);
+    model_close(&extracted);
+    return status;
+}
+
+static void log_sizes(const struct model_config *whole, const struct submodel *sub, double share, const char *on)
 {
     log_info("kept %lld of %lld layers, %lld of %lld experts, top-%lld of %lld: %.2f of the parameters; logits equal "
              "bit for bit %s",
-             (long long)sub->layer_count, (long long)model->config.layers, (long long)sub->expert_count,
-             (long long)model->config.experts, (long long)sub->topk, (long long)model->config.topk,
-             (double)weights_parameters(&extracted->weights) / (double)weights_parameters(&model->weights), on);
+             (long long)sub->layer_count, (long long)whole->layers, (long long)sub->expert_count,
+             (long long)whole->experts, (long long)sub->topk, (long long)whole->topk, share, on);
 }
 
+/* Closes the model before what is written is read back, so memory holds one of both. */
 static int write_extracted(struct model *model, const struct submodel *sub, const char *from, const char *out)
 {
-    struct model extracted;
+    struct device *device = model->device;
+    struct model_config whole = model->config;
+    enum dtype dtype = model->weights.dtype;
+    i64 all = weights_parameters(&model->weights), kept = 0;
+    struct proof_logits masked;
     struct buffer on = {0};
-    if (elastic_extract(&extracted, model, sub))
-        return -1;
-    int status = proof_heads(&on, &extracted, model, sub, from);
+    int status = proof_logits_take(&masked, model, sub, from);
     if (status == 0)
-        status = model_save(&extracted, out);
+        status = elastic_save(out, model, sub);
+    model_close(model);
+    if (status == 0)
+        status = compare_written(&on, &kept, &masked, out, device, dtype, from);
     if (status == 0)
         status = copy_tokenizers(out, from);
     if (status == 0)
         status = loss_weights_copy(out, from);
     if (status == 0)
-        log_sizes(model, &extracted, sub, on.data);
-    model_close(&extracted);
+        log_sizes(&whole, sub, (double)kept / (double)all, on.data);
+    proof_logits_release(&masked);
     buffer_release(&on);
     return status;
 }
@@ -319,11 +334,13 @@ static int extract(const struct extract_settings *settings, const char *out, con
         return -1;
     arena_open(&arena, 64 << 20);
     int status = choose_submodel(&sub, &arena, settings, &model);
+    bool writes = status == 0 && !name;
     if (status == 0)
         status = name ? submodel_name_save(settings->from, name, &sub, &model.config)
                       : write_extracted(&model, &sub, settings->from, out);
     arena_close(&arena);
-    model_close(&model);
+    if (!writes)
+        model_close(&model);
     return status;
 }
 

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { ROWS = 2, SHARD_ROWS = 4, SHARD_ROWS_MOST = 32, LENGTH = 512, LONGEST = 8192, STAGES_MOST = 64 };
+enum { ROWS = 8, SHARD_ROWS = 4, SHARD_ROWS_MOST = 32, LENGTH = 512, LONGEST = 8192, STAGES_MOST = 64 };
 
 /* ---- The model's shards ---- */
 
@@ -67,12 +67,36 @@ char *proof_shards(const char *directory)
 /* ---- Heads ---- */
 
 struct proof {
-    struct model *out, *from;
+    struct model *model;
     const struct submodel *sub;
-    unsigned heads; /* targets whose logits were compared, 1 << kind */
+    struct proof_logits *logits;
+    bool compares;  /* with logits, in their order; false: adds to them */
+    i64 at;         /* of logits, while comparing */
+    unsigned heads; /* targets whose logits were seen, 1 << kind */
     i64 rows;
     int status;
 };
+
+void proof_logits_release(struct proof_logits *logits)
+{
+    memory_free(logits->list);
+    *logits = (struct proof_logits){0};
+}
+
+static int see(struct proof *p, const struct batch *batch)
+{
+    struct proof_logits *l = p->logits;
+    struct logits_hash own;
+    elastic_logits(&own, p->model, p->sub, batch);
+    if (!p->compares) {
+        l->list = memory_resize(l->list, l->count * (i64)sizeof own, (l->count + 1) * (i64)sizeof own);
+        l->list[l->count++] = own;
+        return elastic_logits_equal(&p->heads, &own, &own);
+    }
+    if (p->at == l->count)
+        return error_set("samples were added while the models were compared: nothing was written");
+    return elastic_logits_equal(&p->heads, &l->list[p->at++], &own);
+}
 
 static bool has_head(const struct model_config *c, enum target_kind kind)
 {
@@ -88,34 +112,33 @@ static bool has_head(const struct model_config *c, enum target_kind kind)
     }
 }
 
-static bool has_all_targets(const struct batch *batch, const struct model_config *c)
+static bool lacks_heads(const struct proof *p)
 {
     for (int kind = 0; kind < TARGETS; kind++)
-        if (has_head(c, (enum target_kind)kind) && batch->targets[kind].n == 0)
-            return false;
-    return true;
+        if (has_head(&p->model->config, (enum target_kind)kind) && !(p->heads >> kind & 1))
+            return true;
+    return false;
 }
 
-/* Samples of every kind, in rows as long as it takes to have a target of every head. */
+/* Samples of every kind, in rows as long as it takes to have a target of every head. One row at a
+ * time, since the logits of a row of a large vocabulary may outweigh a layer. */
 static int compare_random(struct proof *p)
 {
-    const struct model_config *c = &p->from->config;
     int status = 0;
-    for (i64 length = LENGTH / 2; status == 0 && length <= LONGEST; length *= 2) {
+    for (i64 length = LENGTH / 8; status == 0 && length <= LONGEST && lacks_heads(p); length *= 2) {
         struct synthetic_batches random;
-        struct arena arena;
-        struct batch batch;
-        arena_open(&arena, (i64)16 << 30);
-        synthetic_batches_init(&random, c, ROWS, ROWS, length, 7);
+        synthetic_batches_init(&random, &p->model->config, ROWS, 1, length, 7);
         struct batch_source source = synthetic_batches_source(&random);
-        status = source.fill(source.context, 0, 0, &batch, &arena);
-        bool complete = status == 0 && has_all_targets(&batch, c);
-        if (complete || (status == 0 && length == LONGEST))
-            status = elastic_compare(&p->heads, p->out, p->from, p->sub, &batch);
+        for (i64 row = 0; row < ROWS && status == 0; row++) {
+            struct arena arena;
+            struct batch batch;
+            arena_open(&arena, (i64)16 << 30);
+            status = source.fill(source.context, 0, row, &batch, &arena);
+            if (status == 0)
+                status = see(p, &batch);
+            arena_close(&arena);
+        }
         synthetic_batches_release(&random);
-        arena_close(&arena);
-        if (complete)
-            break;
     }
     return status;
 }
@@ -123,7 +146,7 @@ static int compare_random(struct proof *p)
 static bool has_new_target(const struct proof *p, const struct batch *batch)
 {
     for (int kind = 0; kind < TARGETS; kind++)
-        if (batch->targets[kind].n && !(p->heads >> kind & 1) && has_head(&p->from->config, (enum target_kind)kind))
+        if (batch->targets[kind].n && !(p->heads >> kind & 1) && has_head(&p->model->config, (enum target_kind)kind))
             return true;
     return false;
 }
@@ -136,7 +159,7 @@ static void compare_rows(void *context, const struct batch *batch, const struct 
     if (p->status || (p->rows >= SHARD_ROWS && !has_new_target(p, batch)))
         return;
     p->rows += batch->rows;
-    p->status = elastic_compare(&p->heads, p->out, p->from, p->sub, batch);
+    p->status = see(p, batch);
 }
 
 static void name_heads(struct buffer *out, unsigned heads)
@@ -147,14 +170,6 @@ static void name_heads(struct buffer *out, unsigned heads)
             buffer_printf(out, "%s%s", between, target_rows[kind].name);
             between = ", ";
         }
-}
-
-static bool lacks_heads(const struct proof *p)
-{
-    for (int kind = 0; kind < TARGETS; kind++)
-        if (has_head(&p->from->config, (enum target_kind)kind) && !(p->heads >> kind & 1))
-            return true;
-    return false;
 }
 
 /* Goes on to more rows for a head without a target so far. Shards that cannot be read any more are
@@ -168,13 +183,13 @@ static int compare_shards(struct buffer *on, struct proof *p, const char *shards
                                 .visit = compare_rows,
                                 .context = p};
     p->heads = 0;
-    int read = heldout_walk(&pass, p->from, p->sub);
+    int read = heldout_walk(&pass, p->model, p->sub);
     pass.most_rows = SHARD_ROWS_MOST;
     if (read == 0 && p->status == 0 && lacks_heads(p))
-        read = heldout_walk(&pass, p->from, p->sub);
+        read = heldout_walk(&pass, p->model, p->sub);
     if (p->status)
         return -1;
-    if (read)
+    if (read && p->compares)
         log_info("logits are not compared on all rows of %s: %s", shards, error_text());
     if (p->rows) {
         buffer_printf(on, "; on %lld rows of %s: ", (long long)p->rows, shards);
@@ -183,17 +198,36 @@ static int compare_shards(struct buffer *on, struct proof *p, const char *shards
     return 0;
 }
 
-int proof_heads(struct buffer *on, struct model *out, struct model *from, const struct submodel *sub,
-                const char *directory)
+static int see_all(struct buffer *on, struct proof *p, const char *directory)
 {
-    struct proof p = {.out = out, .from = from, .sub = sub};
     char *shards = proof_shards(directory);
-    int status = compare_random(&p);
+    int status = compare_random(p);
     buffer_printf(on, "on random samples: ");
-    name_heads(on, p.heads);
+    name_heads(on, p->heads);
     if (status == 0 && shards)
-        status = compare_shards(on, &p, shards);
+        status = compare_shards(on, p, shards);
     memory_free(shards);
+    return status;
+}
+
+int proof_logits_take(struct proof_logits *out, struct model *from, const struct submodel *sub, const char *directory)
+{
+    struct proof p = {.model = from, .sub = sub, .logits = out};
+    struct buffer ignored = {0};
+    *out = (struct proof_logits){0};
+    int status = see_all(&ignored, &p, directory);
+    buffer_release(&ignored);
+    return status;
+}
+
+int proof_logits_compare(struct buffer *on, struct proof_logits *logits, struct model *out, const char *directory)
+{
+    struct submodel full;
+    struct proof p = {.model = out, .sub = &full, .logits = logits, .compares = true};
+    submodel_full(&full, &out->config);
+    int status = see_all(on, &p, directory);
+    if (status == 0 && p.at < logits->count)
+        status = error_set("samples were removed while the models were compared: nothing was written");
     return status;
 }
 

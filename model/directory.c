@@ -155,16 +155,13 @@ int model_save_hf(const struct model *model, const char *directory, enum dtype d
     return save_weights(model, directory, dtype, NULL);
 }
 
-static struct tensor_source *add_use_counts(struct weight_list *list, const struct model *model)
+static struct tensor_source *add_use_counts(struct weight_list *list, const struct model *model, const double *counts)
 {
     const struct model_config *c = &model->config;
     i64 n = model_use_count(c);
-    double *counts = memory_alloc(n * (i64)sizeof *counts);
     float *use = arena_alloc(&list->memory, n * 4);
-    model_use_get(counts, model);
     for (i64 i = 0; i < n; i++)
         use[i] = (float)counts[i];
-    memory_free(counts);
     if (list->count == list->capacity) {
         i64 size = (i64)sizeof *list->tensors;
         list->tensors = memory_resize(list->tensors, list->capacity * size, (list->capacity + 1) * size);
@@ -178,13 +175,14 @@ static struct tensor_source *add_use_counts(struct weight_list *list, const stru
     return &list->tensors[list->count++];
 }
 
-static int save_extra(const struct model *model, const char *directory, const struct weights_reader *reader)
+static int save_extra(const struct model *model, const char *directory, const struct weights_reader *reader,
+                      const double *use)
 {
     struct weight_list list;
     char *folder = directory ? path_join(directory, "weft") : NULL;
     char *path = folder ? path_join(folder, "extra.safetensors") : NULL;
     weights_list(&list, &model->weights, FILE_EXTRA, model->weights.dtype, reader);
-    add_use_counts(&list, model);
+    add_use_counts(&list, model, use);
     int status = folder ? directory_make(folder) : 0;
     if (status == 0)
         status = safetensors_save(path, list.tensors, list.count, NULL);
@@ -194,15 +192,24 @@ static int save_extra(const struct model *model, const char *directory, const st
     return status;
 }
 
-int model_save(const struct model *model, const char *directory)
+int model_save_read(const struct model *model, const char *directory, const struct weights_reader *reader,
+                    const double *use)
 {
     enum dtype dtype = model->weights.dtype;
-    struct weights_reader over = zero_reader(&model->weights, model->parallel);
-    const struct weights_reader *reader = model->parallel->world->size > 1 ? &over : NULL;
     if (directory && (save_json(directory, "config.json", config_json(&model->config, dtype, true)) ||
                       save_json(directory, "generation_config.json", generation_json(&model->config))))
         return -1;
-    return save_weights(model, directory, dtype, reader) || save_extra(model, directory, reader) ? -1 : 0;
+    return save_weights(model, directory, dtype, reader) || save_extra(model, directory, reader, use) ? -1 : 0;
+}
+
+int model_save(const struct model *model, const char *directory)
+{
+    struct weights_reader over = zero_reader(&model->weights, model->parallel);
+    double *use = memory_alloc(model_use_count(&model->config) * (i64)sizeof *use);
+    model_use_get(use, model);
+    int status = model_save_read(model, directory, model->parallel->world->size > 1 ? &over : NULL, use);
+    memory_free(use);
+    return status;
 }
 
 static enum dtype stored_dtype(const struct safetensors *set, struct device *device)

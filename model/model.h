@@ -259,6 +259,10 @@ int model_load_over(const struct parallel *parallel, struct model *model, struct
  * into an existing folder. Over several ranks a call of all: the first writes, and the others pass NULL
  * and send it their parts piece by piece. */
 int model_save(const struct model *model, const char *directory);
+/* The same from one rank, with values that a reader gives and use counts [model_use_count]: `model` is
+ * the table alone and may lie on the meta backend. */
+int model_save_read(const struct model *model, const char *directory, const struct weights_reader *reader,
+                    const double *use);
 /* Writes only the text backbone, for other software. dtype: BF16 or F32. */
 int model_save_hf(const struct model *model, const char *directory, enum dtype dtype);
 struct text_tokenizer;

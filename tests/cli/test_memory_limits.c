@@ -13,6 +13,7 @@ static void write_wide_model(void)
     c.vocabulary = round_up(fixture_meta.vocabulary, 16);
     c.width = 256;
     c.experts = 16;
+    c.topk = 4;
     c.expert_width = 168;
     toy_open(&model, &device, &c, false);
     wide = in_folder("wide");
@@ -69,6 +70,24 @@ static void a_model_is_refused_before_its_weights_are_read(void **state)
     if (WEFT(GENERATE))
         fail_msg("%s", complained.data);
     unsetenv("WEFT_MEMORY_LIMIT");
+}
+
+/* Neither the model and what is cut out of it, nor two forms of either, lie in memory at once. */
+static void what_is_cut_out_takes_the_place_of_the_whole(void **state)
+{
+    char *out = in_folder("cut");
+    (void)state;
+    allow(WIDE_BYTES + (22 << 20));
+    if (WEFT("extract", wide, "-o", out, "--experts", "0-14"))
+        fail_msg("%s", complained.data);
+    succeed(directory_remove(out));
+    unsetenv("WEFT_MEMORY_LIMIT");
+    if (WEFT("extract", wide, "-o", out, "--experts", "0-2", "--topk", "1")) /* fewer than the whole's top-4 */
+        fail_msg("%s", complained.data);
+    succeed(directory_remove(out));
+    assert_int_equal(WEFT("extract", wide, "-o", out, "--experts", "0-2"), 2);
+    expect_complaint("fewer than top-k 4");
+    memory_free(out);
 }
 
 /* Nothing is read: the damage to a weight is not found. */
@@ -218,6 +237,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_is_refused_before_its_weights_are_read),
+        cmocka_unit_test(what_is_cut_out_takes_the_place_of_the_whole),
         cmocka_unit_test(a_damaged_model_that_does_not_fit_is_not_looked_at),
         cmocka_unit_test(a_stage_is_refused_before_its_first_step),
         cmocka_unit_test(in_a_control_group_the_message_comes_in_place_of_the_signal),

@@ -444,6 +444,7 @@ static void a_cut_is_compared_on_the_shards_of_its_model(void **state)
     struct submodel sub;
     struct arena arena;
     struct buffer on = {0};
+    struct proof_logits masked;
     const struct submodel_options options = {NULL, "4", "1"};
     i32 ids[64];
     (void)state;
@@ -457,7 +458,8 @@ static void a_cut_is_compared_on_the_shards_of_its_model(void **state)
     assert_int_equal(model_load(&model, &device, model_folder, DTYPE_F32, false), 0);
     assert_int_equal(submodel_parse(&sub, &arena, &options, &model), 0);
     assert_int_equal(elastic_extract(&cut, &model, &sub), 0);
-    if (proof_heads(&on, &cut, &model, &sub, model_folder))
+    if (proof_logits_take(&masked, &model, &sub, model_folder) ||
+        proof_logits_compare(&on, &masked, &cut, model_folder))
         fail_msg("%s", error_text());
     print_message("%s\n", on.data);
     assert_non_null(strstr(on.data, "on random samples: text, mtp, vision, audio"));
@@ -469,10 +471,11 @@ static void a_cut_is_compared_on_the_shards_of_its_model(void **state)
     float *values = toy_weight(&device, head);
     values[0] += 1;
     toy_set_weight(&cut.weights, head, values);
-    assert_int_equal(proof_heads(&on, &cut, &model, &sub, model_folder), -1);
+    assert_int_equal(proof_logits_compare(&on, &masked, &cut, model_folder), -1);
     assert_non_null(strstr(error_text(), "logits of vision"));
     memory_free(values);
     buffer_release(&on);
+    proof_logits_release(&masked);
     model_close(&cut);
     model_close(&model);
     arena_close(&arena);
