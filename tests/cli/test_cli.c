@@ -148,7 +148,13 @@ static struct tensor_source *find_tensor(struct reference *r, const char *name)
     return NULL;
 }
 
-enum wrong { AS_IT_IS, CUT, BEYOND, WIDE, NOT_A_NUMBER, RENAMED, LEFT_OUT };
+enum wrong { AS_IT_IS, CUT, BEYOND, WIDE, NOT_A_NUMBER, RENAMED, LEFT_OUT, NEAR, FAR };
+
+/* Parts of its value, of the largest and of the norm. */
+static float tolerance_of(const char *name)
+{
+    return strcmp(name, "loss") == 0 ? 1e-5f : strcmp(name, "logits") == 0 ? 2e-5f : 1e-4f;
+}
 
 static void spoil(struct reference *r, const char *name, enum wrong wrong, void *values, i64 bytes)
 {
@@ -161,6 +167,8 @@ static void spoil(struct reference *r, const char *name, enum wrong wrong, void 
         *(i32 *)values = 320; /* out of range: equals the vocabulary */
     if (wrong == NOT_A_NUMBER)
         *(float *)values = NAN;
+    for (i64 i = 0; (wrong == NEAR || wrong == FAR) && i < bytes / 4; i++)
+        ((float *)values)[i] *= 1 + (wrong == NEAR ? 0.5f : 2) * tolerance_of(name);
     if (wrong == RENAMED)
         t->name = "another";
     if (wrong == LEFT_OUT)
@@ -214,6 +222,12 @@ static void compare_does_not_believe_a_reference(void **state)
         {"expected.safetensors", "logits", CUT, 1, "logits is F32 ["},
         {"expected.safetensors", "logits", NOT_A_NUMBER, 1, "1 comparisons differ"},
         {"expected.safetensors", "loss", NOT_A_NUMBER, 1, "1 comparisons differ"},
+        {"expected.safetensors", "loss", NEAR, 0, ""},
+        {"expected.safetensors", "loss", FAR, 1, "1 comparisons differ"},
+        {"expected.safetensors", "logits", NEAR, 0, ""},
+        {"expected.safetensors", "logits", FAR, 1, "1 comparisons differ"},
+        {"grads.safetensors", "lm_head.weight", NEAR, 0, ""},
+        {"grads.safetensors", "lm_head.weight", FAR, 1, "1 comparisons differ"},
         {"grads.safetensors", "lm_head.weight", CUT, 1, "lm_head.weight is F32 ["},
         {"grads.safetensors", "lm_head.weight", NOT_A_NUMBER, 1, "comparisons differ"},
         {"grads.safetensors", "lm_head.weight", RENAMED, 1, "another is no weight"},
@@ -703,6 +717,80 @@ static void gguf_names_the_end_of_an_answer(void **state)
     memory_free(path);
 }
 
+static void expect_export(const char *format, const char *dtype, const char *stored, u32 file_type)
+{
+    static const char key[] = "general.file_type\4\0\0"; /* type u32 = 4, in 4 bytes */
+    char *recipe = in_folder("exports.yaml"), *hf = in_folder("exports/e/hf"),
+         *path = in_folder("exports/e/model.gguf");
+    char *text = string_format("run: %s/exports\nstages:\n  e: {kind: export, from: %s, to: %s, dtype: %s}\n", shards,
+                               model_folder, format, dtype);
+    bool gguf = strcmp(format, "hf") != 0;
+    struct safetensors set;
+    struct buffer file = {0};
+    u32 type;
+    assert_int_equal(file_replace(recipe, text, (i64)strlen(text)), 0);
+    if (WEFT("run", recipe, "--redo", "e"))
+        fail_msg("%s", complained.data);
+    assert_int_equal(file_exists(path), gguf);
+    assert_int_equal(file_is_directory(hf), strcmp(format, "gguf") != 0);
+    if (file_is_directory(hf)) {
+        assert_int_equal(safetensors_open_model(&set, hf), 0);
+        assert_string_equal(dtype_name(safetensors_find(&set, "model.embed_tokens.weight")->dtype), stored);
+        safetensors_close(&set);
+    }
+    if (gguf) {
+        assert_int_equal(file_read(&file, path), 0);
+        const char *at = memmem(file.data, (size_t)file.length, key, sizeof key);
+        assert_non_null(at);
+        memcpy(&type, at + sizeof key, sizeof type);
+        assert_int_equal(type, file_type);
+    }
+    buffer_release(&file);
+    char *all[] = {recipe, hf, path, text};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
+}
+
+/* The stage writes the formats that it is asked for, in the type that it is asked for. The model is
+ * stored in f32; general.file_type of llama.cpp is 0 for F32 and 32 for BF16. */
+static void exports_have_the_format_and_type_asked_for(void **state)
+{
+    (void)state;
+    expect_export("both", "bf16", "BF16", 32);
+    expect_export("both", "f32", "F32", 0);
+    expect_export("hf", "stored", "F32", 0);
+    expect_export("gguf", "bf16", "BF16", 32);
+}
+
+/* Layers, experts and top-k of the sub-model that fits in the given memory. */
+static char *fitting(const char *memory)
+{
+    char *out = in_folder("fitting");
+    struct model_config c;
+    if (WEFT("extract", model_folder, "-o", out, "--memory", memory, "--data", shards, "--part", "train"))
+        fail_msg("%s: %s", memory, complained.data);
+    assert_int_equal(model_config_load(&c, out), 0);
+    assert_int_equal(directory_remove(out), 0);
+    memory_free(out);
+    return string_format("%lld %lld %lld", (long long)c.layers, (long long)c.experts, (long long)c.topk);
+}
+
+static void sizes_of_memory_have_suffixes_of_1024(void **state)
+{
+    static const char *const equal[][2] = {
+        {"310k", "317440"}, {"0.3M", "314572"}, {"0.0003G", "322122"}, {"0.0000003T", "329853"}};
+    char *whole = fitting("1T");
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(equal); i++) {
+        char *one = fitting(equal[i][0]), *other = fitting(equal[i][1]);
+        assert_string_equal(one, other);
+        assert_string_not_equal(one, whole);
+        memory_free(one);
+        memory_free(other);
+    }
+    memory_free(whole);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -730,6 +818,8 @@ int main(void)
         cmocka_unit_test(one_wrong_byte_is_found),
         cmocka_unit_test(gguf_headers_cut_anywhere_are_refused),
         cmocka_unit_test(gguf_names_the_end_of_an_answer),
+        cmocka_unit_test(exports_have_the_format_and_type_asked_for),
+        cmocka_unit_test(sizes_of_memory_have_suffixes_of_1024),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }

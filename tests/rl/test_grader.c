@@ -225,6 +225,35 @@ static void test_null_is_no_score(void **state)
     close_cohort();
 }
 
+/* The program gets the keys of the prompt that say what is asked, as they stand in the file. */
+static void test_a_program_gets_what_the_prompt_says(void **state)
+{
+    char *asked = string_format("/dev/shm/weft-verify-asked-%ld", (long)getpid());
+    char *script = string_format("while read -r line; do echo \"$line\" >>%s; echo '{\"score\":1}'; done", asked);
+    char *argv[] = {"sh", "-c", script};
+    static const char said[] = "\"data_source\":\"shop\",\"ability\":\"sums\",\"prompt\":\"say a\","
+                               "\"extra_info\":{\"index\":17,\"hard\":true},";
+    struct grader_settings settings = {.program = {argv, 3}, .limits.seconds = TEST_SECONDS_MOST};
+    struct buffer text = {0};
+    char *line = string_format("{%s\"reward_model\":{\"style\":\"program\",\"ground_truth\":\"a\"}}", said);
+    (void)state;
+    open_cohort("program");
+    prompts_release(&graded);
+    require(load(&graded, "j.jsonl", line) == 0, "%s", error_text());
+    rollout_group.prompt = &graded.list[0];
+    assert_int_equal(grade_once(&settings, NULL, 0, 0), 0);
+    assert_true(rollout_group.rollouts[1].reward == 1);
+    assert_int_equal(file_read(&text, asked), 0);
+    if (!strstr(text.data, said))
+        fail_msg("%s", text.data);
+    buffer_release(&text);
+    close_cohort();
+    unlink(asked);
+    memory_free(line);
+    memory_free(script);
+    memory_free(asked);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +265,7 @@ int main(void)
         cmocka_unit_test(test_observations_end_with_their_turns),
         cmocka_unit_test(test_an_answer_forgives_failures),
         cmocka_unit_test(test_null_is_no_score),
+        cmocka_unit_test(test_a_program_gets_what_the_prompt_says),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }

@@ -566,6 +566,28 @@ static void special_tokens_give_the_vocabulary(void **state)
     (void)state;
 }
 
+/* A document ends with the token of documents, if there is one; that of answers is the last resort. */
+static void documents_end_with_the_first_end_known(void **state)
+{
+    static const char *const tokens[][5] = {{"</s>", "<|im_end|>", "<|end_of_text|>", "<|endoftext|>"},
+                                            {"</s>", "<|im_end|>", "<|end_of_text|>"},
+                                            {"<|im_end|>", "</s>"},
+                                            {"<|im_end|>"}};
+    static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>"};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(tokens); i++) {
+        struct vocabulary v;
+        struct text_trainer *trainer =
+            text_trainer_open(&(struct text_training){.vocabulary = 400, .special_tokens = tokens[i]});
+        assert_int_equal(text_trainer_feed(trainer, "some words", 10), 0);
+        struct text_tokenizer *tokenizer = text_trainer_finish(trainer);
+        assert_int_equal(vocabulary_init(&v, tokenizer, NULL, 0), 0);
+        assert_true(v.end >= 0);
+        assert_int_equal(v.end, text_token_id(tokenizer, ends[i]));
+        text_tokenizer_free(tokenizer);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -586,6 +608,7 @@ int main(void)
         cmocka_unit_test(later_ids_are_predicted_where_both_are_text),
         cmocka_unit_test(batches_hold_samples_apart),
         cmocka_unit_test(special_tokens_give_the_vocabulary),
+        cmocka_unit_test(documents_end_with_the_first_end_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -653,6 +653,26 @@ static void in_order_there_is_one_pass(void **state)
     (void)state;
 }
 
+/* In order, held out, a sample is whole: no frames are hidden from later ones. */
+static void in_order_no_frames_are_hidden(void **state)
+{
+    u64 one[16], other[16];
+    double totals[TARGETS];
+    struct loader_settings settings = all_options();
+    settings.in_order = true;
+    struct loader *masked = open_with(&settings);
+    settings.frame_mask = 0;
+    struct loader *whole = open_with(&settings);
+    for (i64 step = 0; step < 5; step++) {
+        hash_step(masked, step, one, totals);
+        hash_step(whole, step, other, totals);
+        assert_memory_equal(one, other, sizeof one);
+    }
+    loader_close(masked);
+    loader_close(whole);
+    (void)state;
+}
+
 /* The first few rows of a pass come from all over the shards. */
 static void a_drawn_order_makes_the_first_rows_a_sample(void **state)
 {
@@ -784,6 +804,7 @@ int main(void)
         cmocka_unit_test(every_showing_draws_anew),
         cmocka_unit_test(conditions_are_dropped_for_media_that_are_made),
         cmocka_unit_test(in_order_there_is_one_pass),
+        cmocka_unit_test(in_order_no_frames_are_hidden),
         cmocka_unit_test(a_drawn_order_makes_the_first_rows_a_sample),
         cmocka_unit_test(long_texts_go_on_in_the_next_piece),
         cmocka_unit_test(a_text_in_two_samples_ends_once),

@@ -374,6 +374,43 @@ static void what_it_will_write_is_estimated(void **state)
     (void)state;
 }
 
+/* Ids of other programs end with the end token of a document or without it (`preprocess_data.py
+ * --append-eod` of Megatron): a shard holds them without it, for a sample ends with it anyway. */
+static void given_ids_are_kept_without_their_end(void **state)
+{
+    /* Megatron's own writer: documents of 3 and 2 ids as u16. */
+    static const u8 index[] = {0x4d, 0x4d, 0x49, 0x44, 0x49, 0x44, 0x58, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 2, 0, 0,
+                               0,    0,    0,    0,    0,    3,    0,    0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0,
+                               0,    0,    0,    0,    0,    0,    0,    0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                               0,    0,    0,    1,    0,    0,    0,    0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0};
+    char *given = path_join(folder, "given"), *out = path_join(folder, "from-ids");
+    char *names[] = {path_join(given, "m.idx"), path_join(given, "m.bin")};
+    struct prepare_settings s = {
+        .data = given, .tokenizer[TOKENIZER_TEXT] = text_folder, .shard_bytes = 4096, .audio_seconds = 30};
+    struct text_tokenizer *tokenizer = text_tokenizer_load(text_folder);
+    (void)state;
+    assert_non_null(tokenizer);
+    const u16 ids[] = {41, 42, (u16)text_token_id(tokenizer, "<|endoftext|>"), 44, 45};
+    assert_int_equal(directory_make(given) || directory_make(out), 0);
+    assert_int_equal(file_replace(names[0], (const char *)index, sizeof index), 0);
+    assert_int_equal(file_replace(names[1], (const char *)ids, sizeof ids), 0);
+    if (prepare_stage(&s, out, 1, &device, DTYPE_F32))
+        fail_msg("%s", error_text());
+    i64 count;
+    char **lines = samples_of(&count, out, "train");
+    assert_int_equal(count, 2);
+    assert_string_equal(strchr(lines[0], ' '), " 41 42");
+    assert_string_equal(strchr(lines[1], ' '), " 44 45");
+    for (i64 i = 0; i < 2; i++) {
+        memory_free(lines[i]);
+        memory_free(names[i]);
+    }
+    text_tokenizer_free(tokenizer);
+    memory_free(lines);
+    memory_free(given);
+    memory_free(out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -386,6 +423,7 @@ int main(void)
         cmocka_unit_test(a_source_goes_on_without_the_files_before),
         cmocka_unit_test(it_stops_before_the_disk_is_full_and_goes_on),
         cmocka_unit_test(what_it_will_write_is_estimated),
+        cmocka_unit_test(given_ids_are_kept_without_their_end),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }
