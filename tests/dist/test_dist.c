@@ -873,12 +873,32 @@ static void meta_ranks_count_traffic(void **state)
     device_close(&meta);
 }
 
+/* Rank 37 of 2 tensor x 8 data x 4 pipeline ranks: 37 = 1 + 2 * (2 + 8 * 2). A pipeline cuts the layers
+ * into `chunks` pieces for each of its ranks. */
+static void the_place_of_a_rank_follows_from_the_layout(void **state)
+{
+    const struct layout layout = {.data = 8, .expert = 4, .tensor = 2, .pipeline = 4, .chunks = 3};
+    struct weights_layout place = parallel_place(&layout, 37);
+    (void)state;
+    assert_int_equal(place.tensor_rank, 1);
+    assert_int_equal(place.tensor_ranks, 2);
+    assert_int_equal(place.data_rank, 2);
+    assert_int_equal(place.data_ranks, 8);
+    assert_int_equal(place.expert_rank, 2);
+    assert_int_equal(place.expert_ranks, 4);
+    assert_int_equal(place.chunk_rank, 2);
+    assert_int_equal(place.chunk_ranks, 4);
+    assert_int_equal(place.chunks, 12);
+    assert_int_equal(parallel_place(&layout, 37 + 4 * 2).expert_rank, 2); /* data rank 6: of the second 4 */
+}
+
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launchers_are_told_apart),
         cmocka_unit_test(one_rank_is_trivial_and_writes_to_itself),
         cmocka_unit_test(meta_ranks_count_traffic),
+        cmocka_unit_test(the_place_of_a_rank_follows_from_the_layout),
         cmocka_unit_test(collectives_give_the_same_bits_on_every_rank),
         cmocka_unit_test(layouts_cut_the_world),
         cmocka_unit_test(a_full_receive_buffer_names_its_setting),

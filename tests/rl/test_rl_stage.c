@@ -203,11 +203,44 @@ static void a_resumed_stage_ends_as_if_it_had_not_stopped(void **state)
     memory_free(more);
 }
 
+/* The held-out rewards before the first step, as they are written. */
+static char *measured_first(const char *out, const char *temperature, const char *how)
+{
+    char *more = string_format(", eval_prompts: %s, temperature: %s", path_of("prompts.jsonl"), temperature);
+    char *path = string_format("%s/checkpoints/step-%06d/weft/state.json", out, STEPS);
+    struct buffer text = {0};
+    run(out, more);
+    struct json *state = json_load(path);
+    const struct json *start = json_get(json_get(json_get(state, "state"), "heldout"), "start");
+    assert_non_null(json_get(start, how));
+    json_print(&text, json_get(start, how), 0);
+    json_free(state);
+    memory_free(path);
+    memory_free(more);
+    return text.data;
+}
+
+/* A greedy answer is the likeliest at any temperature of training; a sampled one is not. */
+static void held_out_prompts_are_answered_greedily_at_any_temperature(void **state)
+{
+    static const char *const ways[] = {"greedy", "sampled"};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(ways); i++) {
+        char *cold = measured_first(path_of(i ? "cold-2" : "cold"), "0.1", ways[i]);
+        char *hot = measured_first(path_of(i ? "hot-2" : "hot"), "10", ways[i]);
+        if ((strcmp(cold, hot) == 0) != (i == 0))
+            fail_msg("%s: %s at 0.1, %s at 10", ways[i], cold, hot);
+        memory_free(cold);
+        memory_free(hot);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rewards_are_those_of_the_answers),
         cmocka_unit_test(a_resumed_stage_ends_as_if_it_had_not_stopped),
+        cmocka_unit_test(held_out_prompts_are_answered_greedily_at_any_temperature),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -246,7 +246,8 @@ static void epochs_end_to_the_sample(void **state)
     (void)state;
 }
 
-/* Loss denominators are the target weights of all rows, over all sources. */
+/* Loss denominators are the target weights of all rows, over all sources; `seen` counts the cells
+ * that are seen. */
 static void totals_are_of_all_sources(void **state)
 {
     struct data_source all[SOURCES];
@@ -255,6 +256,7 @@ static void totals_are_of_all_sources(void **state)
     for (i64 step = 0; step < 3; step++) {
         struct loader_step s;
         double totals[TARGETS] = {0};
+        i64 seen = 0;
         assert_int_equal(mixer_step(m, step, &s), 0);
         for (i64 micro = 0; micro < s.micro_batches; micro++) {
             struct batch b;
@@ -263,7 +265,10 @@ static void totals_are_of_all_sources(void **state)
             for (int kind = 0; kind < TARGETS; kind++)
                 for (i64 i = 0; i < b.targets[kind].n; i++)
                     totals[kind] += (double)b.targets[kind].weight[i];
+            seen += b.inputs[INPUT_VISION_IN].n;
         }
+        assert_true(seen > 0);
+        assert_int_equal(seen, s.seen);
         for (int kind = 0; kind < TARGETS; kind++)
             assert_float_equal(totals[kind], s.totals[kind], 1e-3);
     }

@@ -102,6 +102,21 @@ static void the_text_tokenizer_learns_from_train_alone(void **state)
     (void)state;
 }
 
+static void special_tokens_of_the_user_are_all_added(void **state)
+{
+    static const char *const tokens[] = {"<think>", "</think>", "<tool>"};
+    static const struct setting_override more[] = {{"special", "[<think>, </think>, <tool>]"}};
+    put_words("a.txt", 5000, "learned");
+    struct text_tokenizer *t = train(more, 1);
+    for (i64 i = 0; i < COUNT_OF(tokens); i++) {
+        i32 id = text_token_id(t, tokens[i]);
+        assert_true(id >= 0);
+        assert_true(text_token_is_special(t, id));
+    }
+    text_tokenizer_free(t);
+    (void)state;
+}
+
 static void all_files_are_read_evenly(void **state)
 {
     static const struct setting_override more[] = {{"bytes", "20000"}};
@@ -288,6 +303,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(the_text_tokenizer_learns_from_train_alone, begin),
+        cmocka_unit_test_setup(special_tokens_of_the_user_are_all_added, begin),
         cmocka_unit_test_setup(all_files_are_read_evenly, begin),
         cmocka_unit_test_setup(no_stage_learns_what_another_holds_out, begin),
         cmocka_unit_test_setup(tokenizers_of_media_take_captions_of_any_form, begin),
