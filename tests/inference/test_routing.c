@@ -6,6 +6,7 @@
 #include <string.h>
 #include "core/json.h"
 #include "data/media/media.h"
+#include "inference/canvas.h"
 #include "inference/proof.h"
 #include "inference/routing.h"
 #include "inference/grid_speed.h"
@@ -234,6 +235,21 @@ static void files_hold_what_they_should(void **state)
         memory_free(path);
     }
     assert_true(lines_of("routing.html") > 100);
+}
+
+/* Colours are 0xRRGGBB in both drawings. */
+static void drawings_have_the_colours_given(void **state)
+{
+    struct canvas drawn;
+    const u8 colour[] = {0x12, 0x34, 0x56};
+    (void)state;
+    canvas_open(&drawn, 8, 8);
+    canvas_box(&drawn, 2, 3, 2, 2, 0x123456);
+    assert_memory_equal(drawn.pixels + (3 * 8 + 2) * 3, colour, sizeof colour);
+    assert_memory_equal(drawn.pixels + (4 * 8 + 3) * 3, colour, sizeof colour);
+    assert_memory_not_equal(drawn.pixels + (4 * 8 + 4) * 3, colour, sizeof colour);
+    assert_non_null(strstr(drawn.svg.data, "fill=\"#123456\""));
+    canvas_close(&drawn);
 }
 
 static void shards_of_other_tokenizers_are_refused(void **state)
@@ -494,6 +510,7 @@ int main(void)
         cmocka_unit_test(every_choice_is_counted),
         cmocka_unit_test(a_submodels_experts_keep_their_ids),
         cmocka_unit_test(files_hold_what_they_should),
+        cmocka_unit_test(drawings_have_the_colours_given),
         cmocka_unit_test(shards_of_other_tokenizers_are_refused),
         cmocka_unit_test(a_pass_takes_what_its_largest_batches_take),
         cmocka_unit_test(what_slows_a_whole_round_does_not_change_the_ratio),

@@ -749,6 +749,45 @@ static void held_out_recordings_are_kept_with_pictures(void **state)
         memory_free(blocks[i]);
 }
 
+/* sound.mp4 has a sound of 3 s and a picture. */
+static void films_are_heard_if_asked_for(void **state)
+{
+    static const char *const films[] = {"false", "true"};
+    char *folder = temporary_folder(), *train = path_join(folder, "train"), *other = path_join(folder, "validation");
+    char *out = path_join(folder, "out"), *copies[] = {path_join(train, "a.mp4"), path_join(other, "b.mp4")};
+    struct buffer film = {0};
+    (void)state;
+    assert_true(directory_make(train) == 0 && directory_make(other) == 0 && directory_make(out) == 0);
+    assert_int_equal(file_read(&film, SOURCE_TREE "/tests/media/films/sound.mp4"), 0);
+    for (i64 i = 0; i < COUNT_OF(copies); i++)
+        assert_int_equal(file_replace(copies[i], film.data, film.length), 0);
+    for (int heard = 0; heard < 2; heard++) {
+        const struct setting_override more[] = {{"steps", "2"},
+                                                {"batch", "2"},
+                                                {"vocoder_rounds", "2"},
+                                                {"optimizer.warmup", "1"},
+                                                {"films", films[heard]}};
+        struct audio_settings settings;
+        struct stage stage = {.name = "aud",
+                              .out = out,
+                              .seed = 4,
+                              .device = &device,
+                              .dtype = DTYPE_F32,
+                              .calibrated = true,
+                              .ranks = parallel_alone()};
+        read_settings(&settings, folder, more, COUNT_OF(more));
+        int status = audio_stage(&settings, &stage);
+        if (heard ? status != 0 : status != -1 || !strstr(error_text(), "no recordings to train with"))
+            fail_msg("films %s: %d, %s", films[heard], status, error_text());
+        settings_release(&settings, audio_stage_table);
+    }
+    buffer_release(&film);
+    directory_remove(folder);
+    void *blocks[] = {folder, train, other, out, copies[0], copies[1]};
+    for (i64 i = 0; i < COUNT_OF(blocks); i++)
+        memory_free(blocks[i]);
+}
+
 /* Deletes the later checkpoint and everything after it, like a killed run. Recordings are read
  * again when drawn; 1 in 5 is unreadable. */
 static void a_resumed_run_is_the_uninterrupted_one(void **state)
@@ -807,6 +846,7 @@ static int run(const char *name)
         cmocka_unit_test(a_skipped_step_moves_no_codebook),
         cmocka_unit_test(a_resumed_run_is_the_uninterrupted_one),
         cmocka_unit_test(held_out_recordings_are_kept_with_pictures),
+        cmocka_unit_test(films_are_heard_if_asked_for),
     };
     return cmocka_run_group_tests_name(name, tests, NULL, NULL);
 }
