@@ -317,6 +317,40 @@ static struct left_out counts_at(i64 step, struct json *state)
     return counts;
 }
 
+/* Eight numbers and what was left out: each comes back where it was. */
+static void a_checkpoint_by_shards_keeps_its_position(void **state)
+{
+    static i64 first[1];
+    double rows = 4, length = 32;
+    const struct loader_settings loader = {.rows = {first, &rows, 1},
+                                           .length = {first, &length, 1},
+                                           .micro_rows = 4,
+                                           .mixture = {1, 1, 1, 1, 1, 1, 1, 1},
+                                           .shuffle_shards = 1};
+    struct json *before = json_object(), *list = json_array(), *position = json_array(), *after = json_object();
+    struct buffer given = {0}, kept = {0};
+    struct left_out none = {0};
+    (void)state;
+    for (i64 i = 0; i < 8; i++)
+        json_push(position, json_of_integer(11 + i));
+    json_push(position, left_out_json(&none));
+    json_push(list, position);
+    json_set(before, "shard_order", list);
+    struct mixer *mixer = mixer_open(&(struct source_list){.all = shards}, "train", &loader, SEED);
+    struct shard_order order = {.mixer = mixer};
+    assert_non_null(mixer);
+    succeed(shard_order_resume(&order, before));
+    shard_order_save(&order, after);
+    json_print(&given, before, 0);
+    json_print(&kept, after, 0);
+    assert_string_equal(given.data, kept.data);
+    mixer_close(mixer);
+    buffer_release(&given);
+    buffer_release(&kept);
+    json_free(before);
+    json_free(after);
+}
+
 static void a_checkpoint_by_shards_keeps_what_was_left_out(void **state)
 {
     struct json *position = json_object(), *none = json_object();
@@ -482,6 +516,7 @@ int main(void)
         cmocka_unit_test(steps_without_targets_are_passed),
         cmocka_unit_test(left_out_samples_are_named_after_any_resume),
         cmocka_unit_test(a_checkpoint_by_shards_keeps_what_was_left_out),
+        cmocka_unit_test(a_checkpoint_by_shards_keeps_its_position),
         cmocka_unit_test(a_resumed_stage_ends_as_if_it_had_not_stopped),
         cmocka_unit_test(a_model_gets_every_file_of_its_tokenizers),
         cmocka_unit_test(sft_names_the_ends_of_answers_and_both_stages_the_trained_length),
