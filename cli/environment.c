@@ -3,6 +3,7 @@
  * it with the code. */
 #include "cli/cli.h"
 #include "core/topology.h"
+#include "kernels/isa.h"
 
 #include <errno.h>
 
@@ -113,7 +114,8 @@ int environment_check(void)
         if (text && *text && !is_allowed(&checked[i], text))
             return refuse(&checked[i], text);
     }
-    return 0;
+    const char *level = getenv("WEFT_CPU");
+    return level ? cpu_isa_check(level, cpu_isa_highest()) : 0;
 }
 
 void environment_print(void)

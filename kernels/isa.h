@@ -5,7 +5,10 @@
 
 const struct kernels *cpu_kernels(enum cpu_isa level);
 enum cpu_isa cpu_isa(void); /* level of this machine, or WEFT_CPU if lower */
-bool cpu_has_tiles(void);   /* bf16 tiles, permitted to this process */
+enum cpu_isa cpu_isa_highest(void);
+/* Returns -1 and a message if `wanted`, a value of WEFT_CPU, names a level above `highest`. */
+int cpu_isa_check(const char *wanted, enum cpu_isa highest);
+bool cpu_has_tiles(void); /* bf16 tiles, permitted to this process */
 bool cpu_has_tiles_of_bytes(void);
 
 /* Runs a register-only matrix kernel for about 0.1 ms on the calling thread and returns its flops.

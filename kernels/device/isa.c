@@ -70,7 +70,7 @@ static const struct kernels *amx_kernels(void)
     return &kernels;
 }
 
-static enum cpu_isa highest_isa(void)
+enum cpu_isa cpu_isa_highest(void)
 {
     bool v4 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
@@ -101,20 +101,35 @@ static bool bf16_dot_is_faster(void)
 static enum cpu_isa fastest_isa;
 static void find_fastest(void)
 {
-    fastest_isa = highest_isa();
+    fastest_isa = cpu_isa_highest();
     if (fastest_isa == CPU_ISA_AVX512_BF16 && !bf16_dot_is_faster())
         fastest_isa = CPU_ISA_VNNI;
+}
+
+static const char *const level_names[CPU_ISA_AMX] = {"v3", "v4", "vnni", "pairs"};
+
+int cpu_isa_check(const char *wanted, enum cpu_isa highest)
+{
+    struct buffer known = {0};
+    int status = 0;
+    for (enum cpu_isa isa = CPU_ISA_V3; isa < CPU_ISA_AMX; isa++)
+        if (isa <= highest)
+            buffer_printf(&known, "%s%s", isa ? ", " : "", level_names[isa]);
+        else if (strcmp(wanted, level_names[isa]) == 0)
+            status = error_usage("the environment variable WEFT_CPU is \"%s\", which this CPU lacks: expected %s%s",
+                                 wanted, highest > CPU_ISA_V3 ? "one of " : "", known.data);
+    buffer_release(&known);
+    return status;
 }
 
 /* Level of this machine. WEFT_CPU=v3, v4, vnni or pairs selects a lower level that the CPU has, to
  * reproduce other machines. */
 enum cpu_isa cpu_isa(void)
 {
-    static const char *const names[CPU_ISA_AMX] = {"v3", "v4", "vnni", "pairs"};
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const char *wanted = getenv("WEFT_CPU");
     for (enum cpu_isa isa = CPU_ISA_V3; isa < CPU_ISA_AMX; isa++)
-        if (wanted && strcmp(wanted, names[isa]) == 0 && isa <= highest_isa())
+        if (wanted && strcmp(wanted, level_names[isa]) == 0 && isa <= cpu_isa_highest())
             return isa;
     pthread_once(&once, find_fastest);
     return fastest_isa;

@@ -1,5 +1,6 @@
 /* Models and stages that do not fit into a limit of memory are refused before they begin, and what the
  * message names fits. */
+#include "kernels/isa.h"
 #include "tests/cli_fixture.h"
 #include "tests/control_group.h"
 
@@ -223,6 +224,19 @@ static void values_of_variables_that_mean_nothing_are_refused(void **state)
     }
 }
 
+/* Not taken for the highest level that there is, whose bits differ. */
+static void a_level_that_the_cpu_lacks_is_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(cpu_isa_check("v4", CPU_ISA_V3), -1);
+    assert_string_equal(error_text(), "the environment variable WEFT_CPU is \"v4\", which this CPU lacks: expected v3");
+    assert_int_equal(cpu_isa_check("pairs", CPU_ISA_VNNI), -1);
+    assert_non_null(strstr(error_text(), "\"pairs\", which this CPU lacks: expected one of v3, v4, vnni"));
+    assert_int_equal(cpu_isa_check("vnni", CPU_ISA_VNNI), 0);
+    assert_int_equal(cpu_isa_check("pairs", CPU_ISA_AMX), 0);
+    assert_int_equal(cpu_isa_check("", CPU_ISA_V3), 0);
+}
+
 static int make_all(void **state)
 {
     make(state);
@@ -242,6 +256,7 @@ int main(void)
         cmocka_unit_test(a_stage_is_refused_before_its_first_step),
         cmocka_unit_test(in_a_control_group_the_message_comes_in_place_of_the_signal),
         cmocka_unit_test(values_of_variables_that_mean_nothing_are_refused),
+        cmocka_unit_test(a_level_that_the_cpu_lacks_is_refused),
     };
     return cmocka_run_group_tests(tests, make_all, clear);
 }
