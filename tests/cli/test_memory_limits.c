@@ -78,7 +78,7 @@ static void what_is_cut_out_takes_the_place_of_the_whole(void **state)
 {
     char *out = in_folder("cut");
     (void)state;
-    allow(WIDE_BYTES + (22 << 20));
+    allow(WIDE_BYTES + (26 << 20));
     if (WEFT("extract", wide, "-o", out, "--experts", "0-14"))
         fail_msg("%s", complained.data);
     succeed(directory_remove(out));
