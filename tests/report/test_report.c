@@ -1190,6 +1190,26 @@ static void test_figures_of_several_runs_are_a_markdown_table(void **state)
         memory_free(runs[r]);
 }
 
+/* 12 s waited in 104 s, 4 s of them before the first step: 8 of 100 s. Greedy answers grow from 3 to 5 ids. */
+static void test_waits_and_lengths_are_those_measured(void **state)
+{
+    char *run = run_folder("waits");
+    (void)state;
+    put_done(run, "base", "pretrain");
+    put(run, "base", "waiting.json", "{\"waited_s\":12,\"first_s\":4,\"seconds\":104,\"restarts\":2}");
+    put_done(run, "rl", "rl");
+    put(run, "rl", "rl.json",
+        "{\"heldout\":{\"start\":{\"greedy\":{\"reward\":0.25,\"reordered\":0.125,\"length\":3,\"prompts\":8}},"
+        "\"end\":{\"greedy\":{\"reward\":0.75,\"reordered\":0.0625,\"length\":5,\"prompts\":8}}}}");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, "Waiting for data: 8.0\u00a0% of the steps&#39; time (8.0 s), and 4.0 s before the first.");
+    shows(&page, "restarted 2 times");
+    shows(&page,
+          "<td>0.250</td><td>0.750</td><td>12.5\u00a0%</td><td>6.2\u00a0%</td><td>3.0</td><td>5.0</td><td>8</td>");
+    buffer_release(&page);
+    memory_free(run);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1231,6 +1251,7 @@ int main(void)
         cmocka_unit_test(test_commands_are_quoted_for_a_shell),
         cmocka_unit_test(test_shares_stand_beside_part_baseline_and_error),
         cmocka_unit_test(test_figures_of_several_runs_are_a_markdown_table),
+        cmocka_unit_test(test_waits_and_lengths_are_those_measured),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
