@@ -102,6 +102,17 @@ static void held_out_prompts_are_compared_with_those_of_training(void **state)
     prompts_release(&held_out);
 }
 
+/* GSM8K's own format: the answer stands behind the last mark. */
+static void answers_of_gsm8k_stand_behind_the_last_mark(void **state)
+{
+    struct prompts p;
+    (void)state;
+    assert_int_equal(load(&p, "g.jsonl", "{\"question\":\"2*3?\",\"answer\":\"#### 5 is wrong\\n2*3=6\\n#### 6\"}"), 0);
+    assert_string_equal(p.list[0].ground_truth, "6");
+    assert_string_equal(p.list[0].data_source, "openai/gsm8k");
+    prompts_release(&p);
+}
+
 static void prompts_may_stand_in_a_table(void **state)
 {
     struct prompts p;
@@ -279,6 +290,7 @@ int main(void)
         cmocka_unit_test(test_prompts),
         cmocka_unit_test(contents_may_be_lists_of_texts),
         cmocka_unit_test(prompts_may_stand_in_a_table),
+        cmocka_unit_test(answers_of_gsm8k_stand_behind_the_last_mark),
         cmocka_unit_test(held_out_prompts_are_compared_with_those_of_training),
         cmocka_unit_test(templates_get_what_prompts_have),
         cmocka_unit_test(questions_are_prompts_as_published),

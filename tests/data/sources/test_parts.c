@@ -117,6 +117,26 @@ static void special_tokens_of_the_user_are_all_added(void **state)
     (void)state;
 }
 
+/* Digits of Qwen2 stand alone, those of Llama 3 by up to three, those of GPT-2 together. NFC makes one
+ * letter, of 2 bytes, of an e and its accent. */
+static void the_family_and_nfc_are_those_asked_for(void **state)
+{
+    static const struct {
+        struct setting_override more[2];
+        i64 digits, accent;
+    } cases[] = {{{{"family", "qwen2"}, {"nfc", "false"}}, 4, 3},
+                 {{{"family", "llama-bpe"}, {"nfc", "false"}}, 2, 3},
+                 {{{"family", "gpt-2"}, {"nfc", "true"}}, 1, 2}};
+    put_words("a.txt", 5000, "2024");
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct text_tokenizer *t = train(cases[i].more, 2);
+        assert_int_equal(ids_of(t, "2024"), cases[i].digits);
+        assert_int_equal(ids_of(t, "e\xcc\x81"), cases[i].accent);
+        text_tokenizer_free(t);
+    }
+    (void)state;
+}
+
 static void all_files_are_read_evenly(void **state)
 {
     static const struct setting_override more[] = {{"bytes", "20000"}};
@@ -304,6 +324,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(the_text_tokenizer_learns_from_train_alone, begin),
         cmocka_unit_test_setup(special_tokens_of_the_user_are_all_added, begin),
+        cmocka_unit_test_setup(the_family_and_nfc_are_those_asked_for, begin),
         cmocka_unit_test_setup(all_files_are_read_evenly, begin),
         cmocka_unit_test_setup(no_stage_learns_what_another_holds_out, begin),
         cmocka_unit_test_setup(tokenizers_of_media_take_captions_of_any_form, begin),
