@@ -326,7 +326,7 @@ static int plan_stage(struct plan_total *total, const struct recipe *r, const st
         p.active = model_parameters_active(&p.config);
         for (i64 rank = 0; rank < p.work.ranks && !failed; rank++)
             failed = step_estimate(&p.needs, &p.work, rank);
-        p.needs.memory.program = with->program_bytes;
+        p.needs.memory.program = p.work.gpu ? 0 : with->program_bytes; /* it lies in host memory */
         if (!failed)
             failed = plan_sources(&p, r);
         if (!failed) {
