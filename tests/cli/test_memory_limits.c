@@ -3,6 +3,7 @@
 #include "kernels/isa.h"
 #include "tests/cli_fixture.h"
 #include "tests/control_group.h"
+#include "tests/sanitized.h"
 
 static char *wide; /* a model of 4.2 M parameters, stored in f32: 16.9 MB */
 enum { WIDE_BYTES = 16800000 };
@@ -53,10 +54,18 @@ static double number_after(const char *mark)
 
 #define GENERATE "generate", wide, "--prompt", "a", "--max-tokens", "4"
 
+/* The sanitizers multiply private memory, so no limit in bytes fits them. */
+static void skip_sanitized(void)
+{
+    if (is_sanitized())
+        skip();
+}
+
 /* The estimate is the weights and at most 20 MB for all else; with it the program fits. */
 static void a_model_is_refused_before_its_weights_are_read(void **state)
 {
     (void)state;
+    skip_sanitized();
     allow(4 << 20);
     assert_int_equal(WEFT(GENERATE), 1);
     double all = number_after("takes ") * 1e6;
@@ -78,6 +87,7 @@ static void what_is_cut_out_takes_the_place_of_the_whole(void **state)
 {
     char *out = in_folder("cut");
     (void)state;
+    skip_sanitized();
     allow(WIDE_BYTES + (26 << 20));
     if (WEFT("extract", wide, "-o", out, "--experts", "0-14"))
         fail_msg("%s", complained.data);
@@ -97,6 +107,7 @@ static void a_damaged_model_that_does_not_fit_is_not_looked_at(void **state)
     struct buffer content = {0};
     char *path = path_join(wide, "model.safetensors"), *kept = in_folder("kept");
     (void)state;
+    skip_sanitized();
     assert_int_equal(rename(path, kept), 0);
     succeed(file_read(&content, kept));
     content.data[content.length - 1000] ^= 1;
@@ -132,6 +143,7 @@ static void a_stage_is_refused_before_its_first_step(void **state)
 {
     char *recipe = in_folder("r.yaml"), *metrics = in_folder("run/base.partial/metrics.jsonl");
     (void)state;
+    skip_sanitized();
     write_recipe("32");
     allow(80 << 20);
     assert_int_equal(WEFT("run", recipe), 1);
@@ -177,6 +189,7 @@ static void in_a_control_group_the_message_comes_in_place_of_the_signal(void **s
         const char *const *words;
     } cases[] = {{80 << 20, train}, {24 << 20, say}};
     (void)state;
+    skip_sanitized();
     write_recipe("32");
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         char *group = control_group_make(cases[i].bytes);
