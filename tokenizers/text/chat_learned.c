@@ -105,11 +105,12 @@ static struct json *changed_message(const struct json *message)
     struct json *out = json_copy(message);
     for (i64 i = 0; i < COUNT_OF(said); i++) {
         struct json *value = json_get(out, said[i]);
-        if (json_kind(value) == JSON_STRING)
-            json_set(out, said[i], changed_text(value));
-        for (i64 k = 0; json_kind(value) == JSON_ARRAY && k < json_count(value); k++)
+        i64 parts = json_kind(value) == JSON_ARRAY ? json_count(value) : 0;
+        for (i64 k = 0; k < parts; k++)
             if (json_kind(json_get(json_at(value, k), "text")) == JSON_STRING)
                 json_set(json_at(value, k), "text", changed_text(json_get(json_at(value, k), "text")));
+        if (json_kind(value) == JSON_STRING)
+            json_set(out, said[i], changed_text(value)); /* frees the value */
     }
     struct json *calls = json_get(out, "tool_calls");
     for (i64 i = 0; i < json_count(calls); i++) {
