@@ -359,8 +359,8 @@ static int learn(struct buffer *out, const struct chat *chat, const struct text_
     struct chat_request request = request_of(c);
     struct chat_ids ids = {0};
     bool wanted[16];
-    for (i64 i = 0; i < 16; i++)
-        wanted[i] = !learned || learned[i] == '1';
+    for (i64 i = 0; i < COUNT_OF(wanted); i++)
+        wanted[i] = !learned || (i < (i64)strlen(learned) && learned[i] == '1');
     request.learned = wanted;
     request.trims = true;
     buffer_clear(out);
