@@ -96,8 +96,8 @@ static struct json *globals_of(const struct chat *chat, const struct json *varia
     for (i64 i = 0; i < COUNT_OF(always); i++)
         json_set(out, always[i], json_of_null());
     for (i64 i = 0; i < COUNT_OF(lists); i++)
-        for (bool more = json_first(&at, lists[i]); more; more = json_next(&at, lists[i]))
-            json_set(out, at.key, json_share(at.value));
+        for (bool more = json_first(&at, lists[i]); more; more = json_next(&at, lists[i])) /* roles: of all workers */
+            json_set(out, at.key, i == 0 ? json_copy(at.value) : json_share(at.value));
     json_set(out, "add_generation_prompt", json_of_bool(prompt));
     return out;
 }
