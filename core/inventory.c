@@ -405,16 +405,22 @@ static int compare(const char *path, const struct inventory *v, const struct inv
     return refuse(path, v, "its checksum differs");
 }
 
+/* The inventory of a file that has to be checked: the file was not verified yet, or its inventory cannot
+ * be used. NULL: nothing to do. */
+static struct inventory *find_due(struct inventory_entry **entry, const char *path)
+{
+    pthread_mutex_lock(&known.lock);
+    struct inventory *v = find_entry(entry, path);
+    bool due = v && (v->problem || (*entry && !(*entry)->verified));
+    pthread_mutex_unlock(&known.lock);
+    return due ? v : NULL;
+}
+
 int inventory_verify(const char *path, const void *data, i64 bytes)
 {
     struct inventory_entry *entry;
-    if (is_inventory(path))
-        return 0;
-    pthread_mutex_lock(&known.lock);
-    struct inventory *v = find_entry(&entry, path);
-    bool due = v && (v->problem || (entry && !entry->verified));
-    pthread_mutex_unlock(&known.lock);
-    if (!due)
+    struct inventory *v = is_inventory(path) ? NULL : find_due(&entry, path);
+    if (!v)
         return 0;
     if (v->problem)
         return error_set("%s", v->problem);
@@ -430,11 +436,7 @@ int inventory_verify_file(const char *path)
 {
     struct inventory_entry *entry;
     struct file_view view;
-    pthread_mutex_lock(&known.lock);
-    struct inventory *v = find_entry(&entry, path);
-    bool due = v && (v->problem || (entry && !entry->verified));
-    pthread_mutex_unlock(&known.lock);
-    if (!due)
+    if (!find_due(&entry, path))
         return 0;
     int status = file_map(&view, path);
     if (status == 0)

@@ -454,6 +454,13 @@ static void count_part(struct jinja_parser *parser, int *count)
         jinja_fail(parser->run, "an expression has a chain of more than %d parts", JINJA_NESTING_MOST);
 }
 
+static struct jinja_node *parse_call(struct jinja_parser *parser, struct jinja_node *node)
+{
+    node = make(parser, JINJA_CALL, node, NULL);
+    parse_arguments(parser, node);
+    return node;
+}
+
 static struct jinja_node *parse_postfix(struct jinja_parser *parser, struct jinja_node *node, int *count)
 {
     for (;; count_part(parser, count)) {
@@ -462,8 +469,7 @@ static struct jinja_node *parse_postfix(struct jinja_parser *parser, struct jinj
         } else if (jinja_at_operator(parser, "[")) {
             node = parse_item(parser, node);
         } else if (jinja_at_operator(parser, "(")) {
-            node = make(parser, JINJA_CALL, node, NULL);
-            parse_arguments(parser, node);
+            node = parse_call(parser, node);
         } else {
             return node;
         }
@@ -547,8 +553,7 @@ static struct jinja_node *parse_filters_and_tests(struct jinja_parser *parser, s
         } else if (jinja_at_name(parser, "is")) {
             node = parse_test(parser, node);
         } else if (jinja_at_operator(parser, "(")) {
-            node = make(parser, JINJA_CALL, node, NULL);
-            parse_arguments(parser, node);
+            node = parse_call(parser, node);
         } else {
             return node;
         }

@@ -1,12 +1,12 @@
-/* Which marks of a rendered conversation are text of its messages. Templates look at contents, trim and
- * cut them, so no content can be replaced by a placeholder. Instead the conversation is rendered a
- * second time, only if one of its strings contains a mark or ends with the beginning of one. There
- * the first character of each such mark is a private character. Both renderings are then the same
- * text but for these characters, and where one stands, no mark begins.
+/* Finds the marks of a rendered conversation that are text of its messages. If a string of the
+ * conversation contains a mark, or ends with the beginning of one, the conversation is rendered a
+ * second time with the first character of each such mark changed to a private character. The two
+ * renderings then differ only in these characters, and no mark begins where one stands. Contents
+ * stay whole, because templates look at them, trim them and cut them.
  *
- * If they differ elsewhere, the template depends on the spelled mark, and the conversation is
- * refused. Not found: a mark whose pieces stand in one string, with
- * text between them that the template takes out. */
+ * If the renderings differ elsewhere, the template depends on the spelled mark, and the conversation
+ * is refused. One case is not found: a mark whose pieces stand in one string, around a text that the
+ * template takes out. */
 #define _GNU_SOURCE /* memmem */
 #include "tokenizers/text/chat_inside.h"
 
