@@ -10,8 +10,9 @@
 #include <stdlib.h>
 
 enum { LENGTH_MOST = 1000, DEPTH_MOST = 40, PARTS_MOST = 64, FACTORIAL_MOST = 3000, DENOMINATOR_MOST = 99 };
-/* Draws of variables: the first two positive, the third negative, the others of either sign. */
-enum { POSITIVE_DRAWS = 2, DRAWS = 10 };
+/* Draws of variables: the first two positive, the third negative, the others of either sign. From the
+ * eleventh on their size is from 0.01 to a million, since |x-100| is 100-x for small ones. */
+enum { POSITIVE_DRAWS = 2, NEAR_DRAWS = 10, DRAWS = 40 };
 
 /* ---- Numbers modulo 2^61 - 1 ---- */
 
@@ -35,12 +36,14 @@ static u64 modular_power(u64 base, u64 exponent)
 
 struct formula_value {
     double complex number; /* may overflow if `rational` */
+    double largest;        /* largest summand: differences far below it are rounding */
     u64 residue;           /* if `rational` */
     bool rational;         /* a quotient of polynomials with rational coefficients */
     bool constant;         /* no variables */
     bool rounded;          /* has decimals */
     bool unreal;           /* a step has no real value, such as the root of a negative number */
     bool imaginary;        /* contains i */
+    bool unlogged;         /* has the logarithm of a negative number, not below exp */
 };
 struct formula {
     struct text_span rest;
@@ -67,13 +70,17 @@ static struct formula_value combine(struct formula_value a, struct formula_value
                                 .constant = a.constant && b.constant,
                                 .rounded = a.rounded || b.rounded,
                                 .unreal = a.unreal || b.unreal,
-                                .imaginary = a.imaginary || b.imaginary};
+                                .imaginary = a.imaginary || b.imaginary,
+                                .unlogged = a.unlogged || b.unlogged,
+                                .largest = fmax(a.largest, b.largest)};
     switch (operation) {
     case '+':
+        out.largest = fmax(out.largest, fmax(cabs(a.number), cabs(b.number)));
         out.number = a.number + b.number;
         out.residue = (a.residue + b.residue) % prime;
         break;
     case '-':
+        out.largest = fmax(out.largest, fmax(cabs(a.number), cabs(b.number)));
         out.number = a.number - b.number;
         out.residue = (a.residue + prime - b.residue) % prime;
         break;
@@ -126,6 +133,7 @@ static struct formula_value raise(struct formula_value base, struct formula_valu
 {
     struct formula_value out = combine(base, exponent, '*');
     out.number = power_of(base.number, exponent.number);
+    out.unlogged = base.unlogged;
     note_unreal(&out, is_real(base.number) && is_real(exponent.number));
     out.rational = base.rational && is_integer(&exponent);
     if (out.rational) {
@@ -153,7 +161,7 @@ static struct formula_value square_root(struct formula_value v)
 
 /* ---- Parsing ---- */
 
-static struct formula_value parse_sum(struct formula *f);
+static struct formula_value parse_whole(struct formula *f);
 static struct formula_value parse_factor(struct formula *f);
 
 static struct formula_value fail(struct formula *f)
@@ -178,7 +186,7 @@ static char next_of(const struct formula *f)
 
 static struct formula_value parse_group(struct formula *f, const char *close)
 {
-    struct formula_value out = ++f->depth > DEPTH_MOST ? fail(f) : parse_sum(f);
+    struct formula_value out = ++f->depth > DEPTH_MOST ? fail(f) : parse_whole(f);
     f->depth--;
     return accept(f, close) ? out : fail(f);
 }
@@ -190,6 +198,82 @@ static bool separates_thousands(struct text_span s)
     while (n < s.length && n < 5 && isdigit((u8)s.at[n]))
         n++;
     return begins(s, ",") && n == 4;
+}
+
+/* The period of digits that end in "...", such as 0.1666...; 0: they have none. */
+static i64 period_of(const char *text, i64 digits)
+{
+    i64 decimals = digits - 1 - (strchr(text, '.') - text);
+    for (i64 period = 1; period <= decimals / 2; period++) {
+        i64 times = 1;
+        while ((times + 1) * period <= decimals &&
+               memcmp(text + digits - period, text + digits - (times + 1) * period, (size_t)period) == 0)
+            times++;
+        if (times >= (period == 1 ? 3 : 2))
+            return period;
+    }
+    return 0;
+}
+
+/* Reads which digits of decimals repeat, as in 0.1\overline{6}, 0.1\dot{6} and 0.1666..., and appends a
+ * space and these digits to the text. Returns their number; 0: none do. */
+static i64 repeating_digits(char *text, i64 digits, struct formula *f)
+{
+    static const char *const bars[] = {"\\overline", "\\bar", "\\dot"}, *const dots[] = {"\\ldots", "\\dots", "\\cdots",
+                                                                                         "...", ".."};
+    i64 count = 0, room = NUMBER_MOST - 2 - digits;
+    for (i64 i = 0; i < COUNT_OF(dots); i++)
+        if (accept(f, dots[i])) {
+            count = period_of(text, digits);
+            if (count == 0 || count > room)
+                return fail(f), 0;
+            memmove(text + digits + 1 - count, text + digits - count, (size_t)count);
+            text[digits - count] = ' ';
+            text[digits + 1] = 0;
+            return count;
+        }
+    bool marked = true;
+    text[digits] = ' ';
+    while (marked && count < room) {
+        bool group = false;
+        marked = false;
+        for (i64 i = 0; i < COUNT_OF(bars) && !marked; i++)
+            marked = accept(f, bars[i]);
+        group = marked && accept(f, "{");
+        marked |= count > 0; /* 0.\dot{1}4285\dot{7} */
+        if (!marked || !isdigit((u8)next_of(f)))
+            break;
+        do {
+            text[digits + ++count] = next_of(f);
+            f->rest = part(f->rest, 1, f->rest.length);
+        } while (group && count < room && isdigit((u8)next_of(f)));
+        if (group && !accept(f, "}"))
+            return fail(f), 0;
+    }
+    text[digits + (count ? count + 1 : 0)] = 0;
+    return count;
+}
+
+/* The value of "0.1 6": the digits behind the space repeat. */
+static struct formula_value repeating_value(const char *text)
+{
+    struct formula_value out = value_of_integer(0), ten = value_of_integer(10), scale = value_of_integer(1),
+                         period = value_of_integer(0), nines = value_of_integer(1);
+    bool decimals = false, repeats = false;
+    for (const char *at = text; *at; at++) {
+        decimals |= *at == '.';
+        repeats |= *at == ' ';
+        if (!isdigit((u8)*at))
+            continue;
+        struct formula_value *sum = repeats ? &period : &out, digit = value_of_integer(*at - '0');
+        *sum = combine(combine(*sum, ten, '*'), digit, '+');
+        if (repeats)
+            nines = combine(nines, ten, '*');
+        else if (decimals)
+            scale = combine(scale, ten, '*');
+    }
+    period = combine(period, combine(nines, value_of_integer(1), '-'), '/');
+    return combine(combine(out, period, '+'), scale, '/');
 }
 
 /* Digits with decimals; "2 2/3" is a mixed number, and so is 2\frac{2}{3}. */
@@ -214,16 +298,22 @@ static struct formula_value parse_digits(struct formula *f)
             decimals++;
         }
     }
-    if (digits == 0 || digits >= NUMBER_MOST - 1 || (digits == 1 && decimals == 0))
+    if (digits == 0 || digits >= NUMBER_MOST - 1)
         return fail(f);
     text[digits] = 0;
+    i64 repeated = decimals < 0 ? 0 : repeating_digits(text, digits, f);
+    if (digits == 1 && decimals == 0 && !repeated)
+        return fail(f);
+    if (repeated)
+        return repeating_value(text);
     out = combine(out, scale, '/');
     out.number = strtod(text, NULL);
     out.rounded = decimals > 0;
     return out;
 }
 
-/* A variable stands for a random number of 0.5 to 2.5, or of -2.5 to -0.5. Its name includes its index. */
+/* A variable stands for a random number of 0.5 to 2.5, or of -2.5 to -0.5; in the far draws for one of
+ * 0.01 to a million of either sign. Its name includes its index. */
 static struct formula_value parse_variable(struct formula *f, i64 length)
 {
     struct text_span name = part(f->rest, 0, length);
@@ -240,7 +330,8 @@ static struct formula_value parse_variable(struct formula *f, i64 length)
         name.length += 1 + n;
     }
     u64 hash = hash_bytes(name.at, name.length, f->draw);
-    double number = 0.5 + 2 * ldexp((double)(hash >> 11), -53);
+    double drawn = ldexp((double)(hash >> 11), -53);
+    double number = f->draw <= NEAR_DRAWS ? 0.5 + 2 * drawn : pow(10, 8 * drawn - 2);
     bool negative = f->draw > POSITIVE_DRAWS && (f->draw == POSITIVE_DRAWS + 1 || (hash & 1));
     return (struct formula_value){.number = negative ? -number : number, .residue = hash % prime, .rational = true};
 }
@@ -292,19 +383,22 @@ static struct formula_value parse_number(struct formula *f)
     return whole;
 }
 
-static double complex cotangent(double complex x)
-{
-    return 1 / ctan(x);
-}
-
+/* A function, one divided by it if `inverted`, and the inverse function that \sin^{-1} means. */
 struct formula_function {
     const char *name;
     double complex (*call)(double complex);
+    bool inverted;
+    double complex (*inverse)(double complex);
 };
 static const struct formula_function functions[] = {
-    {"arcsin", casin}, {"arccos", cacos}, {"arctan", catan}, {"sinh", csinh}, {"cosh", ccosh},
-    {"tanh", ctanh},   {"sin", csin},     {"cos", ccos},     {"tan", ctan},   {"cot", cotangent},
-    {"exp", cexp},     {"ln", clog},      {"log", clog},     {"lg", clog}};
+    {"arcsinh", casinh, false, NULL}, {"arccosh", cacosh, false, NULL}, {"arctanh", catanh, false, NULL},
+    {"arcsin", casin, false, NULL},   {"arccos", cacos, false, NULL},   {"arctan", catan, false, NULL},
+    {"sinh", csinh, false, casinh},   {"cosh", ccosh, false, cacosh},   {"tanh", ctanh, false, catanh},
+    {"coth", ctanh, true, NULL},      {"sech", ccosh, true, NULL},      {"csch", csinh, true, NULL},
+    {"sin", csin, false, casin},      {"cos", ccos, false, cacos},      {"tan", ctan, false, catan},
+    {"cot", ctan, true, NULL},        {"sec", ccos, true, NULL},        {"csc", csin, true, NULL},
+    {"exp", cexp, false, clog},       {"ln", clog, false, cexp},        {"log", clog, false, NULL},
+    {"lg", clog, false, NULL}};
 
 static struct formula_value parse_call(struct formula *f, const struct formula_function *function)
 {
@@ -320,30 +414,75 @@ static struct formula_value parse_call(struct formula *f, const struct formula_f
     x = parse_factor(f);
     while (isalpha((u8)next_of(f)) || begins(f->rest, "\\pi")) /* \sin 2x */
         x = combine(x, parse_factor(f), '*');
-    bool real = is_real(x.number);
-    x.number = function->call(x.number);
+    bool real = is_real(x.number), negative = real && creal(x.number) < 0, inverse = creal(power.number) == -1 && !power.imaginary;
+    if (inverse && !function->inverse)
+        return fail(f);
+    x.number = inverse ? function->inverse(x.number) : function->call(x.number);
+    if (function->inverted)
+        x.number = 1 / x.number;
     if (function->call == clog && creal(base.number) != M_E)
-        x.number /= clog(base.number);
+        x.number = is_real(base.number) && creal(base.number) <= 0 ? NAN : x.number / clog(base.number);
     x.rational = false;
     x.constant &= base.constant;
     note_unreal(&x, real);
-    return creal(power.number) == -1 ? fail(f) : raise(x, power); /* \sin^{-1} is the inverse */
+    if (function->call == cexp)
+        x.unlogged = false;
+    else if (function->call == clog && !inverse)
+        x.unlogged |= negative;
+    return inverse ? x : raise(x, power);
 }
 
-static struct formula_value parse_binomial(struct formula *f)
+static struct formula_value binomial(struct formula *f, struct formula_value n, struct formula_value k)
 {
-    struct formula_value n = parse_argument(f), k = parse_argument(f), out = value_of_integer(1),
-                         divisor = value_of_integer(1);
-    double most = creal(k.number), number = 1;
-    if (!is_integer(&n) || !is_integer(&k) || most < 0 || most > FACTORIAL_MOST)
+    struct formula_value out = value_of_integer(1), divisor = value_of_integer(1);
+    double most = creal(k.number);
+    double complex number = 1;
+    if (!n.rational || (n.constant && !is_integer(&n)) || !is_integer(&k) || most < 0 || most > FACTORIAL_MOST)
         return fail(f);
     for (i64 i = 0; i < most; i++) { /* times (n - i) / (i + 1); one division modulo the prime, which is slow */
         out = combine(out, combine(n, value_of_integer(i), '-'), '*');
         divisor = combine(divisor, value_of_integer(i + 1), '*');
-        number = number * (creal(n.number) - (double)i) / (double)(i + 1);
+        number = number * (n.number - (double)i) / (double)(i + 1);
     }
     out = combine(out, divisor, '/');
-    out.number = most < 60 ? rint(number) : number;
+    out.number = most < 60 && n.constant ? rint(creal(number)) : number;
+    return out;
+}
+
+static struct formula_value parse_binomial(struct formula *f)
+{
+    struct formula_value n = parse_argument(f);
+    return binomial(f, n, parse_argument(f));
+}
+
+/* A number that a function of real numbers has rounded to an integer. */
+static struct formula_value parse_rounding(struct formula *f, const char *close, double (*round)(double))
+{
+    struct formula_value inside = parse_group(f, close);
+    if (!is_real(inside.number))
+        return fail(f);
+    double nearest = rint(creal(inside.number)), distance = fabs(creal(inside.number) - nearest);
+    double number = distance < 1e-11 * fmax(1, fabs(nearest)) ? nearest : round(creal(inside.number));
+    if (inside.constant && fabs(number) < 9e15)
+        return value_of_integer((i64)number);
+    inside.number = number;
+    inside.rational = false;
+    return inside;
+}
+
+static struct formula_value factorial(struct formula *f, struct formula_value of)
+{
+    struct formula_value out = value_of_integer(1);
+    double n = creal(of.number);
+    if (!of.constant && is_real(of.number)) { /* (n+1)!/n!, by the gamma function */
+        of.number = tgamma(n + 1);
+        of.rational = false;
+        return of;
+    }
+    if (!is_integer(&of) || n < 0 || n > FACTORIAL_MOST)
+        return fail(f);
+    for (i64 i = 2; i <= n; i++)
+        out = combine(out, value_of_integer(i), '*');
     return out;
 }
 
@@ -364,6 +503,10 @@ static struct formula_value parse_word(struct formula *f, bool command)
         return parse_fraction(f);
     if (command && accept(f, "binom"))
         return parse_binomial(f);
+    if (command && accept(f, "lfloor"))
+        return parse_rounding(f, "\\rfloor", floor);
+    if (command && accept(f, "lceil"))
+        return parse_rounding(f, "\\rceil", ceil);
     if (accept(f, "sqrt")) {
         struct formula_value index = accept(f, "[") ? parse_group(f, "]") : value_of_integer(2);
         struct formula_value inside = parse_argument(f);
@@ -381,7 +524,11 @@ static struct formula_value parse_absolute(struct formula *f, const char *close)
     f->bars++;
     struct formula_value inside = parse_group(f, close);
     f->bars--;
-    return square_root(combine(inside, inside, '*'));
+    if (!inside.imaginary)
+        return square_root(combine(inside, inside, '*'));
+    inside.number = cabs(inside.number); /* |3+4i| */
+    inside.rational = inside.imaginary = false;
+    return inside;
 }
 
 static struct formula_value parse_base(struct formula *f)
@@ -401,6 +548,11 @@ static struct formula_value parse_base(struct formula *f)
     return parse_word(f, accept(f, "\\"));
 }
 
+static bool accept_degree(struct formula *f)
+{
+    return accept(f, "^\\circ") || accept(f, "^{\\circ}") || accept(f, "\\degree") || accept(f, "\xc2\xb0");
+}
+
 static struct formula_value parse_factor(struct formula *f)
 {
     struct formula_value out = ++f->depth > DEPTH_MOST ? fail(f) : parse_base(f);
@@ -408,12 +560,9 @@ static struct formula_value parse_factor(struct formula *f)
         if (accept(f, "%")) {
             out = combine(out, value_of_integer(100), '/');
         } else if (accept(f, "!")) {
-            double n = creal(out.number);
-            if (!is_integer(&out) || n < 0 || n > FACTORIAL_MOST)
-                return fail(f);
-            out = value_of_integer(1);
-            for (i64 i = 2; i <= n; i++)
-                out = combine(out, value_of_integer(i), '*');
+            out = factorial(f, out);
+        } else if (accept_degree(f)) {
+            out = combine(out, value_of_real(M_PI / 180), '*');
         } else if (accept(f, "^")) {
             struct formula_value sign = value_of_integer(accept(f, "-") ? -1 : 1);
             struct formula_value power = isdigit((u8)next_of(f)) ? parse_digits(f) : parse_argument(f);
@@ -435,7 +584,10 @@ static bool accept_times(struct formula *f)
 static bool begins_factor(const struct formula *f)
 {
     char next = next_of(f);
-    bool ends = begins(f->rest, "\\div") || begins(f->rest, "\\rvert") || (begins(f->rest, "\\vert") && f->bars);
+    bool ends = begins(f->rest, "\\div") || begins(f->rest, "\\rvert") || begins(f->rest, "\\rfloor") ||
+                begins(f->rest, "\\rceil") || begins(f->rest, "\\choose") || (begins(f->rest, "\\vert") && f->bars);
+    if (isdigit((u8)next) && f->rest.at[-1] == '!') /* 3!2! */
+        return true;
     return isalpha((u8)next) || next == '(' || next == '{' || (next == '\\' && !ends) || (next == '|' && !f->bars);
 }
 
@@ -471,10 +623,17 @@ static struct formula_value parse_sum(struct formula *f)
     return out;
 }
 
+/* A sum, or the binomial {n \choose k}. */
+static struct formula_value parse_whole(struct formula *f)
+{
+    struct formula_value out = parse_sum(f);
+    return accept(f, "\\choose") ? binomial(f, out, parse_sum(f)) : out;
+}
+
 static bool evaluate_as(struct formula_value *out, struct text_span s, u64 draw, bool decimal)
 {
     struct formula f = {.rest = s, .draw = draw, .decimal = decimal}, plain = f;
-    *out = parse_sum(&f);
+    *out = parse_whole(&f);
     struct formula_value power, whole = parse_digits(&plain);
     if (accept(&plain, "e") || accept(&plain, "E")) { /* 1.5e-3; elsewhere e is Euler's number */
         power = value_of_integer(accept(&plain, "-") ? -1 : 1);
@@ -493,6 +652,16 @@ static bool evaluate(struct formula_value *out, struct text_span s, u64 draw)
     return evaluate_as(out, s, draw, false);
 }
 
+bool constant_value(double *value, bool *rounded, struct text_span s)
+{
+    struct formula_value v;
+    if (s.length == 0 || s.length > LENGTH_MOST || !evaluate(&v, s, 1) || !v.constant || !is_real(v.number))
+        return false;
+    *value = creal(v.number);
+    *rounded = v.rounded;
+    return true;
+}
+
 bool is_formula(struct text_span s)
 {
     struct formula_value v;
@@ -509,7 +678,15 @@ static bool near(double complex x, double complex y)
 static bool equal_reals(const struct formula_value *x, const struct formula_value *y)
 {
     bool neither = !x->imaginary && !y->imaginary && x->unreal && y->unreal;
-    return neither || near(x->number, y->number);
+    bool logged = x->imaginary || y->imaginary || x->unlogged == y->unlogged; /* ln(x/y) is not ln x-ln y */
+    return neither || (logged && near(x->number, y->number));
+}
+
+/* The same at a far draw, where sums of large numbers lose digits: they differ by more than that. */
+static bool equal_far(const struct formula_value *x, const struct formula_value *y)
+{
+    double most = fmax(cabs(x->number), cabs(y->number)), largest = fmax(x->largest, y->largest);
+    return equal_reals(x, y) || (x->unlogged == y->unlogged && cabs(x->number - y->number) <= 1e-4 * most + 1e-7 * largest);
 }
 
 static bool equal_formulas_as(struct text_span a, struct text_span b, bool decimal)
@@ -518,7 +695,7 @@ static bool equal_formulas_as(struct text_span a, struct text_span b, bool decim
         struct formula_value x, y;
         bool defined = evaluate_as(&x, a, draw, decimal) && evaluate_as(&y, b, draw, decimal);
         if (draw > POSITIVE_DRAWS) {
-            if (defined && !equal_reals(&x, &y))
+            if (defined && !(draw > NEAR_DRAWS ? equal_far(&x, &y) : equal_reals(&x, &y)))
                 return false;
             continue;
         }
@@ -550,8 +727,7 @@ static bool equal_formulas(struct text_span a, struct text_span b)
 
 static bool equal_at(struct text_span a, struct text_span b, i64 depth);
 
-/* Position of the first separator outside of all brackets, from `from` on; -1 if there is none. */
-static i64 find_outside(struct text_span s, const char *separator, i64 from)
+i64 find_outside(struct text_span s, const char *separator, i64 from)
 {
     i64 depth = 0;
     for (i64 i = 0; i < s.length; i++) {
@@ -646,24 +822,35 @@ static bool states_value(struct text_span s, const struct text_span sides[2])
     return name_length(s) > 0 && evaluate(&v, sides[1], 1) && v.constant;
 }
 
-/* True if two polynomial equations differ by a constant factor, as y=2x+1 and 2y-4x=2 do. */
+/* True if two equations differ by a constant factor, as y=2x+1 and 2y-4x=2 do. */
 static bool equal_equations(struct text_span a, struct text_span b)
 {
     struct text_span left[2], right[2];
-    u64 factor[POSITIVE_DRAWS];
+    double complex factor = 0;
+    u64 residue = 0;
     if (!sides_of(left, a) || !sides_of(right, b) || states_value(a, left) || states_value(b, right))
         return false;
-    for (u64 draw = 1; draw <= POSITIVE_DRAWS; draw++) {
+    for (u64 draw = 1; draw <= NEAR_DRAWS; draw++) {
         struct formula_value v[4];
-        for (int i = 0; i < 4; i++)
-            if (!evaluate(&v[i], i < 2 ? left[i] : right[i - 2], draw) || !v[i].rational)
+        bool defined = true, real = true;
+        for (int i = 0; i < 4; i++) {
+            defined = defined && evaluate(&v[i], i < 2 ? left[i] : right[i - 2], draw);
+            real = real && defined && !v[i].unreal;
+        }
+        if (!defined || !real) {
+            if (draw <= POSITIVE_DRAWS)
                 return false;
-        struct formula_value x = combine(v[0], v[1], '-'), y = combine(v[2], v[3], '-');
-        if (x.residue == 0 || y.residue == 0 || x.constant || y.constant)
+            continue;
+        }
+        struct formula_value x = combine(v[0], v[1], '-'), y = combine(v[2], v[3], '-'), q = combine(x, y, '/');
+        if (x.constant || y.constant || (q.rational ? x.residue == 0 || y.residue == 0 : cabs(x.number) < 1e-9))
             return false;
-        factor[draw - 1] = combine(x, y, '/').residue;
+        if (draw > 1 && (q.rational ? q.residue != residue : cabs(q.number - factor) > 1e-8 * cabs(factor)))
+            return false;
+        residue = q.residue;
+        factor = q.number;
     }
-    return factor[0] == factor[1];
+    return true;
 }
 
 /* "a=b" equals "b=a", and x<1 equals 1>x. */
@@ -706,6 +893,71 @@ static bool both_signs(struct buffer *out, struct text_span s)
     return found;
 }
 
+/* x\in\{1,2\} and x=1,2: the same name before the same values. */
+static bool same_named_values(struct text_span a, struct text_span b, i64 depth)
+{
+    i64 x = name_length(a), y = name_length(b), name = 0;
+    while (name < x && name < y && a.at[name] == b.at[name] && !strchr("=\\", a.at[name]))
+        name++;
+    return name && strchr("=\\", a.at[name]) && strchr("=\\", b.at[name]) && (a.at[name] != b.at[name]) &&
+           equal_at(part(a, x, a.length), part(b, y, b.length), depth + 1);
+}
+
+/* "(x,y)=(1,2)" as "x=1;y=2". False: it is no such text. */
+static bool name_members(struct buffer *out, struct text_span s)
+{
+    struct value_list names, values;
+    i64 n = name_length(s);
+    if (n < 6 || s.at[0] != '(')
+        return false;
+    read_list(&names, part(s, 0, n - 1));
+    read_list(&values, part(s, n, s.length));
+    for (i64 i = 0; names.count > 1 && names.count == values.count && i < names.count; i++) {
+        buffer_printf(out, "%s", i ? ";" : "");
+        buffer_append(out, names.parts[i].at, names.parts[i].length);
+        buffer_append(out, "=", 1);
+        buffer_append(out, values.parts[i].at, values.parts[i].length);
+    }
+    return out->length > 0;
+}
+
+/* Values with names, in two spellings. */
+static bool equal_named(struct text_span a, struct text_span b, i64 depth)
+{
+    struct buffer x = {0}, y = {0};
+    bool ours = name_members(&x, a), theirs = name_members(&y, b);
+    bool equal = ours != theirs && equal_at(ours ? (struct text_span){x.data, x.length} : a,
+                                            theirs ? (struct text_span){y.data, y.length} : b, depth + 1);
+    buffer_release(&x);
+    buffer_release(&y);
+    return equal || same_named_values(a, b, depth);
+}
+
+/* Matrices with equal entries. */
+static bool equal_matrices(struct text_span a, struct text_span b, i64 depth)
+{
+    static const char begin[] = "\\begin{pmatrix}", end[] = "\\end{pmatrix}";
+    i64 first = (i64)strlen(begin), last = (i64)strlen(end);
+    if (!begins(a, begin) || !begins(b, begin) || a.length < first + last || b.length < first + last ||
+        !begins(part(a, a.length - last, a.length), end) || !begins(part(b, b.length - last, b.length), end))
+        return false;
+    struct text_span s[2] = {part(a, first, a.length - last), part(b, first, b.length - last)};
+    while (s[0].length && s[1].length) {
+        i64 n[2], mark[2];
+        for (int i = 0; i < 2; i++) {
+            i64 row = find_outside(s[i], "\\\\", 0), cell = find_outside(s[i], "&", 0);
+            bool ends = cell < 0 || (row >= 0 && row < cell);
+            n[i] = !ends ? cell : row < 0 ? s[i].length : row;
+            mark[i] = !ends ? 1 : row < 0 ? 0 : 2;
+        }
+        if (mark[0] != mark[1] || !equal_at(part(s[0], 0, n[0]), part(s[1], 0, n[1]), depth + 1))
+            return false;
+        for (int i = 0; i < 2; i++)
+            s[i] = part(s[i], n[i] + mark[i], s[i].length);
+    }
+    return s[0].length == 0 && s[1].length == 0;
+}
+
 static bool equal_at(struct text_span a, struct text_span b, i64 depth)
 {
     struct buffer x = {0}, y = {0};
@@ -715,7 +967,8 @@ static bool equal_at(struct text_span a, struct text_span b, i64 depth)
     bool equation = find_outside(named ? b : a, "=", 0) >= 0; /* y=2x+1 beside 2x+1=y */
     if ((named == 0) != (name_length(b) == 0) && !equation)
         return equal_at(part(a, named, a.length), part(b, name_length(b), b.length), depth + 1);
-    if (same(a, b) || equal_numbers(a, b))
+    if (same(a, b) || equal_numbers(a, b) || equal_sets(a, b) || equal_matrices(a, b, depth) ||
+        equal_named(a, b, depth))
         return true;
     if (find_last(a, "\\pm") || find_last(b, "\\pm") || find_last(a, "\xc2\xb1") || find_last(b, "\xc2\xb1")) {
         bool ours = both_signs(&x, a), theirs = both_signs(&y, b);

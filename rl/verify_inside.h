@@ -1,5 +1,5 @@
 /* Internal to the verifiers: text spans, and the rules with files of their own (verify_numbers.c,
- * verify_math.c, verify_expression.c, verify_choice.c, verify_words.c). */
+ * verify_math.c, verify_expression.c, verify_sets.c, verify_choice.c, verify_words.c). */
 #ifndef WEFT_RL_VERIFY_INSIDE_H
 #define WEFT_RL_VERIFY_INSIDE_H
 #include "rl/verify.h"
@@ -72,6 +72,13 @@ bool in_thousands(struct text_span s);
  * likewise without formatting (verify_expression.c). */
 bool equal_expressions(struct text_span a, struct text_span b);
 bool is_formula(struct text_span s);
+/* The value of a formula without variables; false if it is none, or not real. rounded: it has decimals. */
+bool constant_value(double *value, bool *rounded, struct text_span s);
+/* Position of the first separator outside of all brackets, from `from` on; -1 if there is none. */
+i64 find_outside(struct text_span s, const char *separator, i64 from);
+/* True if two texts spell the same set of real numbers, one of them as more than an interval: an
+ * inequality, \mathbb{R}, a condition (verify_sets.c). */
+bool equal_sets(struct text_span a, struct text_span b);
 bool is_equation(struct text_span s); /* has "=" outside of brackets */
 /* Length of "x=", "x_1=", "f(x)=", "(x,y)=" or "x\in" before a value; 0 if it has no such name. */
 i64 name_length(struct text_span s);

@@ -208,7 +208,7 @@ static i64 take_command(struct math_value *v, struct text_span s)
 {
     static const char *const dress[] = {"left", "right", "big",          "Big", "bigl", "bigr",
                                         "Bigl", "Bigr",  "displaystyle", "!",   "$"};
-    static const char *const fractions[] = {"dfrac", "tfrac", "cfrac"};
+    static const char *const fractions[] = {"dfrac", "tfrac", "cfrac"}, *const choices[] = {"dbinom", "tbinom"};
     struct text_span inside;
     i64 n = text_at(&inside, s);
     if (n) {
@@ -217,9 +217,19 @@ static i64 take_command(struct math_value *v, struct text_span s)
     }
     n = 1 + count_letters(part(s, 1, s.length));
     n += n == 1 && s.length > 1;
-    struct text_span name = part(s, 1, n);
+    struct text_span name = part(s, 1, n), rest = part(s, n, s.length);
+    if (same(name, span_of("operatorname")) && begins(rest, "{") && braces(rest).length > 0) {
+        inside = braces(rest); /* \operatorname{sech} is \sech */
+        buffer_append(&v->text, "\\", 1);
+        buffer_append(&v->text, inside.at, inside.length);
+        return n + inside.length + 2;
+    }
     if (one_of(name, fractions, COUNT_OF(fractions)))
         buffer_append(&v->text, "\\frac", 5);
+    else if (one_of(name, choices, COUNT_OF(choices)))
+        buffer_append(&v->text, "\\binom", 6);
+    else if (same(name, span_of("langle")) || same(name, span_of("rangle")))
+        buffer_append(&v->text, name.at[0] == 'l' ? "(" : ")", 1);
     else if (same(name, span_of("leq")) || same(name, span_of("geq")) || same(name, span_of("neq")))
         buffer_append(&v->text, s.at, 3);
     else if (same(name, span_of("lbrace")) || same(name, span_of("rbrace")))
@@ -308,10 +318,16 @@ static void unify_marks(struct buffer *t)
         t->data[--t->length] = 0;
 }
 
+static const char *const degrees[] = {"^\\circ", "^{\\circ}", "\\degree", "\xc2\xb0"};
+
+/* Degrees at the end of a value are a unit, but for those of an angle in a function: \sin 30^\circ. */
 static void find_degrees(struct math_value *v)
 {
-    static const char *const degrees[] = {"^\\circ", "^{\\circ}", "\\degree", "\xc2\xb0"};
+    static const char *const functions[] = {"sin", "cos", "tan", "cot", "sec", "csc"};
     struct text_span s = text_of(v);
+    for (i64 i = 0; i < COUNT_OF(functions); i++)
+        if (find_last(s, functions[i]))
+            return;
     for (i64 i = 0; i < COUNT_OF(degrees); i++) {
         i64 begin = s.length - (i64)strlen(degrees[i]);
         if (begin > 0 && begins(part(s, begin, s.length), degrees[i]))
@@ -378,6 +394,9 @@ static struct text_span unit_symbol(struct text_span unit)
         {"millimeter", "mm"}, {"second", "s"},      {"sec", "s"},         {"minute", "min"},    {"hour", "h"},
         {"hr", "h"},          {"gram", "g"},        {"kilogram", "kg"},   {"liter", "L"},       {"litre", "L"},
         {"mile", "mi"},       {"degree", "^\\circ"}};
+    for (i64 i = 0; i < COUNT_OF(degrees); i++)
+        if (same(unit, span_of(degrees[i])))
+            return span_of(degrees[0]);
     unit.length -= unit.length > 1 && unit.at[unit.length - 1] == 's'; /* plural */
     for (i64 i = 0; i < COUNT_OF(words); i++)
         if (same(unit, span_of(words[i][0])))
@@ -419,6 +438,41 @@ static bool same_words(struct text_span a, struct text_span b)
            strncasecmp(a.at, b.at, (size_t)a.length) == 0;
 }
 
+/* Length of a sign for degrees at s; 0: there is none. */
+static i64 degrees_at(struct text_span s)
+{
+    for (i64 i = 0; i < COUNT_OF(degrees); i++)
+        if (begins(s, degrees[i]))
+            return (i64)strlen(degrees[i]);
+    return 0;
+}
+
+static bool is_angle(const struct math_value *v)
+{
+    return degrees_at(unit_of(v)) > 0;
+}
+
+/* 30^\circ is \frac{\pi}{6}, and both 60^\circ, 120^\circ and 60, 120 are 120^\circ, 60^\circ. */
+static bool equal_angles(const struct math_value *x, const struct math_value *y)
+{
+    if (is_angle(x) != is_angle(y) &&
+        equal_expressions(is_angle(x) ? text_of(x) : amount_of(x), is_angle(y) ? text_of(y) : amount_of(y)))
+        return true;
+    struct text_span amounts[2] = {amount_of(x), amount_of(y)};
+    struct buffer plain[2] = {{0}, {0}};
+    for (int side = 0; side < 2; side++)
+        for (i64 i = 0, n; i < amounts[side].length; i += n ? n : 1) {
+            n = degrees_at(part(amounts[side], i, amounts[side].length));
+            buffer_append(&plain[side], amounts[side].at + i, n ? 0 : 1);
+        }
+    bool equal =
+        same_unit(unit_of(x), unit_of(y)) && equal_expressions((struct text_span){plain[0].data, plain[0].length},
+                                                               (struct text_span){plain[1].data, plain[1].length});
+    buffer_release(&plain[0]);
+    buffer_release(&plain[1]);
+    return equal;
+}
+
 /* Compares two values. A name or a unit may be missing on one side. */
 static bool equal_values(struct text_span a, struct text_span b)
 {
@@ -436,6 +490,8 @@ static bool equal_values(struct text_span a, struct text_span b)
         mark_list(&y);
         equal = equal_expressions(amount_of(&x), amount_of(&y));
     }
+    if (!equal && (is_angle(&x) || is_angle(&y)))
+        equal = equal_angles(&x, &y);
     buffer_release(&x.text);
     buffer_release(&y.text);
     return equal;

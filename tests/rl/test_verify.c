@@ -715,8 +715,34 @@ static void test_text_behind_a_gsm8k_answer_does_not_hide_it(void **state)
 /* Deep, long and huge formulas must not hang or overflow the stack. */
 static void test_formulas_that_are_traps(void **state)
 {
-    static const char *const repeated[] = {"(",        "{",       "2^", "9!+", "3000!*", "\\frac", "\\sqrt",
-                                           "\\text{-", "\\binom", "1,", "(1,", "-",      "\\pm",   "="};
+    static const char *const repeated[] = {"(",
+                                           "{",
+                                           "2^",
+                                           "9!+",
+                                           "3000!*",
+                                           "\\frac",
+                                           "\\sqrt",
+                                           "\\text{-",
+                                           "\\binom",
+                                           "1,",
+                                           "(1,",
+                                           "-",
+                                           "\\pm",
+                                           "=",
+                                           "<",
+                                           "x<1;",
+                                           "\\lfloor",
+                                           "0.\\dot",
+                                           ".1\\overline{",
+                                           "\\{x|",
+                                           "\\cup(1,2)",
+                                           "\\setminus",
+                                           "\\sin^{-1}",
+                                           "\\begin{pmatrix}",
+                                           "&",
+                                           "\\\\",
+                                           "\\choose",
+                                           "^\\circ"};
     double score;
     (void)state;
     for (i64 i = 0; i < COUNT_OF(repeated); i++)
