@@ -414,7 +414,8 @@ static struct formula_value parse_call(struct formula *f, const struct formula_f
     x = parse_factor(f);
     while (isalpha((u8)next_of(f)) || begins(f->rest, "\\pi")) /* \sin 2x */
         x = combine(x, parse_factor(f), '*');
-    bool real = is_real(x.number), negative = real && creal(x.number) < 0, inverse = creal(power.number) == -1 && !power.imaginary;
+    bool real = is_real(x.number), negative = real && creal(x.number) < 0,
+         inverse = creal(power.number) == -1 && !power.imaginary;
     if (inverse && !function->inverse)
         return fail(f);
     x.number = inverse ? function->inverse(x.number) : function->call(x.number);
@@ -686,7 +687,8 @@ static bool equal_reals(const struct formula_value *x, const struct formula_valu
 static bool equal_far(const struct formula_value *x, const struct formula_value *y)
 {
     double most = fmax(cabs(x->number), cabs(y->number)), largest = fmax(x->largest, y->largest);
-    return equal_reals(x, y) || (x->unlogged == y->unlogged && cabs(x->number - y->number) <= 1e-4 * most + 1e-7 * largest);
+    return equal_reals(x, y) ||
+           (x->unlogged == y->unlogged && cabs(x->number - y->number) <= 1e-4 * most + 1e-7 * largest);
 }
 
 static bool equal_formulas_as(struct text_span a, struct text_span b, bool decimal)

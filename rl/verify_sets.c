@@ -133,7 +133,7 @@ static bool read_bound(struct real_bound *out, struct text_span s)
 /* A letter, with an index or without, or the name of a Greek one. */
 static i64 variable_length(struct text_span s)
 {
-    static const char *const greek[] = {"\\theta", "\\alpha", "\\beta",  "\\lambda", "\\mu",
+    static const char *const greek[] = {"\\theta", "\\alpha",  "\\beta",  "\\lambda", "\\mu",
                                         "\\phi",   "\\varphi", "\\omega", "\\gamma",  "\\delta"};
     for (i64 i = 0; i < COUNT_OF(greek); i++)
         if (begins(s, greek[i]))
