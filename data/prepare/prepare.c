@@ -277,9 +277,7 @@ static int run_stage(const struct prepare_settings *settings, const char *out, u
 {
     struct prepare *p = memory_alloc(sizeof *p);
     *p = (struct prepare){.settings = settings, .out = out, .seed = seed, .dtype = dtype, .consumer = consumer};
-    int status = picture_rules_read(&p->rules, &settings->pictures);
-    if (status == 0)
-        status = prepare_open(p, device);
+    int status = prepare_open(p, device);
     if (status == 0)
         status = shard_meta_save(&p->meta, out);
     if (status == 0)

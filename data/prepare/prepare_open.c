@@ -109,6 +109,8 @@ int prepare_open(struct prepare *p, struct device *device)
 {
     int status = read_directions(p) < 0 ? -1 : prepare_part(&p->job, &p->jobs, p->settings->part);
     if (status == 0)
+        status = picture_rules_read(&p->rules, &p->settings->pictures);
+    if (status == 0)
         p->curation = curation_open(&p->settings->filter, &status);
     if (status == 0 && p->settings->film_sound &&
         !(p->settings->tokenizer[TOKENIZER_AUDIO] && *p->settings->tokenizer[TOKENIZER_AUDIO]))

@@ -305,6 +305,24 @@ static void the_same_corpus_gives_the_same_bytes(void **state)
     (void)state;
 }
 
+/* Sizes of media are known before they are encoded: what is estimated from all samples is what is written, up to
+ * the headers of files. */
+static void media_are_estimated_to_the_byte(void **state)
+{
+    char *data = path_join(folder, "corpus"), *index = path_join(out, "train/index"),
+         *shard = path_join(out, "train/00000.shard");
+    struct prepare_settings settings = settings_of(data);
+    struct prepare_estimate e;
+    (void)state;
+    run(&settings);
+    assert_int_equal(prepare_estimate(&e, &settings, &device), 0);
+    i64 made = file_bytes(index) + file_bytes(shard);
+    assert_in_range((i64)e.made, made - 300, made);
+    memory_free(data);
+    memory_free(index);
+    memory_free(shard);
+}
+
 static void chosen_directions_and_copies(void **state)
 {
     char *data = path_join(folder, "corpus"), *names[] = {"text", "image-in"};
@@ -544,16 +562,26 @@ static void windows_of_a_long_clip_are_samples(void **state)
     struct clip window;
     struct file_view file;
     char *path = path_join(corpus, "long.mp4");
+    /* 5 s, and a window of 9 frames at 8 Hz: the last one begins at 3.875 s. */
+    static const struct {
+        i64 most;
+        double every_s;
+        i64 windows;
+        const char *last;
+    } cases[] = {{2, 0, 2, ":1@3.875"},   {5, 0, 5, ":1@3.875"},     {2, 1.5, 2, ":1@1.500"},
+                 {9, 1.5, 3, ":1@3.000"}, {0, 3.875, 2, ":1@3.875"}, {0, 1.5, 3, ":1@3.000"}};
     settings.validation = settings.bad_share = 0;
     put_clip("long.mp4", 40);
     put("captions.jsonl", "{\"video\": \"long.mp4\", \"text\": \"a clip goes on\"}\n");
-    settings.windows.most = 2; /* at the beginning and at the end */
-    run(&settings);
-    assert_samples("train", 2 * 2 + 2 + 1, ".jsonl:");
-    settings.windows.most = 0;
-    settings.windows.every_s = 1.5; /* 0, 1.5, 3; one at 4.5 would be incomplete */
-    run(&settings);
-    assert_samples("train", 3 * 2 + 2 + 1, ".jsonl:");
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        settings.windows.most = cases[i].most;
+        settings.windows.every_s = cases[i].every_s;
+        run(&settings);
+        assert_samples("train", cases[i].windows * 2 + 2 + 1, ".jsonl:");
+        assert_int_equal(shards_open(&s, out, "train"), 0);
+        assert_non_null(find(&s, DIRECTION_VIDEO_IN, cases[i].last));
+        shards_close(&s);
+    }
     assert_int_equal(shards_open(&s, out, "train"), 0);
     const struct shard_part *part = find(&s, DIRECTION_VIDEO_IN, "captions.jsonl:1@1.500");
     assert_non_null(part);
@@ -788,6 +816,7 @@ int main(void)
         cmocka_unit_test(conversations_keep_their_layout),
         cmocka_unit_test(the_packer_reads_it),
         cmocka_unit_test(the_same_corpus_gives_the_same_bytes),
+        cmocka_unit_test(media_are_estimated_to_the_byte),
         cmocka_unit_test(chosen_directions_and_copies),
         cmocka_unit_test(unreadable_files_are_counted),
         cmocka_unit_test(without_tokenizers_media_are_left_out),
