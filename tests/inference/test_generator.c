@@ -22,6 +22,32 @@ static void assert_says(const char *wanted)
         fail_msg("the message \"%s\" does not contain \"%s\"", error_text(), wanted);
 }
 
+static FILE *heard_in;
+static int stderr_before;
+
+static void hear(void) /* what is said from here on */
+{
+    heard_in = tmpfile();
+    stderr_before = dup(STDERR_FILENO);
+    assert_non_null(heard_in);
+    fflush(stderr);
+    dup2(fileno(heard_in), STDERR_FILENO);
+}
+
+static char *heard(void) /* memory_free */
+{
+    struct buffer said = {0};
+    fflush(stderr);
+    dup2(stderr_before, STDERR_FILENO);
+    close(stderr_before);
+    rewind(heard_in);
+    for (int c; (c = fgetc(heard_in)) != EOF;)
+        buffer_append(&said, &(char){(char)c}, 1);
+    buffer_append(&said, "", 1);
+    fclose(heard_in);
+    return said.data;
+}
+
 static void open_studio(struct generator *generator)
 {
     if (generator_open(generator, &device, &(struct model_source){.directory = model, .dtype = DTYPE_F32}) < 0)
@@ -114,6 +140,95 @@ static void a_caption_begins_within_a_sentence(void **state)
     generator_close(&generator);
 }
 
+/* What a model was taught to say of media begins with a space, which is no part of the answer. */
+static void an_answer_of_media_begins_with_its_first_letter(void **state)
+{
+    static const struct {
+        const char *said, *of_media, *of_text;
+    } cases[] = {{" these words", "these words", " these words"},
+                 {"  these", " these", "  these"},
+                 {"these", "these", "these"},
+                 {" ", "", " "},
+                 {"", "", ""}};
+    struct generator generator;
+    struct prompt prompt;
+    char *picture = in_root("picture.png");
+    (void)state;
+    open_studio(&generator);
+    for (i64 i = 0; i < 2 * COUNT_OF(cases); i++) {
+        const char *said = cases[i / 2].said;
+        struct id_list ids = {0};
+        struct buffer text = {0};
+        prompt_init(&prompt, MODALITY_TEXT);
+        if (i % 2)
+            assert_int_equal(prompt_medium(&prompt, &generator, MODALITY_IMAGE, picture), 0);
+        assert_int_equal(text_encode(generator.text, &ids, said, (i64)strlen(said), NULL), 0);
+        assert_int_equal(answer_text(&text, &generator, &prompt, &(struct answer){.ids = ids.ids, .count = ids.count}),
+                         0);
+        assert_string_equal(text.data ? text.data : "", i % 2 ? cases[i / 2].of_media : cases[i / 2].of_text);
+        prompt_release(&prompt);
+        id_list_release(&ids);
+        buffer_release(&text);
+    }
+    generator_close(&generator);
+    memory_free(picture);
+}
+
+/* 20000 samples at 16 kHz are 16 frames of 80 ms; behind the last one stands the code of the end. */
+static void a_sound_of_a_prompt_ends_with_its_end(void **state)
+{
+    struct generator generator;
+    struct prompt prompt;
+    char *noise = in_root("noise.wav");
+    (void)state;
+    open_studio(&generator);
+    prompt_init(&prompt, MODALITY_TEXT);
+    assert_int_equal(prompt_medium(&prompt, &generator, MODALITY_AUDIO, noise), 0);
+    i64 levels = generator.audio.config.levels, frames = 16;
+    assert_int_equal(prompt.media[0].frames, frames);
+    assert_int_equal(prompt.parts[0].count, frames);
+    for (i64 i = 0; i < (frames + 1) * levels; i++)
+        assert_true(i < frames * levels ? prompt.media[0].codes[i] < 16 : prompt.media[0].codes[i] == 16);
+    prompt_release(&prompt);
+    generator_close(&generator);
+    memory_free(noise);
+}
+
+/* Guidance compares with the model without a prompt: it must have been trained so. */
+static void guidance_of_a_model_without_dropped_conditions_is_told(void **state)
+{
+    static const struct {
+        const char *settings; /* of the stage; NULL: no identity.json */
+        double guidance;
+        bool told;
+    } cases[] = {{"{\"pack\": {\"condition_drop\": 0}}", 2, true},
+                 {"{\"pack\": {\"condition_drop\": 0}, \"from\": null}", 0, true},
+                 {"{\"pack\": {\"condition_drop\": 0}}", 1, false},
+                 {"{\"pack\": {\"condition_drop\": 0.1}}", 2, false},
+                 {"{\"pack\": {\"condition_drop\": 0}, \"from\": \"base\"}", 2, false},
+                 {"{}", 2, false},
+                 {NULL, 2, false}};
+    struct generator generator;
+    char *path = path_join(model, "identity.json");
+    (void)state;
+    open_studio(&generator);
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        char *text = string_format("{\"kind\": \"pretrain\", \"settings\": %s}", cases[i].settings);
+        if (cases[i].settings)
+            assert_int_equal(file_replace(path, text, (i64)strlen(text)), 0);
+        hear();
+        generator_check_guidance(&generator, cases[i].guidance);
+        char *said = heard();
+        if ((strstr(said, "train with pack.condition_drop") != NULL) != cases[i].told)
+            fail_msg("case %lld: %s", (long long)i, said);
+        assert_int_equal(directory_remove(path), 0);
+        memory_free(text);
+        memory_free(said);
+    }
+    generator_close(&generator);
+    memory_free(path);
+}
+
 static void text_needs_no_other_tokenizer(void **state)
 {
     struct generator generator;
@@ -193,6 +308,7 @@ static void pictures_are_read_and_made_in_their_shapes(void **state)
     assert_int_equal(prompt_ask(&prompt, &generator, "10:3", 0), 0); /* twice as long as 5:3, the longest */
     assert_int_equal(prompt_ask(&prompt, &generator, "3:10", 0), 0);
     assert_int_equal(prompt_ask(&prompt, &generator, "10.1:3", 0), -1);
+    assert_int_equal(prompt_ask(&prompt, &generator, "3:10.1", 0), -1);
     assert_int_equal(prompt_ask(&prompt, &generator, "9:99999", 0), -1);
     assert_says("--shape 9:99999: the vision tokenizer has no such shape for pictures; it has: 32x32 40x24 24x40; or "
                 "proportions to within a factor of 2 of these");
@@ -408,30 +524,18 @@ static void what_a_set_lacks_is_said_once(void **state)
 {
     (void)state;
     char *clip = in_root("data/train/a.mp4");
-    struct buffer said = {0};
     write_data("{\"image\":\"a.png\",\"text\":\"one\"}\n{\"video\":\"a.mp4\",\"text\":\"two\"}\n"
                "{\"video\":\"a.mp4\",\"text\":\"three\"}\n");
     write_clip(clip, 30, 8);
-    FILE *log = tmpfile();
-    int before = dup(STDERR_FILENO);
-    assert_non_null(log);
-    fflush(stderr);
-    dup2(fileno(log), STDERR_FILENO);
+    hear();
     json_free(run_samples((struct samples_settings){.pictures = 1, .clips = 2, .texts = 2, .show = 1}));
-    fflush(stderr);
-    dup2(before, STDERR_FILENO);
-    close(before);
-    rewind(log);
-    for (int c; (c = fgetc(log)) != EOF;)
-        buffer_append(&said, &(char){(char)c}, 1);
-    buffer_append(&said, "", 1);
-    fclose(log);
-    const char *longer = strstr(said.data, "longer than the 9 frames");
+    char *said = heard();
+    const char *longer = strstr(said, "longer than the 9 frames");
     assert_non_null(longer);
     assert_null(strstr(longer + 1, "longer than the 9 frames"));
-    assert_non_null(strstr(said.data, "train image: one sample, and no other"));
-    assert_non_null(strstr(said.data, "train video: nearer to its own original"));
-    buffer_release(&said);
+    assert_non_null(strstr(said, "train image: one sample, and no other"));
+    assert_non_null(strstr(said, "train video: nearer to its own original"));
+    memory_free(said);
     memory_free(clip);
 }
 
@@ -525,6 +629,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_caption_begins_within_a_sentence),
+        cmocka_unit_test(an_answer_of_media_begins_with_its_first_letter),
+        cmocka_unit_test(a_sound_of_a_prompt_ends_with_its_end),
+        cmocka_unit_test(guidance_of_a_model_without_dropped_conditions_is_told),
         cmocka_unit_test(text_needs_no_other_tokenizer),
         cmocka_unit_test(pictures_are_read_and_made_in_their_shapes),
         cmocka_unit_test(the_model_chooses_among_its_shapes),

@@ -405,6 +405,55 @@ static void test_well_learned_positives_weigh_less(void **state)
     model_close(&m);
 }
 
+/* Moves the last norm's weights along a fixed direction. */
+static void move_norm(struct model *m, double by)
+{
+    float *values = toy_weight(&device, m->norm);
+    for (i64 j = 0; j < m->config.width; j++)
+        values[j] += (float)(by * sin(3.0 * (double)j));
+    toy_set_weight(&m->weights, m->norm, values);
+    memory_free(values);
+}
+
+/* Two updates of a step, of one prompt each. The norms are finite, then not: both updates are skipped. */
+static void test_counts_of_a_step_are_of_all_its_updates(void **state)
+{
+    struct policy_loss_settings s = {.eps = 0.2, .mismatch_high = 1e9, .divide_by_std = true};
+    struct optimizer_settings still = {.lr = 0, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
+    static i64 zero;
+    static double none;
+    struct model m;
+    struct learner l;
+    struct task task;
+    struct rollout_group list[2], *rollout_groups[2];
+    struct learn_result alone[2], both;
+    (void)state;
+    open_model(&m);
+    open_cohorts(list, rollout_groups, &task, 2);
+    learner_open(&l, &m, &vocabulary, &s, 2, 4096);
+    l.trainer.optimizer = &still;
+    l.trainer.lr = lr_of_settings(&still, 10);
+    l.trainer.bias_speed = (struct schedule){&zero, &none, 1, false};
+    assert_int_equal(learner_step(&both, &l, rollout_groups, 2, NULL, 0), 0);
+    for (i64 i = 0; i < 2; i++)
+        assert_int_equal(learner_step(&alone[i], &l, rollout_groups + i, 1, NULL, 0), 0);
+    assert_int_equal(both.updates, 2);
+    assert_int_equal(both.optimizer.skipped, 0);
+    assert_int_equal(both.positions, alone[0].positions + alone[1].positions);
+    assert_float_equal(both.flops / (alone[0].flops + alone[1].flops), 1, 1e-6);
+    assert_float_equal(both.optimizer.grad_norm, (alone[0].optimizer.grad_norm + alone[1].optimizer.grad_norm) / 2,
+                       1e-4);
+    move_norm(&m, NAN);
+    assert_int_equal(learner_step(&both, &l, rollout_groups, 2, NULL, 0), 0);
+    assert_int_equal(both.updates, 2);
+    assert_int_equal(both.optimizer.skipped, 2);
+    learner_close(&l);
+    for (i64 i = 0; i < 2; i++)
+        rollout_group_release(&list[i]);
+    id_list_release(&task.ids);
+    model_close(&m);
+}
+
 /* ---- The gradient is that of the policy ---- */
 
 static double value_of(struct learner *l)
@@ -415,16 +464,6 @@ static double value_of(struct learner *l)
     assert_int_equal(train_step(&result, &l->trainer, 0), 0);
     learner_sums(&sums, l);
     return sums.value;
-}
-
-/* Moves the last norm's weights along a fixed direction. */
-static void move_norm(struct model *m, double by)
-{
-    float *values = toy_weight(&device, m->norm);
-    for (i64 j = 0; j < m->config.width; j++)
-        values[j] += (float)(by * sin(3.0 * (double)j));
-    toy_set_weight(&m->weights, m->norm, values);
-    memory_free(values);
 }
 
 static void check_slope(struct model *m, struct rollout_group *const *rollout_groups, i64 count,
@@ -524,6 +563,7 @@ int main(void)
                                        cmocka_unit_test(test_hints_fade_by_success),
                                        cmocka_unit_test(test_sharing_a_prompt_changes_nothing),
                                        cmocka_unit_test(test_well_learned_positives_weigh_less),
+                                       cmocka_unit_test(test_counts_of_a_step_are_of_all_its_updates),
                                        cmocka_unit_test(test_gradient_of_the_policy),
                                        cmocka_unit_test(test_what_is_forbidden_has_no_probability)};
     workers_start(2);

@@ -546,6 +546,17 @@ static void test_the_best_of_several_answers(void **state)
         assert_int_equal(json_kind(json_get(one, "answer")), JSON_STRING);
         assert_true(json_number(json_get(one, "reward"), -1) <= best[i]);
     }
+    /* The page shows the first 12 answers of more prompts. */
+    struct task list[13];
+    for (i64 i = 0; i < COUNT_OF(list); i++)
+        list[i] = prompts.list[i % PROMPTS];
+    struct prompts more = {.list = list, .count = COUNT_OF(list)};
+    json_free(answers);
+    answers = json_array();
+    assert_int_equal(
+        eval_prompts(&scores, &(struct eval_details){.answers = answers}, &sampler, grader, &more, 1, 1, 7), 0);
+    assert_int_equal(scores.prompts, 13);
+    assert_int_equal(json_count(answers), 12);
     json_free(answers);
     sampler_close(&sampler);
     grader_close(grader);

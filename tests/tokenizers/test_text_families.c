@@ -276,19 +276,30 @@ static void a_model_file_gets_the_ends_its_settings_ask_for(void **state)
     (void)state;
     char *folder = path_join(directory, "ends"), *config = path_join(folder, "tokenizer_config.json");
     char *model = path_join(folder, "tokenizer.model");
-    static const char settings[] =
-        "{\"add_bos_token\":true,\"add_eos_token\":true,\"bos_token\":{\"content\":\"<s>\"}}";
     assert_int_equal(directory_make(folder), 0);
     assert_int_equal(file_copy(model, FOLDER "/sp_llama2.model"), 0);
-    assert_int_equal(file_replace(config, settings, sizeof settings - 1), 0);
-    struct text_tokenizer *tokenizer = text_tokenizer_load(folder);
-    struct id_list ids = {0};
-    assert_non_null(tokenizer);
-    assert_int_equal(text_encode(tokenizer, &ids, "the", 3, &(struct encode_options){.add_template = true}), 0);
-    assert_int_equal(ids.ids[0], text_token_id(tokenizer, "<s>"));
-    assert_int_equal(ids.ids[ids.count - 1], text_token_id(tokenizer, "</s>"));
-    id_list_release(&ids);
-    text_tokenizer_free(tokenizer);
+    for (int ends = 0; ends < 4; ends++) {
+        bool first = ends & 1, last = ends & 2;
+        char *settings =
+            string_format("{\"add_bos_token\":%s,\"add_eos_token\":%s,\"bos_token\":{\"content\":\"<s>\"}}",
+                          first ? "true" : "false", last ? "true" : "false");
+        assert_int_equal(file_replace(config, settings, (i64)strlen(settings)), 0);
+        struct text_tokenizer *tokenizer = text_tokenizer_load(folder);
+        struct id_list ids = {0}, bare = {0};
+        assert_non_null(tokenizer);
+        assert_int_equal(text_encode(tokenizer, &bare, "the", 3, NULL), 0);
+        assert_int_equal(text_encode(tokenizer, &ids, "the", 3, &(struct encode_options){.add_template = true}), 0);
+        assert_int_equal(ids.count, bare.count + first + last);
+        assert_memory_equal(ids.ids + first, bare.ids, (size_t)bare.count * 4);
+        if (first)
+            assert_int_equal(ids.ids[0], text_token_id(tokenizer, "<s>"));
+        if (last)
+            assert_int_equal(ids.ids[ids.count - 1], text_token_id(tokenizer, "</s>"));
+        id_list_release(&ids);
+        id_list_release(&bare);
+        text_tokenizer_free(tokenizer);
+        memory_free(settings);
+    }
     memory_free(model);
     memory_free(config);
     memory_free(folder);

@@ -111,6 +111,21 @@ static void a_longest_word_left_out_is_100_characters(void **state)
     text_tokenizer_free(tokenizer);
 }
 
+/* Of whole words, as tokenizers.models.WordLevel has without the argument (tokenizers 0.23.3). */
+static void an_unknown_word_left_out_is_unk(void **state)
+{
+    static const char words[] = "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"[UNK]\":0,\"<unk>\":1,\"a\":2}}}";
+    struct id_list ids = {0};
+    struct text_tokenizer *tokenizer = text_tokenizer_parse(words, sizeof words - 1, "left out");
+    (void)state;
+    assert_non_null(tokenizer);
+    succeed(text_encode(tokenizer, &ids, "b", 1, NULL));
+    assert_int_equal(ids.count, 1);
+    assert_int_equal(ids.ids[0], 1);
+    id_list_release(&ids);
+    text_tokenizer_free(tokenizer);
+}
+
 /* tokenizer_config.json of a tokenizer made here: the class that reads tokenizer.json as it stands, and
  * the roles by which transformers ends answers and pads. */
 static void a_trained_tokenizer_tells_transformers_its_roles(void **state)
@@ -148,6 +163,7 @@ int main(void)
         cmocka_unit_test(each_setting_means_what_it_does_in_hf),
         cmocka_unit_test(a_trained_tokenizer_tells_transformers_its_roles),
         cmocka_unit_test(a_longest_word_left_out_is_100_characters),
+        cmocka_unit_test(an_unknown_word_left_out_is_unk),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

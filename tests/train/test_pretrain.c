@@ -404,6 +404,22 @@ static void a_resumed_stage_ends_as_if_it_had_not_stopped(void **state)
     memory_free(other);
 }
 
+/* Draws are keyed by a seed: what continues a stage has its seed, whatever its own would be. */
+static void what_continues_a_stage_keeps_its_seed(void **state)
+{
+    (void)state;
+    char *next = string_format("steps: 4, continue: %s", path_of("seeded"));
+    struct buffer text = {0};
+    pretrain_toy("seeded", (struct stage){.seed = 0xabcde, .dtype = DTYPE_F32}, "steps: 2");
+    pretrain_toy("seeded-on", (struct stage){.seed = SEED, .dtype = DTYPE_F32}, next);
+    read_state(&text, "seeded-on", 4);
+    struct json *j = json_parse(text.data, text.length, "state");
+    assert_string_equal(json_string(json_get(json_get(j, "state"), "seed"), ""), "00000000000abcde");
+    json_free(j);
+    buffer_release(&text);
+    memory_free(next);
+}
+
 /* ---- What other programs read ---- */
 
 /* Each file that says how text becomes ids and conversations become text, and the other tokenizers. */
@@ -518,6 +534,7 @@ int main(void)
         cmocka_unit_test(a_checkpoint_by_shards_keeps_what_was_left_out),
         cmocka_unit_test(a_checkpoint_by_shards_keeps_its_position),
         cmocka_unit_test(a_resumed_stage_ends_as_if_it_had_not_stopped),
+        cmocka_unit_test(what_continues_a_stage_keeps_its_seed),
         cmocka_unit_test(a_model_gets_every_file_of_its_tokenizers),
         cmocka_unit_test(sft_names_the_ends_of_answers_and_both_stages_the_trained_length),
     };

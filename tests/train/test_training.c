@@ -18,10 +18,12 @@ static struct device device;
 
 struct training_toy {
     struct weights weights;
-    i64 begun, calls;            /* first step; number of steps done */
-    double memory;               /* the whole state of the stage */
-    i64 steps;                   /* 0: STEPS */
-    bool stays_broken;           /* so are all steps behind the broken one */
+    i64 begun, calls;  /* first step; number of steps done */
+    double memory;     /* the whole state of the stage */
+    i64 steps;         /* 0: STEPS */
+    bool stays_broken; /* so are all steps behind the broken one, but `good` */
+    i64 good;
+    double seconds;              /* of the work within a step, as it says; 0: the whole step */
     i64 broken, stopped, killed; /* steps with a non-finite gradient, an interruption inside, and a signal */
 };
 
@@ -43,14 +45,16 @@ static int step(void *context, i64 at, struct training_step *said)
         return STAGE_INTERRUPTED;
     weights_begin_step(&toy->weights);
     for (i64 i = 0; i < 4; i++)
-        ((float *)w->value.grad)[i] =
-            at == toy->broken || (toy->stays_broken && at > toy->broken) ? NAN : w->master[i] + (float)toy->memory;
+        ((float *)w->value.grad)[i] = at == toy->broken || (toy->stays_broken && at > toy->broken && at != toy->good)
+                                          ? NAN
+                                          : w->master[i] + (float)toy->memory;
     w->value.grad_written = true;
     said->optimizer = optimizer_step(&toy->weights, &optimizer, optimizer.lr, at);
     toy->memory = 0.5 * toy->memory + (double)at;
     metrics_put(said->metrics, "memory", toy->memory);
     buffer_printf(&said->note, "memory %g", toy->memory);
     said->count = 10;
+    said->seconds = toy->seconds;
     said->flops = 10; /* slower than any product */
     toy->calls++;
     static const int signals[] = {SIGUSR1, SIGXCPU, SIGTERM, SIGXCPU}; /* warnings, and the end among them */
@@ -183,6 +187,28 @@ static void without_a_product_there_is_no_share_of_it(void **state)
     same_as_whole("unmeasured");
 }
 
+/* 10 things and 10 flops a step: per second of the whole step, or of the seconds that the step states. */
+static void speeds_are_per_second_of_the_work(void **state)
+{
+    (void)state;
+    for (int stated = 0; stated < 2; stated++) {
+        struct training_toy toy = {.broken = -1, .stopped = -1, .killed = -1, .seconds = stated ? 2.5 : 0};
+        const char *name = stated ? "stated" : "measured";
+        i64 lines = 0;
+        assert_int_equal(run(&toy, name, 0), 0);
+        struct buffer text = content(name, "metrics.jsonl");
+        for (char *line = text.data, *end; (end = strchr(line, '\n')) != NULL; line = end + 1, lines++) {
+            struct json *j = json_parse(line, end - line, "metrics");
+            double busy = stated ? 2.5 : json_number(json_get(j, "seconds"), NAN);
+            assert_float_equal(json_number(json_get(j, "things_per_s"), NAN) * busy, 10, 1e-3);
+            assert_float_equal(json_number(json_get(j, "gflops_per_s"), NAN) * busy * 1e9, 10, 1e-3);
+            json_free(j);
+        }
+        assert_int_equal(lines, STEPS);
+        buffer_release(&text);
+    }
+}
+
 static void a_skipped_update_is_in_the_metrics(void **state)
 {
     struct training_toy toy = {.broken = 3, .stopped = -1, .killed = -1};
@@ -203,6 +229,11 @@ static void twenty_skipped_updates_in_a_row_end_the_stage(void **state)
     assert_int_equal(toy.calls, 23);
     toy = (struct training_toy){.broken = 3, .stays_broken = true, .steps = 22, .stopped = -1, .killed = -1};
     assert_int_equal(run(&toy, "nearly lost", 0), 0);
+    toy = (struct training_toy){.stays_broken = true, .good = 19, .steps = 39, .stopped = -1, .killed = -1};
+    assert_int_equal(run(&toy, "lost twice", 0), 0); /* 19 steps before the good one, 19 behind it */
+    toy = (struct training_toy){.stays_broken = true, .good = 19, .steps = 40, .stopped = -1, .killed = -1};
+    assert_int_equal(run(&toy, "lost behind", 0), -1);
+    assert_says("step 40");
 }
 
 /* Lines that are begun and never ended, as by steps that were interrupted. */
@@ -295,6 +326,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_counted_as_done),
         cmocka_unit_test(without_a_product_there_is_no_share_of_it),
+        cmocka_unit_test(speeds_are_per_second_of_the_work),
         cmocka_unit_test(a_skipped_update_is_in_the_metrics),
         cmocka_unit_test(twenty_skipped_updates_in_a_row_end_the_stage),
         cmocka_unit_test(an_unfinished_line_is_freed_with_what_is_not_finite),

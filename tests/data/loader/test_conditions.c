@@ -151,20 +151,36 @@ static void the_last_scale_of_a_still_is_never_flipped(void **state)
     loader_close(l);
 }
 
-/* A share of 4/3: an epoch shows 67 of 50 samples. */
+/* Of 50 samples, or of 5. A pass is as many epochs as show 16 samples; epochs count on from pass to pass. */
 static void shares_of_an_epoch_are_met(void **state)
 {
-    struct loader_settings s = settings_of(DIRECTION_IMAGE_OUT);
+    static const struct {
+        double share;
+        i64 slots, epochs; /* of a pass */
+        bool few;
+    } cases[] = {{4 / 3.0, 67, 1, false}, {0.1, 20, 4, false}, {0.02, 16, 16, false},
+                 {1, 50, 1, false},       {2, 100, 1, false},  {1.5, 23, 3, true}};
+    char *few = fixture_shards("conditions-few", 5 * FIXTURE_DIRECTIONS, 30);
     (void)state;
-    s.mixture[DIRECTION_IMAGE_OUT] = 4 / 3.0;
-    struct loader *l = loader_open(folder, "train", &s, 5);
-    i64 shown = 0;
-    assert_non_null(l);
-    for (i64 place = 0; place < l->order.slots; place++)
-        shown += order_at(l, place).epoch < l->order.epochs;
-    assert_in_range(shown, 67 * l->order.epochs - 1, 67 * l->order.epochs);
-    assert_int_equal(shown, l->order.slots);
-    loader_close(l);
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct loader_settings s = settings_of(DIRECTION_IMAGE_OUT);
+        i64 shown[3 * 16] = {0}, sum = 0;
+        s.mixture[DIRECTION_IMAGE_OUT] = cases[i].share;
+        struct loader *l = loader_open(cases[i].few ? few : folder, "train", &s, 5);
+        assert_non_null(l);
+        assert_int_equal(l->order.slots, cases[i].slots);
+        for (i64 place = 0; place < 3 * cases[i].slots; place++)
+            shown[order_at(l, place).epoch]++;
+        for (i64 epoch = 0; epoch < 3 * cases[i].epochs; epoch++) {
+            assert_true(shown[epoch] > 0);
+            sum += shown[epoch];
+            if ((epoch + 1) % cases[i].epochs == 0)
+                assert_int_equal(sum, (epoch + 1) / cases[i].epochs * cases[i].slots);
+        }
+        loader_close(l);
+    }
+    directory_remove(few);
+    memory_free(few);
 }
 
 int main(void)

@@ -276,6 +276,28 @@ static void totals_are_of_all_sources(void **state)
     (void)state;
 }
 
+/* Source 2, of 80 samples, is the furthest for its share; with the order turned round, it is the first. */
+static void the_epoch_is_that_of_the_furthest_source(void **state)
+{
+    (void)state;
+    for (int turned = 0; turned < 2; turned++) {
+        struct data_source all[SOURCES], other[SOURCES];
+        struct source_list list = sources_of(all);
+        for (i64 i = 0; i < SOURCES; i++)
+            other[i] = all[SOURCES - 1 - i];
+        list.values = turned ? other : all;
+        struct mixer *m = open_mixer(&list, &plain);
+        struct loader_step s, one;
+        i64 furthest = turned ? 0 : SOURCES - 1;
+        assert_int_equal(mixer_step(m, 150, &s), 0);
+        for (i64 i = 0; i < SOURCES; i++) {
+            assert_int_equal(mixer_source_step(m, i, 150, &one), 0);
+            assert_true(i == furthest ? one.epoch == s.epoch : one.epoch < s.epoch);
+        }
+        mixer_close(m);
+    }
+}
+
 static void where_all_end_the_step_is_named(void **state)
 {
     struct data_source all[SOURCES];
@@ -321,6 +343,7 @@ int main(void)
         cmocka_unit_test(weights_are_times_what_a_source_has),
         cmocka_unit_test(epochs_end_to_the_sample),
         cmocka_unit_test(totals_are_of_all_sources),
+        cmocka_unit_test(the_epoch_is_that_of_the_furthest_source),
         cmocka_unit_test(where_all_end_the_step_is_named),
         cmocka_unit_test(it_goes_on_anywhere_and_by_any_micro_batch),
     };

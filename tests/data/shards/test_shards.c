@@ -80,6 +80,58 @@ static void refused(const char *path, const char *says)
         fail_msg("\"%s\" does not say \"%s\" and \"%s\"", error_text(), path, says);
 }
 
+/* A shard ends at the first break at which it has shard_bytes, to the byte. */
+static void a_shard_ends_at_its_size(void **state)
+{
+    static const struct {
+        i64 shard_bytes, first, second; /* bytes: a header of 16, and 64 a sample */
+    } cases[] = {{144, 144, 144}, {145, 208, 80}};
+    char *path = string_format("%s-sizes", folder), *first = path_join(path, "00000.shard"),
+         *second = path_join(path, "00001.shard");
+    (void)state;
+    for (i64 k = 0; k < COUNT_OF(cases); k++) {
+        static const u8 payload[64];
+        assert_int_equal(directory_remove(path), 0);
+        struct shard_writer *w = shard_writer_open(path, &fixture_meta, cases[k].shard_bytes);
+        assert_non_null(w);
+        for (i64 i = 0; i < 4; i++) {
+            struct shard_part part = {.kind = PART_NOTE};
+            shard_write_payload(w, &part, payload, sizeof payload);
+            shard_write_sample(w, DIRECTION_TEXT, "s", &part, 1);
+            shard_write_break(w);
+        }
+        assert_int_equal(shard_writer_close(w), 0);
+        assert_int_equal(file_bytes(first), cases[k].first);
+        assert_int_equal(file_bytes(second), cases[k].second);
+    }
+    assert_int_equal(directory_remove(path), 0);
+    memory_free(path);
+    memory_free(first);
+    memory_free(second);
+}
+
+/* Sides of a shape in cells: 1 to 1024. */
+static void sides_of_a_shape_have_a_limit(void **state)
+{
+    static const struct {
+        i64 h, w;
+        bool good;
+    } cases[] = {{1024, 4, true}, {4, 1024, true}, {1025, 4, false}, {4, 1025, false}, {0, 4, false}, {4, 0, false}};
+    char *path = string_format("%s-sides", folder);
+    (void)state;
+    assert_int_equal(directory_make(path), 0);
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct shard_meta meta = fixture_meta, read;
+        meta.shapes[0].h = cases[i].h;
+        meta.shapes[0].w = cases[i].w;
+        assert_int_equal(shard_meta_save(&meta, path), 0);
+        if ((shard_meta_load(&read, path) == 0) != cases[i].good)
+            fail_msg("%lld x %lld: %s", (long long)cases[i].h, (long long)cases[i].w, error_text());
+    }
+    assert_int_equal(directory_remove(path), 0);
+    memory_free(path);
+}
+
 static void any_changed_byte_of_the_index_is_noticed(void **state)
 {
     i64 bytes = file_bytes(index_path);
@@ -233,6 +285,8 @@ int main(void)
         cmocka_unit_test(each_shard_holds_whole_samples),
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(meta_reads_back),
+        cmocka_unit_test(a_shard_ends_at_its_size),
+        cmocka_unit_test(sides_of_a_shape_have_a_limit),
         cmocka_unit_test(any_changed_byte_of_the_index_is_noticed),
         cmocka_unit_test(changed_payloads_are_named_with_their_place),
         cmocka_unit_test(shards_are_mapped_when_a_payload_is_wanted),

@@ -102,6 +102,38 @@ static void the_text_tokenizer_learns_from_train_alone(void **state)
     (void)state;
 }
 
+/* A conversation of 4 messages is one sample: bad lines are a share of samples, not of texts. */
+static void bad_samples_are_a_share_of_all_samples(void **state)
+{
+    static const struct {
+        i64 good;
+        bool refused; /* bad_share is 0.05 */
+    } cases[] = {{18, true}, {19, false}, {4, true}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct buffer lines = {0};
+        struct text_settings settings = {0};
+        struct stage stage = {.name = "bpe", .out = out, .seed = 1, .recipe_seed = 1};
+        const struct setting_override all[] = {{"data", data}, {"vocabulary", "360"}};
+        for (i64 k = 0; k < cases[i].good; k++)
+            buffer_printf(&lines,
+                          "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+                          "\"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}, {\"role\": \"assistant\", "
+                          "\"content\": \"d\"}]}\n");
+        buffer_printf(&lines, "no json\n");
+        put("train/a.jsonl", &lines);
+        assert_int_equal(settings_read(&settings, text_stage_table, NULL, NULL, all, 2), 0);
+        int status = text_stage(&settings, &stage);
+        assert_int_equal(status, cases[i].refused ? -1 : 0);
+        char *says = string_format("1 of %lld samples could not be read", (long long)cases[i].good + 1);
+        if (cases[i].refused && !strstr(error_text(), says))
+            fail_msg("%s", error_text());
+        settings_release(&settings, text_stage_table);
+        buffer_release(&lines);
+        memory_free(says);
+    }
+}
+
 static void special_tokens_of_the_user_are_all_added(void **state)
 {
     static const char *const tokens[] = {"<think>", "</think>", "<tool>"};
@@ -323,6 +355,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(the_text_tokenizer_learns_from_train_alone, begin),
+        cmocka_unit_test_setup(bad_samples_are_a_share_of_all_samples, begin),
         cmocka_unit_test_setup(special_tokens_of_the_user_are_all_added, begin),
         cmocka_unit_test_setup(the_family_and_nfc_are_those_asked_for, begin),
         cmocka_unit_test_setup(all_files_are_read_evenly, begin),
