@@ -1,8 +1,10 @@
 /* Keys of records beside those of their form, in one table: docs/collections.md has the same one. */
 #include "data/sources/source_build.h"
 
+#include <ctype.h>
 #include <string.h>
 
+enum { KEY_NAME_MOST = 64 };
 struct record_key_row {
     const char *names;
     enum key_use use[FORM_CLASSES]; /* by the form of the record */
@@ -14,43 +16,78 @@ static const struct record_key_row rows[] = {
      {KEY_SYSTEM, KEY_SYSTEM, KEY_NOTE, KEY_SYSTEM}},
     {"tools functions documents chat_template_kwargs", {KEY_VARIABLE, KEY_VARIABLE, KEY_NOTE, KEY_VARIABLE}},
     {"context contexts passage passages document article paragraph paragraphs story support background evidence "
-     "knowledge fact fact1 facts",
+     "knowledge fact fact1 fact2 fact3 facts premise table schema sql_context db_schema starter_code",
      {KEY_CONTEXT, KEY_CONTEXT, KEY_NOTE, KEY_CONTEXT}},
     {"hint", {KEY_CONTEXT, KEY_CONTEXT, KEY_NOTE, KEY_NOTE}},
     {"input query", {KEY_NOTE, KEY_INPUT, KEY_NOTE, KEY_INPUT}},
-    {"history", {KEY_HISTORY, KEY_HISTORY, KEY_NOTE, KEY_HISTORY}},
+    {"history chat_history conversation_history dialogue_history dialog_history previous_messages previous_turns",
+     {KEY_HISTORY, KEY_HISTORY, KEY_NOTE, KEY_HISTORY}},
     {"choices options candidates endings", {KEY_CHOICES, KEY_CHOICES, KEY_NOTE, KEY_CHOICES}},
-    {"A B C D E F G H I J opa opb opc opd ope option_a option_b option_c option_d option_e option1 option2 option3 "
-     "option4 option5 choice1 choice2 choice3 choice4 choice5 ending0 ending1 ending2 ending3",
+    {"A B C D E F G H I J a b c d e f opa opb opc opd ope option_a option_b option_c option_d option_e option1 option2 "
+     "option3 option4 option5 option_1 option_2 option_3 option_4 option_5 choice_a choice_b choice_c choice_d "
+     "choice_e "
+     "choice_1 choice_2 choice_3 choice_4 choice_5 choice1 choice2 choice3 choice4 choice5 ending0 ending1 ending2 "
+     "ending3",
      {KEY_CHOICE, KEY_CHOICE, KEY_NOTE, KEY_CHOICE}},
     {"reasoning_content reasoning thinking thought thoughts think cot chain_of_thought",
      {KEY_REASONING, KEY_REASONING, KEY_NOTE, KEY_NOTE}},
-    {"chosen", {KEY_CHOSEN, KEY_NOTE, KEY_NOTE, KEY_NOTE}},
+    {"chosen", {KEY_CHOSEN, KEY_CHOSEN, KEY_NOTE, KEY_NOTE}},
+    {"response completion output answer", {KEY_CHOSEN, KEY_NOTE, KEY_NOTE, KEY_NOTE}},
     {"weight weights loss_weight sample_weight", {KEY_WEIGHT, KEY_WEIGHT, KEY_WEIGHT, KEY_NOTE}},
-    {"train training learn keep include", {KEY_GOOD, KEY_GOOD, KEY_GOOD, KEY_NOTE}},
-    {"label kto_tag loss loss_mask is_correct correct is_good good is_valid valid approved accepted desirable "
-     "is_preferred preferred",
+    {"train training learn keep include use used", {KEY_GOOD, KEY_GOOD, KEY_GOOD, KEY_NOTE}},
+    {"label labels kto_tag loss loss_mask correct good valid approved accept accepted desirable preferred passed "
+     "success "
+     "successful verified thumbs_up review_result",
      {KEY_GOOD, KEY_GOOD, KEY_NOTE, KEY_NOTE}},
-    {"ignore ignored skip skipped exclude excluded deleted", {KEY_BAD, KEY_BAD, KEY_BAD, KEY_NOTE}},
-    {"bad is_bad wrong is_wrong incorrect undesirable negative rejected is_rejected masked",
-     {KEY_BAD, KEY_BAD, KEY_NOTE, KEY_NOTE}},
+    {"ignore ignored skip skipped exclude excluded deleted discard discarded remove removed drop dropped filtered "
+     "hidden",
+     {KEY_BAD, KEY_BAD, KEY_BAD, KEY_NOTE}},
+    {"bad wrong incorrect undesirable negative rejected masked thumbs_down", {KEY_BAD, KEY_BAD, KEY_NOTE, KEY_NOTE}},
     {"rejected_response rejected_messages rejected_answer non_preferred_output negatives incorrect_answer "
      "incorrect_answers wrong_answer wrong_answers bad_answer distractors distractor1 distractor2 distractor3",
      {KEY_REJECTED, KEY_REJECTED, KEY_NOTE, KEY_NOTE}},
-    {"mask train_detail training_detail loss_scale train_on_inputs objects",
-     {KEY_REFUSE, KEY_REFUSE, KEY_NOTE, KEY_REFUSE}},
+    {"mask train_detail training_detail loss_scale objects", {KEY_REFUSE, KEY_REFUSE, KEY_NOTE, KEY_REFUSE}},
+    {"best best_idx best_index chosen_idx chosen_index", {KEY_NOTE, KEY_REFUSE, KEY_NOTE, KEY_NOTE}},
+    {"offset", {KEY_PIECE, KEY_PIECE, KEY_PIECE, KEY_NOTE}},
     {"pixel_values image_embeds image_features point_cloud point_clouds pointcloud pointclouds depth depths mesh "
      "meshes imu tactile",
      {KEY_SHOWN, KEY_SHOWN, KEY_NOTE, KEY_SHOWN}},
     {"split", {KEY_SPLIT, KEY_SPLIT, KEY_SPLIT, KEY_NOTE}},
 };
 
-static const struct record_key_row *row_of(const char *name)
+static const struct record_key_row *row_named(const char *name)
 {
     for (i64 i = 0; i < COUNT_OF(rows); i++)
         if (has_word(rows[i].names, name))
             return &rows[i];
     return NULL;
+}
+
+/* The name in small letters, its words joined by underscores: isCorrect and Is-Correct are is_correct. */
+static void plain_name(char out[KEY_NAME_MOST], const char *name)
+{
+    i64 n = 0;
+    for (const char *at = name; *at && n < KEY_NAME_MOST - 2; at++) {
+        bool capital = isupper((u8)*at), begins = capital && at > name && (islower((u8)at[-1]) || isdigit((u8)at[-1]));
+        if (begins)
+            out[n++] = '_';
+        out[n++] = strchr("- .", *at) ? '_' : (char)tolower((u8)*at);
+    }
+    out[n] = 0;
+}
+
+/* The row of a key, also in other spellings of its name: Context, isCorrect, is_valid. */
+static const struct record_key_row *row_of(const char *name)
+{
+    const struct record_key_row *row = row_named(name);
+    char plain[KEY_NAME_MOST];
+    plain_name(plain, name);
+    bool long_enough = strlen(plain) > 2;
+    if (!row && long_enough)
+        row = row_named(plain);
+    if (!row && strncmp(plain, "is_", 3) == 0)
+        row = row_named(plain + 3);
+    return row;
 }
 
 bool record_key_is_known(const char *name)
@@ -121,12 +158,65 @@ static int truth_of(const struct json *value)
                                                                                       : -1;
 }
 
+/* ---- Names that speak of learning ---- */
+
+/* How many words of a name are in a list. */
+static i64 count_words(const char *plain, const char *list)
+{
+    i64 count = 0;
+    char word[KEY_NAME_MOST];
+    for (const char *at = plain; *at; at += strcspn(at, "_"), at += *at == '_') {
+        i64 length = (i64)strcspn(at, "_");
+        memcpy(word, at, (size_t)length);
+        word[length] = 0;
+        count += length > 0 && has_word(list, word);
+    }
+    return count;
+}
+
+static bool is_flags(const struct json *value)
+{
+    bool flags = json_kind(value) == JSON_ARRAY && json_count(value) > 0;
+    for (i64 i = 0; flags && i < json_count(value); i++) {
+        enum json_kind kind = json_kind(json_at(value, i));
+        flags = kind == JSON_BOOL || kind == JSON_INTEGER || kind == JSON_REAL || kind == JSON_NULL;
+    }
+    return flags;
+}
+
+enum learning record_key_learning(const char *name, const struct json *value)
+{
+    char plain[KEY_NAME_MOST];
+    plain_name(plain, name);
+    int truth = truth_of(value);
+    bool masks = count_words(plain, "mask masks masking");
+    bool speaks = masks || count_words(plain, "loss losses train trained training trainable learn learned learnable "
+                                              "masked supervise supervised backprop");
+    if (!speaks || row_of(name) ||
+        count_words(plain, "id index idx step steps epoch epochs rate count num set sets split "
+                           "samples size token tokens time date file"))
+        return LEARNING_UNSAID;
+    if (is_flags(value) || (masks && truth >= 0))
+        return LEARNING_UNCLEAR;
+    if (truth < 0)
+        return LEARNING_UNSAID;
+    if (count_words(plain, "history prompt prompts input inputs last first user system question context tools"))
+        return truth ? LEARNING_UNCLEAR : LEARNING_UNSAID;
+    bool denies = count_words(plain, "no not non never skip skipped ignore ignored exclude excluded without disable "
+                                     "disabled masked") %
+                  2;
+    return truth != denies ? LEARNING_YES : LEARNING_NO;
+}
+
 bool record_key_denies(const char *name, const struct json *value)
 {
+    if (record_key_learning(name, value) == LEARNING_NO)
+        return true;
     const struct record_key_row *row = row_of(name);
     enum key_use use = row ? row->use[FORM_TURNS] : KEY_NOTE;
     int truth = truth_of(value);
-    return ((use == KEY_WEIGHT || use == KEY_GOOD) && truth == 0) || (use == KEY_BAD && truth == 1);
+    return ((use == KEY_WEIGHT || use == KEY_GOOD) && truth == 0) || (use == KEY_BAD && truth == 1) ||
+           (use == KEY_CHOSEN && json_kind(value) == JSON_BOOL && truth == 0);
 }
 
 static int read_weight(struct sample_builder *b, const struct record_key *key, enum form_class form)
@@ -141,10 +231,18 @@ static int read_weight(struct sample_builder *b, const struct record_key *key, e
     return 0;
 }
 
-static int read_mark(struct sample_builder *b, const struct record_key *key)
+static int refuse_key(const struct record_key *key)
+{
+    return error_set("key %s: it changes what is asked or learned, and is not read: leave the key out", key->name);
+}
+
+static int read_mark(struct sample_builder *b, const struct record_key *key, enum form_class form)
 {
     bool counts = has_word("label correct", key->name) && json_kind(key->value) != JSON_BOOL;
     int truth = counts && record_has_choices(b->object) ? -1 : truth_of(key->value); /* the number of a choice */
+    if (form != FORM_OTHERS && is_flags(key->value) && !record_has_choices(b->object) &&
+        !source_maps(b->place->columns))
+        return refuse_key(key); /* one for each answer, message or token */
     if (truth == (key->use == KEY_BAD))
         return leave_out(b, key->name, "says that they are not to be learned");
     if (truth < 0 && key->use == KEY_BAD)
@@ -170,6 +268,8 @@ static enum key_use use_of(const struct sample_builder *b, const char *name, con
     const struct record_key_row *row = row_of(name);
     if (b->instructs && strcmp(name, "context") == 0)
         return KEY_INPUT;
+    if (row && row->use[form] == KEY_CHOSEN && json_kind(value) == JSON_BOOL) /* a mark: chosen, is_chosen */
+        return KEY_GOOD;
     /* Templates read a list of objects; a list of texts is to be read before the question. */
     if (strcmp(name, "documents") == 0 && form != FORM_OTHERS && json_kind(json_at(value, 0)) == JSON_STRING)
         return KEY_CONTEXT;
@@ -193,6 +293,19 @@ static int split_of_word(const char *word)
     return -1;
 }
 
+/* A key of no row: noted, unless its name says that the record is not learned, or parts of it. */
+static int read_other(struct sample_builder *b, const struct record_key *key, enum form_class form)
+{
+    enum learning learning = form == FORM_PROMPT ? LEARNING_UNSAID : record_key_learning(key->name, key->value);
+    if (learning == LEARNING_NO)
+        return leave_out(b, key->name, "says that they are not to be learned");
+    if (learning == LEARNING_UNCLEAR && form != FORM_OTHERS && !source_maps(b->place->columns))
+        return refuse_key(key);
+    if (learning != LEARNING_YES && !source_maps(b->place->columns))
+        note_key(b, key->name, "of records, which are not read");
+    return 0;
+}
+
 static int read_key(struct sample_builder *b, const struct record_key *key, enum form_class form)
 {
     bool chosen = source_maps(b->place->columns); /* the user says what is read */
@@ -201,7 +314,13 @@ static int read_key(struct sample_builder *b, const struct record_key *key, enum
         return read_weight(b, key, form);
     case KEY_GOOD:
     case KEY_BAD:
-        return read_mark(b, key);
+        return read_mark(b, key, form);
+    case KEY_PIECE:
+        if (!sample_key(b->object, "audio_filepath") || json_number(key->value, 0) == 0)
+            break;
+        return error_set("key %s: the text belongs to a piece of the file, which is not cut: cut it, or leave the key "
+                         "out",
+                         key->name);
     case KEY_SPLIT:
         b->out->split_said = 1 + split_of_word(json_string(key->value, ""));
         if (!b->out->split_said)
@@ -213,20 +332,19 @@ static int read_key(struct sample_builder *b, const struct record_key *key, enum
             note_key(b, key->name, "of records, which are not read");
             return 0;
         }
-        return error_set("key %s: it changes what is asked or learned, and is not read: leave the key out", key->name);
+        return refuse_key(key);
     case KEY_REJECTED:
         note_key(b, key->name, "of records, whose answers are not learned");
         return 0;
     case KEY_NOTE:
-        if (!chosen)
-            note_key(b, key->name, "of records, which are not read");
-        return 0;
+        return read_other(b, key, form);
     default:
         if (b->key_count == RECORD_KEYS_MOST)
             return error_set("key %s: too many keys of its kind in one record", key->name);
         b->keys[b->key_count++] = *key;
         return 0;
     }
+    return read_other(b, key, form);
 }
 
 int record_keys_read(struct sample_builder *b, enum form_class form, const struct json *const *own, i64 count)

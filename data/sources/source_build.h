@@ -25,13 +25,14 @@ enum key_use {
     KEY_CHOICES,   /* what the question lets choose */
     KEY_CHOICE,    /* one of these */
     KEY_REASONING, /* of the answer */
-    KEY_CHOSEN,    /* the answer, if the messages have none */
+    KEY_CHOSEN,    /* the answer, if the record has no other */
     KEY_WEIGHT,    /* 0: left out; 1: nothing; others are refused */
     KEY_GOOD,      /* false: left out */
     KEY_BAD,       /* true: left out; a text or a list is an answer that is not learned */
     KEY_REJECTED,  /* an answer that is not learned */
     KEY_SPLIT,     /* the split of the record */
     KEY_LISTED,    /* media, see source_listed.c */
+    KEY_PIECE,     /* where in a sound the text begins */
     KEY_SHOWN,     /* what is shown with the question and nothing reads: refused, unless it is a number */
     KEY_REFUSE     /* it changes what is asked or learned, and nothing reads it */
 };
@@ -84,6 +85,10 @@ int record_keys_read(struct sample_builder *build, enum form_class form, const s
 bool record_key_is_known(const char *name);
 /* True if a key says of the record or the answer that has it that it is not to be learned. */
 bool record_key_denies(const char *name, const struct json *value);
+/* What the name of a key and a flag under it say of learning, such as train_on_turn or no_loss. Keys of
+ * the table say nothing here. unclear: it is for a part of what has the key. */
+enum learning { LEARNING_UNSAID, LEARNING_YES, LEARNING_NO, LEARNING_UNCLEAR };
+enum learning record_key_learning(const char *name, const struct json *value);
 bool record_has_choices(const struct json *object);
 bool record_names_media(const struct json *object); /* has a key of media, usable or not */
 const struct record_key *record_key_of(const struct sample_builder *build, enum key_use use, i64 nth); /* NULL: none */
@@ -99,6 +104,10 @@ bool listed_names(const char *key);
 /* True if a key of a message names media that can be read. */
 bool listed_is_usable(const struct sample_builder *build, const char *key, const struct json *value);
 i64 listed_marks(const struct json *text); /* marks of media in a text */
+/* Length of <img>NAME</img>, <audio>NAME</audio> and the like at `at`, which name their medium
+ * themselves; 0: there is none, or one that is not there. kind: which, name [length]: the file's. */
+i64 listed_inline(const struct sample_builder *build, const char *at, i64 left, enum modality *kind, const char **name,
+                  i64 *length);
 /* For a form with one medium, or with a list of pictures, of the value: -1 and a message if the
  * record names media of other kinds. */
 int listed_check_alone(struct sample_builder *build, enum modality kind, const struct json *own);

@@ -81,6 +81,8 @@ static int gather_choices(struct choices *c, const struct sample_builder *b)
     const struct record_key *key = record_key_of(b, KEY_CHOICES, 0);
     char label[2];
     int status = 0;
+    if (!record_key_of(b, KEY_CHOICE, 1) && record_key_of(b, KEY_CHOICE, 0))
+        note_key(b, record_key_of(b, KEY_CHOICE, 0)->name, "of records, which are not read");
     if (key) {
         struct json *value = json_parsed(key->value);
         status = read_choices(c, b, value);
@@ -136,6 +138,8 @@ static int picked(const char **label, const struct choices *c, const struct json
     const char *said = json_string(answer, "");
     char *end;
     long number = strtol(said, &end, 10);
+    if (counted && strcmp(end, ".0") == 0) /* a number of a table */
+        end += 2;
     *label = NULL;
     for (i64 i = 0; i < c->count && !counted; i++) {
         if (strcmp(json_string(c->text[i], ""), said) == 0)

@@ -193,17 +193,41 @@ static int add_listed(struct sample_builder *b, enum modality kind)
     return build_medium(b, kind, json_at(b->media[kind], b->used[kind]++));
 }
 
-/* Finds the first mark at or after `at`; NULL: none. */
-static const char *find_mark(const char *at, const char *end, enum modality *kind)
+/* A place of a medium in a text. name NULL: the next one that the record lists. */
+struct mark {
+    const char *at, *name;
+    i64 length, name_length;
+    enum modality kind;
+};
+
+/* Finds the first mark at or after `at`. own: only marks that name their medium count. */
+static bool find_mark(struct mark *mark, const struct sample_builder *b, const char *at, const char *end, bool own)
 {
-    for (; at < end; at++)
-        for (int i = 0; *at == '<' && i < MODALITIES; i++) {
-            const char *mark = modality_rows[i].mark;
-            *kind = (enum modality)i;
-            if (mark && (size_t)(end - at) >= strlen(mark) && memcmp(at, mark, strlen(mark)) == 0)
-                return at;
+    for (; at < end; at++) {
+        if (*at != '<')
+            continue;
+        *mark = (struct mark){.at = at};
+        mark->length = listed_inline(b, at, end - at, &mark->kind, &mark->name, &mark->name_length);
+        for (int i = 0; i < MODALITIES && !mark->length && !own; i++) {
+            const char *text = modality_rows[i].mark;
+            mark->kind = (enum modality)i;
+            if (text && (size_t)(end - at) >= strlen(text) && memcmp(at, text, strlen(text)) == 0)
+                mark->length = (i64)strlen(text);
         }
-    return NULL;
+        if (mark->length)
+            return true;
+    }
+    return false;
+}
+
+static int add_marked(struct sample_builder *b, const struct mark *mark)
+{
+    if (!mark->name)
+        return add_listed(b, mark->kind);
+    char *name = string_format("%.*s", (int)mark->name_length, mark->name);
+    int status = add_reference(b, mark->kind, name);
+    memory_free(name);
+    return status;
 }
 
 /* Without media a mark is text, as in what is said of HTML, or the media are missing: it is counted. */
@@ -217,21 +241,21 @@ static void note_mark(const struct sample_builder *b, enum modality kind)
     notes->total--; /* the record is a sample nevertheless */
 }
 
-/* Marks refer to files only if the record lists some. */
+/* Marks without a name refer to files only if the record lists some. */
 int build_marked_text(struct sample_builder *b, const char *at, i64 length)
 {
-    const char *end = at + length, *mark;
-    enum modality kind;
+    const char *end = at + length;
+    struct mark mark;
     bool lists = false;
     for (int i = 0; i < MODALITIES; i++)
         lists |= b->media[i] != NULL;
-    while (lists && (mark = find_mark(at, end, &kind))) {
-        if (sample_add_text(b->out, at, mark - at) < 0 || add_listed(b, kind) < 0)
+    while (find_mark(&mark, b, at, end, !lists)) {
+        if (sample_add_text(b->out, at, mark.at - at) < 0 || add_marked(b, &mark) < 0)
             return -1;
-        at = mark + strlen(modality_rows[kind].mark);
+        at = mark.at + mark.length;
     }
-    if (!lists && find_mark(at, end, &kind))
-        note_mark(b, kind);
+    if (!lists && find_mark(&mark, b, at, end, false))
+        note_mark(b, mark.kind);
     return sample_add_text(b->out, at, end - at);
 }
 
@@ -245,11 +269,46 @@ bool build_names_medium(const struct json *part, enum modality kind)
     return reference_of(part, kind) != NULL;
 }
 
+/* Refuses keys of a part that would be lost: those that say whether it is learned, and a medium beside
+ * a text. Notes others. */
+static int check_part(struct sample_builder *b, const struct json *part, const char *type)
+{
+    static const char read[] = "type text value content path url bytes index";
+    struct json_iterator it;
+    for (bool more = json_first(&it, part); more; more = json_next(&it, part)) {
+        bool speaks = record_key_learning(it.key, it.value) != LEARNING_UNSAID || record_key_denies(it.key, it.value);
+        if (json_says_nothing(it.value) || is_one_of(read, it.key))
+            continue;
+        if (speaks || is_one_of("mask weight loss_weight train training loss loss_mask", it.key))
+            return error_set("key %s of a part: it changes what is learned and is not read: make two messages of the "
+                             "parts, or leave the key out",
+                             it.key);
+        if (strncmp(it.key, type, strlen(it.key)) == 0 || strncmp(it.key, type, strlen(type)) == 0)
+            continue; /* image, image_url */
+        if (modality_named(it.key) < MODALITIES && modality_named(it.key) > MODALITY_TEXT)
+            return error_set("a part of type %s has a key %s too: expected a part for each", type, it.key);
+        note_key(b, it.key, "of parts, which are not read");
+    }
+    return 0;
+}
+
+/* A part of a conversation may say which of the listed media it shows: they stand in their order. */
+static int check_index(const struct sample_builder *b, const struct json *part, enum modality kind)
+{
+    const struct json *index = sample_key(part, "index");
+    return json_kind(index) != JSON_INTEGER || json_number(index, 0) == (double)b->used[kind]
+               ? 0
+               : error_set("a part of type %s has the index %.0f: expected them in the order of \"%s\"",
+                           modality_rows[kind].name, json_number(index, 0), modality_rows[kind].list_key);
+}
+
 static int add_content_part(struct sample_builder *b, const struct json *part)
 {
     const char *type = json_string(json_get(part, "type"), "text");
     if (json_kind(part) == JSON_STRING)
         return build_text(b, part);
+    if (check_part(b, part, type) < 0)
+        return -1;
     if (is_one_of("text input_text output_text", type)) {
         const struct json *text = sample_key(part, "text");
         text = text ? text : sample_key(part, "value") ? json_get(part, "value") : json_get(part, "content");
@@ -262,7 +321,9 @@ static int add_content_part(struct sample_builder *b, const struct json *part)
         const char *name = modality_rows[kind].name;
         if (!modality_rows[kind].mark || strncmp(type, name, strlen(name)) != 0) /* also matches image_url */
             continue;
-        return build_names_medium(part, kind) ? build_medium(b, kind, part) : add_listed(b, kind);
+        if (build_names_medium(part, kind))
+            return build_medium(b, kind, part);
+        return check_index(b, part, kind) < 0 ? -1 : add_listed(b, kind);
     }
     return error_set("a part of type \"%.40s\": expected text, image, video or audio", type);
 }

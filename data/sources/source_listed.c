@@ -3,7 +3,11 @@
  * first question. */
 #include "data/sources/source_build.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+
+enum { NAME_MOST = 1024 };
 
 /* Other names of keys. They count only if their value can be read: a voice may be "female". The last
  * row: names of files of any kind, which must exist, since "path" may say where a text is from. */
@@ -154,6 +158,12 @@ static bool equal(const struct json *a, const struct json *b)
     return same;
 }
 
+/* True if a conversation has a key for a medium without a value: its marks refer to what is missing. */
+static bool names_none(const struct json *object, const struct modality_row *row)
+{
+    return json_get(object, row->name) || json_get(object, row->list_key);
+}
+
 /* Under "images", or else "image" or the column that it is. Both: one must be among the others. */
 static int read_proper(struct sample_builder *b, const struct json *object, int kind, enum form_class form)
 {
@@ -176,7 +186,7 @@ static int read_proper(struct sample_builder *b, const struct json *object, int 
         note_key(b, list ? row->list_key : row->name, "of records, which are not read");
     else if (list || single)
         push_all(b, kind, list ? list : single);
-    else if (sample_key(object, row->list_key) && !b->media[kind])
+    else if (!b->media[kind] && (sample_key(object, row->list_key) || (form != FORM_OTHERS && names_none(object, row))))
         b->media[kind] = json_array(); /* an empty list: marks refer to it */
     return 0;
 }
@@ -231,15 +241,58 @@ int listed_check_alone(struct sample_builder *b, enum modality own, const struct
 
 /* ---- Places ---- */
 
+i64 listed_inline(const struct sample_builder *b, const char *at, i64 left, enum modality *kind, const char **name,
+                  i64 *length)
+{
+    static const struct {
+        const char *open, *close;
+        enum modality kind;
+    } pairs[] = {{"<img>", "</img>", MODALITY_IMAGE},
+                 {"<image>", "</image>", MODALITY_IMAGE},
+                 {"<video>", "</video>", MODALITY_VIDEO},
+                 {"<audio>", "</audio>", MODALITY_AUDIO}};
+    for (i64 i = 0; i < COUNT_OF(pairs); i++) {
+        i64 open = (i64)strlen(pairs[i].open), close = (i64)strlen(pairs[i].close), n = 0;
+        if (left < open + close || memcmp(at, pairs[i].open, (size_t)open) != 0)
+            continue;
+        while (open + n < left && !strchr("<>\n\"", at[open + n]))
+            n++;
+        if (n == 0 || n > NAME_MOST || open + n + close > left ||
+            memcmp(at + open + n, pairs[i].close, (size_t)close) != 0)
+            continue;
+        char *file = string_format("%.*s", (int)n, at + open);
+        bool there = medium_kind(name_extension(file)) == (int)pairs[i].kind && (i == 0 || is_file(b, file));
+        memory_free(file);
+        if (!there)
+            continue;
+        *kind = pairs[i].kind;
+        *name = at + open;
+        *length = n;
+        return open + n + close;
+    }
+    return 0;
+}
+
+/* The kind of the medium that is named at a text; -1: none is. */
+static int inline_kind(const struct sample_builder *b, const char *at)
+{
+    enum modality kind;
+    const char *name;
+    i64 length;
+    return listed_inline(b, at, (i64)strlen(at), &kind, &name, &length) ? (int)kind : -1;
+}
+
 /* Counts the marks of a text and the parts of a list that refer to listed media. named: parts that
  * name their medium themselves. */
-static void count_places(i64 *places, i64 *named, const struct json *content)
+static void count_places(const struct sample_builder *b, i64 *places, i64 *named, const struct json *content)
 {
     const char *text = json_string(content, "");
     for (int kind = MODALITY_TEXT + 1; kind < MODALITIES; kind++) {
         const char *mark = modality_rows[kind].mark, *name = modality_rows[kind].name;
         for (const char *at = text; (at = strstr(at, mark)); at += strlen(mark))
-            places[kind]++;
+            places[kind] += !b || inline_kind(b, at) < 0;
+        for (const char *at = text; (at = strchr(at, '<')); at++)
+            named[kind] += b && inline_kind(b, at) == kind;
         for (i64 i = 0; json_kind(content) == JSON_ARRAY && i < json_count(content); i++) {
             const struct json *part = json_at(content, i);
             if (strncmp(json_string(json_get(part, "type"), ""), name, strlen(name)) != 0)
@@ -254,7 +307,7 @@ static void count_places(i64 *places, i64 *named, const struct json *content)
 i64 listed_marks(const struct json *text)
 {
     i64 places[MODALITIES] = {0}, named[MODALITIES] = {0}, sum = 0;
-    count_places(places, named, text);
+    count_places(NULL, places, named, text);
     for (int kind = 0; kind < MODALITIES; kind++)
         sum += places[kind];
     return sum;
@@ -289,6 +342,79 @@ static struct json *in_front(const struct json *content, const struct modality_r
     return list;
 }
 
+/* ---- Marks of other programs ---- */
+
+/* Length of a mark such as <image_placeholder>, <image1> or <|audio|> at a text. number: the one in it;
+ * -1: none. */
+static i64 foreign_mark(const char *at, int kind, long *number)
+{
+    static const char *const others[MODALITIES] = {
+        [MODALITY_IMAGE] = "<|vision_start|><|image_pad|><|vision_end|> <image_placeholder> <ImageHere> <|image|> "
+                           "<|image_pad|> <image_pad> <IMG> [IMG] <Image> "
+                           "<image_token> [image] [IMAGE]",
+        [MODALITY_VIDEO] = "<|vision_start|><|video_pad|><|vision_end|> <video_placeholder> <VideoHere> <|video|> "
+                           "<|video_pad|> <Video> <video_token> [video]",
+        [MODALITY_AUDIO] = "<audio_placeholder> <|audio|> <|AUDIO|> <Audio> <sound> <speech> <SpeechHere> <Speech> "
+                           "<audio_token> [audio]"};
+    for (const char *word = others[kind]; word && *word; word += strcspn(word, " "), word += *word == ' ') {
+        size_t length = strcspn(word, " ");
+        *number = -1;
+        if (strncmp(at, word, length) == 0)
+            return (i64)length;
+    }
+    const char *name = modality_rows[kind].name, *digits, *end;
+    const char *rest = at + 1 + (at[0] == '<' && at[1] == '|');
+    if (*at != '<' || strncasecmp(rest, name, strlen(name)) != 0)
+        return 0;
+    digits = rest + strlen(name) + strspn(rest + strlen(name), " _-#");
+    end = digits + strspn(digits, "0123456789");
+    *number = strtol(digits, NULL, 10);
+    end += *end == '|' && rest == at + 2;
+    return end > digits && *end == '>' ? end + 1 - at : 0;
+}
+
+/* Puts the own mark where a text has others, if numbers in them ascend. Returns how many there were;
+ * -1: they do not ascend. */
+static i64 own_marks(struct json *message, int kind, i64 *before)
+{
+    const char *key = message_content_key(message), *text = json_string(json_get(message, key), "");
+    struct buffer out = {0};
+    i64 count = 0, length;
+    bool ascend = true;
+    for (const char *at = text; *at; at += length ? length : 1) {
+        long number = -1;
+        length = foreign_mark(at, kind, &number);
+        if (length)
+            buffer_printf(&out, "%s", modality_rows[kind].mark);
+        else
+            buffer_append(&out, at, 1);
+        ascend &= !length || number < 0 || number == *before + count || number == *before + count + 1;
+        count += length > 0;
+    }
+    if (count)
+        json_set(message, key, json_of_bytes(out.data, out.length));
+    buffer_release(&out);
+    *before += count;
+    return ascend ? count : -1;
+}
+
+/* Marks of other programs stand for the listed media, if there are as many. -1 and a message: there are
+ * others. Returns how many there are. */
+static i64 read_other_marks(struct sample_builder *b, int kind, i64 media)
+{
+    const struct modality_row *row = &modality_rows[kind];
+    i64 count = 0;
+    bool ascend = true;
+    for (i64 i = 0; i < json_count(b->turns); i++)
+        ascend &= own_marks(json_at(b->turns, i), kind, &count) >= 0;
+    if (count == 0 || (count == media && ascend))
+        return count;
+    return error_set(
+        "%lld %s are listed, and the messages have %lld marks of other programs: expected as many in order, "
+        "or %s",
+        (long long)media, row->many, (long long)count, row->mark);
+}
+
 static int place_kind(struct sample_builder *b, int kind, i64 places, i64 named)
 {
     const struct modality_row *row = &modality_rows[kind];
@@ -299,6 +425,9 @@ static int place_kind(struct sample_builder *b, int kind, i64 places, i64 named)
     if (places > 0 || named > 0)
         return error_set("%lld %s are listed, and the messages refer to %lld: expected as many %s, or none",
                          (long long)count, row->many, (long long)(places + named), row->mark);
+    i64 others = read_other_marks(b, kind, count);
+    if (others)
+        return others < 0 ? -1 : 0;
     if (!question)
         return error_set("%s are listed without a question that they could stand in", row->many);
     const char *key = sample_key(question, "content") || !sample_key(question, "value") ? "content" : "value";
@@ -310,7 +439,7 @@ int listed_place(struct sample_builder *b)
 {
     i64 places[MODALITIES] = {0}, named[MODALITIES] = {0};
     for (i64 i = 0; i < json_count(b->turns); i++)
-        count_places(places, named, message_content(json_at(b->turns, i)));
+        count_places(b, places, named, message_content(json_at(b->turns, i)));
     /* From the last: each goes to the front. */
     for (int kind = MODALITIES - 1; kind > MODALITY_TEXT; kind--)
         if (place_kind(b, kind, places[kind], named[kind]) < 0)

@@ -50,16 +50,21 @@ static struct json *call_of(const struct sample_builder *b, const struct json *c
  * if one is none. */
 static int read_calls(struct json **out, const struct sample_builder *b, const struct json *message, const char *said)
 {
-    const struct json *listed = sample_key(message, "tool_calls"), *single = sample_key(message, "function_call");
-    struct json *calls = json_array(), *own = NULL;
+    struct json *listed = json_parsed(json_get(message, "tool_calls")), /* tables have strings */
+        *single = json_parsed(json_get(message, "function_call")), *calls = json_array();
     if (strcmp(said, "function_call") == 0) {
-        own = json_parsed(message_content(message));
-        if (json_kind(own) == JSON_ARRAY)
-            listed = own;
-        else
-            single = own;
+        struct json *own = json_parsed(message_content(message)),
+                    **place = json_kind(own) == JSON_ARRAY ? &listed : &single;
+        json_free(*place);
+        *place = own;
     }
-    i64 count = json_count(listed) + (single != NULL);
+    if (!json_says_nothing(listed) && json_kind(listed) != JSON_ARRAY) {
+        json_free(listed);
+        json_free(single);
+        json_free(calls);
+        return error_set("key tool_calls: expected a list of calls, or one as a string of JSON");
+    }
+    i64 count = json_count(listed) + !json_says_nothing(single);
     for (i64 i = 0; i < count && calls; i++) {
         struct json *call = call_of(b, i < json_count(listed) ? json_at(listed, i) : single);
         if (call) {
@@ -69,7 +74,8 @@ static int read_calls(struct json **out, const struct sample_builder *b, const s
         json_free(calls);
         calls = NULL;
     }
-    json_free(own);
+    json_free(listed);
+    json_free(single);
     int status = calls ? 0 : -1;
     if (calls && count == 0) {
         json_free(calls);
@@ -115,13 +121,19 @@ static int read_keys(struct sample_builder *b, struct json *keys, const struct j
     for (bool more = json_first(&it, message); more; more = json_next(&it, message)) {
         if (json_says_nothing(it.value) || is_one_of(read, it.key) || listed_is_usable(b, it.key, it.value))
             continue;
-        if (is_one_of(refused, it.key))
+        enum learning learning = record_key_learning(it.key, it.value);
+        if (is_one_of(refused, it.key) || learning == LEARNING_UNCLEAR)
             return error_set("key %s: it changes what is learned and is not read: leave the key out", it.key);
         if (is_one_of(weights, it.key)) {
             if (read_weight(it.key, it.value, answers, unlearned) < 0)
                 return -1;
             continue;
         }
+        if (learning == LEARNING_YES && !answers)
+            return error_set("key %s: this message is no answer, and only answers are learned: leave the key out",
+                             it.key);
+        if (learning == LEARNING_YES || (learning == LEARNING_NO && !answers))
+            continue;
         if (answers && record_key_denies(it.key, it.value)) {
             *unlearned = true;
             note_key(b, it.key, "of messages, whose answers are not learned");

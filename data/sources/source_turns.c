@@ -3,6 +3,7 @@
  * context, choices, a line of reasoning, media. */
 #include "data/sources/source_build.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -323,23 +324,47 @@ static int add_history(struct sample_builder *b)
     return status;
 }
 
+/* The text of the last answer of a value: a text, a message or a list of such. Freed by the caller;
+ * NULL: it has none. */
+static struct json *last_answer(const struct sample_builder *b, const struct json *value)
+{
+    bool several = false;
+    const struct json *last = are_messages(value) ? json_at(value, json_count(value) - 1) : value;
+    return first_text(b, sample_key(last, "role") || sample_key(last, "from") ? message_content(last) : last, &several);
+}
+
+/* Refuses a record whose chosen answer is another one than that which would be learned. */
+static int check_chosen(struct sample_builder *b, const struct record_key *key)
+{
+    struct json *chosen = last_answer(b, key->value), *said = last_answer(b, b->turns);
+    const char *x = json_string(chosen, ""), *y = json_string(said, "");
+    bool differ = chosen && said && strcmp(x + strspn(x, " \n"), y + strspn(y, " \n")) != 0;
+    json_free(chosen);
+    json_free(said);
+    if (differ && strcmp(key->name, "chosen") == 0)
+        return error_set("key chosen: another answer than that of the record: expected one of them");
+    note_key(b, key->name, "of records, whose messages have an answer already");
+    return 0;
+}
+
 /* The answer that was chosen, behind messages that end with a question. */
 static int add_chosen(struct sample_builder *b)
 {
-    const struct record_key *key = record_key_of(b, KEY_CHOSEN, 0);
-    bool answered = has_role(json_at(b->turns, json_count(b->turns) - 1), "assistant");
-    if (!key)
-        return 0;
-    if (answered) {
-        note_key(b, key->name, "of records, whose messages have an answer already");
-        return 0;
+    const struct record_key *key;
+    for (i64 i = 0; (key = record_key_of(b, KEY_CHOSEN, i)); i++) {
+        bool answered = has_role(json_at(b->turns, json_count(b->turns) - 1), "assistant");
+        int status = 0;
+        if (answered)
+            status = check_chosen(b, key);
+        else if (are_messages(key->value))
+            turns_append(b, b->turns, key->value);
+        else if (sample_key(key->value, "role") || sample_key(key->value, "from"))
+            json_push(b->turns, message_copy(b, key->value));
+        else
+            status = turns_answer(b, key->name, key->value);
+        if (status)
+            return status;
     }
-    if (are_messages(key->value))
-        turns_append(b, b->turns, key->value);
-    else if (sample_key(key->value, "role") || sample_key(key->value, "from"))
-        json_push(b->turns, message_copy(b, key->value));
-    else
-        return turns_answer(b, key->name, key->value);
     return 0;
 }
 
@@ -355,6 +380,10 @@ static int add_reasoning(struct sample_builder *b)
                          record_key_of(b, KEY_REASONING, 1)->name);
     if (!build_is_text(b, key->value))
         return error_set("key %s: expected a text", key->name);
+    if (is_one_of("on off yes no true false none low medium high enabled disabled", json_string(key->value, ""))) {
+        note_key(b, key->name, "of records, which are not read"); /* a switch */
+        return 0;
+    }
     if (turns_count(b, "assistant") != 1 || sample_key(answer, "reasoning_content"))
         return error_set("key %s: expected it at the answer that it belongs to, as its key reasoning_content",
                          key->name);
@@ -383,7 +412,8 @@ int turns_answer(struct sample_builder *b, const char *key, const struct json *a
         return error_set("key %s: expected a text, a number, or a list of texts", key);
     if (several)
         note_key(b, key, "of records, of which the first answer is learned");
-    b->picks = json_kind(answer) == JSON_INTEGER;
+    double number = json_number(answer, 0.5);
+    b->picks = json_kind(answer) == JSON_INTEGER || (json_kind(answer) == JSON_REAL && number == rint(number));
     turns_push(b->turns, "assistant", text);
     return 0;
 }

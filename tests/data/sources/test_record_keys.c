@@ -263,6 +263,114 @@ static void marked_answers_are_read_only(void **state)
     (void)state;
 }
 
+#define REFUSED(key) "bad: key " key ": it changes what is asked or learned, and is not read: leave the key out"
+
+/* Flags whose names are those of no table, but speak of learning. */
+static void names_that_speak_of_learning_are_honoured(void **state)
+{
+    CHECK({ANSWER("\"content\": \"a\", \"train_on_turn\": false"), DENIED("train_on_turn")},
+          {ANSWER("\"content\": \"a\", \"no_loss\": true"), DENIED("no_loss")},
+          {ANSWER("\"content\": \"a\", \"isTrainable\": 0"), DENIED("isTrainable")},
+          {ANSWER("\"content\": \"a\", \"is_masked\": true"), DENIED("is_masked")},
+          {ANSWER("\"content\": \"a\", \"calculate_loss\": true"), SAID},
+          {ANSWER("\"content\": \"a\", \"assistant_mask\": 1"),
+           "bad: message 2: key assistant_mask: it changes what is learned and is not read: leave the key out"},
+          {"{\"messages\": [{\"role\": \"user\", \"content\": \"q\", \"trainable\": true}]}",
+           "bad: message 1: key trainable: this message is no answer, and only answers are learned: leave the key out"},
+          {"{" CHAT ", \"used_in_training\": \"no\"}", LEFT("used_in_training")},
+          {"{\"text\": \"t\", \"trainable\": false}", LEFT("trainable")},
+          {"{" CHAT ", \"mask_history\": true}", REFUSED("mask_history")},
+          {"{" CHAT ", \"mask_history\": 0.25, \"train_on_last\": false, \"train_loss\": 0.5, \"train_idx\": 0}", SAID
+           "; 1 keys \"mask_history\" of records, which are not read; 1 keys \"train_on_last\" of records, which are "
+           "not read; 1 keys \"train_loss\" of records, which are not read; 1 keys \"train_idx\" of records, which "
+           "are not read"},
+          {"{" CHAT ", \"loss_mask\": [0, 1]}", REFUSED("loss_mask")},
+          {"{" CHAT ", \"completion_mask\": [0, 1]}", REFUSED("completion_mask")},
+          {"{\"prompt\": \"q\", \"completion\": [\"a\", \"b\"], \"labels\": [false, true]}", REFUSED("labels")},
+          {"{\"prompt\": \"q\", \"response\": [\"a\", \"b\"], \"best\": 1}", REFUSED("best")},
+          {"{" CHAT ", \"isCorrect\": false}", LEFT("isCorrect")},
+          {"{" TURN ", \"Is_Valid\": \"no\"}", LEFT("Is_Valid")},
+          {"{" TURN ", \"is_chosen\": false}", LEFT("is_chosen")}, {"{" TURN ", \"chosen\": false}", LEFT("chosen")},
+          {"{" TURN ", \"discard\": true}", LEFT("discard")}, {"{" TURN ", \"passed\": false}", LEFT("passed")},
+          {"{\"question\": \"q\", \"answer\": \"a\", \"Context\": \"c\"}", "chat <user> 'c\n\nq' <assistant> 'a'"},
+          {"{" CHAT ", \"reasoning\": \"on\"}", SAID "; 1 keys \"reasoning\" of records, which are not read"});
+    (void)state;
+}
+
+static void an_answer_is_the_chosen_one(void **state)
+{
+    CHECK({"{\"prompt\": \"q\", \"response\": \"b\", \"chosen\": \"a\", \"rejected\": \"b\"}",
+           "bad: key chosen: another answer than that of the record: expected one of them" REJECTED("rejected")},
+          {"{" CHAT ", \"chosen\": [{\"role\": \"assistant\", \"content\": \"b\"}]}",
+           "bad: key chosen: another answer than that of the record: expected one of them"},
+          {"{" CHAT ", \"chosen\": \" a\"}",
+           SAID "; 1 keys \"chosen\" of records, whose messages have an answer already"},
+          {"{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}], \"response\": \"a\"}", SAID},
+          {"{" CHAT ", \"answer\": \"42\"}",
+           SAID "; 1 keys \"answer\" of records, whose messages have an answer already"},
+          {"{\"question\": \"q\", \"choices\": [\"x\", \"y\"], \"answer\": 1.0}",
+           "chat <user> 'q\nA. x\nB. y' <assistant> 'B'"},
+          {"{\"question\": \"q\", \"a\": \"x\", \"b\": \"y\", \"answer\": \"b\"}",
+           "chat <user> 'q\nA. x\nB. y' <assistant> 'B'"},
+          {"{\"question\": \"q\", \"A\": \"x\", \"answer\": \"a\"}",
+           SAID "; 1 keys \"A\" of records, which are not read"},
+          {ANSWER("\"tool_calls\": \"[{\\\"name\\\": \\\"f\\\"}]\""),
+           "chat <user> 'q' <assistant>{\"tool_calls\":[{\"type\":\"function\",\"function\":{\"name\":\"f\","
+           "\"arguments\":{}}}]}"},
+          {ANSWER("\"content\": \"\", \"tool_calls\": \"f(1)\""),
+           "bad: message 2: key tool_calls: expected a list of calls, or one as a string of JSON"});
+    (void)state;
+}
+
+#define PARTS(parts) "{\"messages\": [{\"role\": \"user\", \"content\": [" parts "]}], \"images\": [\"red.png\"]}"
+
+static void parts_lose_nothing(void **state)
+{
+    CHECK({ANSWER("\"content\": [{\"type\": \"text\", \"text\": \"a\", \"train\": false}]"),
+           "bad: message 2: key train of a part: it changes what is learned and is not read: make two messages of the "
+           "parts, or leave the key out"},
+          {ANSWER("\"content\": [{\"type\": \"text\", \"text\": \"a\", \"citations\": [1]}]"),
+           SAID "; 1 keys \"citations\" of parts, which are not read"},
+          {PARTS("{\"type\": \"text\", \"text\": \"q\", \"image\": \"red.png\"}, {\"type\": \"image\"}"),
+           "bad: message 1: a part of type text has a key image too: expected a part for each"},
+          {PARTS("{\"type\": \"image\", \"index\": 0, \"text\": null}, {\"type\": \"text\", \"text\": \"q\"}"),
+           "chat <user> image@red.png 'q'"},
+          {PARTS("{\"type\": \"image\", \"index\": 1}"),
+           "bad: message 1: a part of type image has the index 1: expected them in the order of \"images\""});
+    (void)state;
+}
+
+#define ASKED(text, keys) "{\"prompt\": \"" text "\", \"completion\": \"a\"" keys "}"
+
+static void marks_of_other_programs_are_places(void **state)
+{
+    CHECK({ASKED("<img>red.png</img>q", ""), "chat <user> image@red.png 'q' <assistant> 'a'"},
+          {ASKED("<img>no.png</img>q", ""), "chat <user> image@no.png 'q' <assistant> 'a'"},
+          {ASKED("<audio>a.wav</audio>q", ""), "chat <user> audio@a.wav 'q' <assistant> 'a'"},
+          {ASKED("<audio>b.wav</audio>", ""), "chat <user> '<audio>b.wav</audio>' <assistant> 'a'; 1 marks <audio> in "
+                                              "conversations that list no media, read as text"},
+          {ASKED("<img>a word</img>", ""), "chat <user> '<img>a word</img>' <assistant> 'a'"},
+          {ASKED("<img>https://a/b.png</img>", ""),
+           "bad: message 1: https://a/b.png: media must be files; nothing is downloaded"},
+          {ASKED("<img>red.png</img>", ", \"images\": [\"red.png\"]"),
+           "bad: 1 pictures are listed, and the messages refer to 1: expected as many <image>, or none"},
+          {ASKED("<image1>, <image2>", ", \"images\": [\"red.png\", \"red.png\"]"),
+           "chat <user> image@red.png ', ' image@red.png <assistant> 'a'"},
+          {ASKED("<image2>, <image1>", ", \"images\": [\"red.png\", \"red.png\"]"),
+           "bad: 2 pictures are listed, and the messages have 2 marks of other programs: expected as many in order, or "
+           "<image>"},
+          {ASKED("<|vision_start|><|image_pad|><|vision_end|>q", ", \"image\": \"red.png\""),
+           "chat <user> image@red.png 'q' <assistant> 'a'"},
+          {ASKED("<speech> q", ", \"audio\": \"a.wav\""), "chat <user> audio@a.wav ' q' <assistant> 'a'"},
+          {ASKED("<image> q", ", \"image\": null"),
+           "bad: message 1: <image> occurs more often in the messages than \"images\" has files"},
+          {"{\"audio_filepath\": \"a.wav\", \"offset\": 1.5, \"text\": \"t\"}",
+           "bad: key offset: the text belongs to a piece of the file, which is not cut: cut it, or leave the key out"},
+          {"{\"audio_filepath\": \"a.wav\", \"offset\": 0, \"text\": \"t\"}",
+           "captioned audio@a.wav 't'; 1 keys \"offset\" of records, which are not read"});
+    (void)state;
+}
+
 static void marks_without_media_are_counted(void **state)
 {
     CHECK(
@@ -430,6 +538,10 @@ int main(void)
         cmocka_unit_test(answers_have_several_forms),
         cmocka_unit_test(rejected_answers_are_not_learned),
         cmocka_unit_test(marked_answers_are_read_only),
+        cmocka_unit_test(names_that_speak_of_learning_are_honoured),
+        cmocka_unit_test(an_answer_is_the_chosen_one),
+        cmocka_unit_test(parts_lose_nothing),
+        cmocka_unit_test(marks_of_other_programs_are_places),
         cmocka_unit_test(marks_without_media_are_counted),
         cmocka_unit_test(listed_media_have_a_place),
         cmocka_unit_test(media_have_other_names),
