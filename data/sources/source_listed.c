@@ -158,12 +158,6 @@ static bool equal(const struct json *a, const struct json *b)
     return same;
 }
 
-/* True if a conversation has a key for a medium without a value: its marks refer to what is missing. */
-static bool names_none(const struct json *object, const struct modality_row *row)
-{
-    return json_get(object, row->name) || json_get(object, row->list_key);
-}
-
 /* Under "images", or else "image" or the column that it is. Both: one must be among the others. */
 static int read_proper(struct sample_builder *b, const struct json *object, int kind, enum form_class form)
 {
@@ -186,7 +180,7 @@ static int read_proper(struct sample_builder *b, const struct json *object, int 
         note_key(b, list ? row->list_key : row->name, "of records, which are not read");
     else if (list || single)
         push_all(b, kind, list ? list : single);
-    else if (!b->media[kind] && (sample_key(object, row->list_key) || (form != FORM_OTHERS && names_none(object, row))))
+    else if (sample_key(object, row->list_key) && !b->media[kind])
         b->media[kind] = json_array(); /* an empty list: marks refer to it */
     return 0;
 }

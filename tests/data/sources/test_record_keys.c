@@ -362,8 +362,6 @@ static void marks_of_other_programs_are_places(void **state)
           {ASKED("<|vision_start|><|image_pad|><|vision_end|>q", ", \"image\": \"red.png\""),
            "chat <user> image@red.png 'q' <assistant> 'a'"},
           {ASKED("<speech> q", ", \"audio\": \"a.wav\""), "chat <user> audio@a.wav ' q' <assistant> 'a'"},
-          {ASKED("<image> q", ", \"image\": null"),
-           "bad: message 1: <image> occurs more often in the messages than \"images\" has files"},
           {"{\"audio_filepath\": \"a.wav\", \"offset\": 1.5, \"text\": \"t\"}",
            "bad: key offset: the text belongs to a piece of the file, which is not cut: cut it, or leave the key out"},
           {"{\"audio_filepath\": \"a.wav\", \"offset\": 0, \"text\": \"t\"}",
