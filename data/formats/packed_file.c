@@ -16,8 +16,10 @@ struct packed_file {
     struct archive *archive; /* of the other compressions */
     u8 *block;               /* of compressed bytes, for the archive */
     i64 block_bytes;         /* that the last block had */
+    i64 ahead_bytes;         /* at the front of the block, read before the archive asked for them */
     char *path, *problem;    /* problem: error of reading the blob */
     i64 read_bytes;          /* bytes of the file read so far */
+    i64 passed_bytes;        /* of skippable frames in front of the archive */
     bool ended;
 };
 
@@ -47,8 +49,9 @@ static i64 read_blob(struct packed_file *f, void *out, i64 most)
 static la_ssize_t read_block(struct archive *a, void *context, const void **block)
 {
     struct packed_file *f = context;
-    i64 count = read_blob(f, f->block, BLOCK_BYTES);
+    i64 count = f->ahead_bytes > 0 ? f->ahead_bytes : read_blob(f, f->block, BLOCK_BYTES);
     *block = f->block;
+    f->ahead_bytes = 0;
     f->block_bytes = count > 0 ? count : f->block_bytes;
     if (count >= 0)
         return count;
@@ -66,10 +69,43 @@ static int damaged(const struct packed_file *f)
                      why ? why : "damaged: it cannot be decompressed");
 }
 
+/* Reads `most` bytes, or up to the end of the file. */
+static i64 fill(struct packed_file *f, u8 *out, i64 most)
+{
+    i64 filled = 0, count = 1;
+    while (filled < most && (count = read_blob(f, out + filled, most - filled)) > 0)
+        filled += count;
+    return count < 0 ? -1 : filled;
+}
+
+/* Passes over skippable frames (a number, a length and any bytes) in front of LZ4 and zstd frames. Not
+ * all versions of libarchive know them there. */
+static int pass_skippable(struct packed_file *f)
+{
+    enum { HEAD_BYTES = 8 };
+    for (;;) {
+        f->ahead_bytes = fill(f, f->block, HEAD_BYTES);
+        bool skippable = f->ahead_bytes == HEAD_BYTES && (f->block[0] & 0xf0) == 0x50 && f->block[1] == 0x2a &&
+                         f->block[2] == 0x4d && f->block[3] == 0x18;
+        f->passed_bytes = f->read_bytes - max_i64(f->ahead_bytes, 0);
+        if (!skippable)
+            return f->ahead_bytes < 0 ? -1 : 0;
+        i64 left = 0;
+        for (int i = 3; i >= 0; i--)
+            left = left << 8 | f->block[4 + i];
+        for (i64 count; left > 0; left -= count)
+            if ((count = fill(f, f->block, min_i64(left, BLOCK_BYTES))) <= 0)
+                return count < 0 ? -1 : error_set("%s: cut short within a skippable frame in front", f->path);
+    }
+}
+
 static int open_archive(struct packed_file *f, int (*filter)(struct archive *))
 {
     struct archive_entry *entry;
     f->block = memory_alloc(BLOCK_BYTES);
+    bool frames = name_ends_with(f->path, ".lz4") || name_ends_with(f->path, ".zst");
+    if (frames && pass_skippable(f) < 0)
+        return -1;
     f->archive = archive_read_new();
     require_memory(f->archive, "an archive");
     filter(f->archive);
@@ -115,7 +151,8 @@ static bool is_zero(const u8 *bytes, i64 count)
 /* Some filters of libarchive end at the first bytes that they do not know. */
 static int check_rest(struct packed_file *f)
 {
-    i64 used = (i64)archive_filter_bytes(f->archive, -1), count = min_i64(f->read_bytes - used, f->block_bytes);
+    i64 used = f->passed_bytes + (i64)archive_filter_bytes(f->archive, -1),
+        count = min_i64(f->read_bytes - used, f->block_bytes);
     bool padding = is_zero(f->block + f->block_bytes - count, count);
     while (padding && (count = read_blob(f, f->block, BLOCK_BYTES)) > 0)
         padding = is_zero(f->block, count);

@@ -158,7 +158,8 @@ static const char *describe_unread(const u8 *bytes, i64 count)
                   {"MAC ", 4, "a Monkey's Audio sound"},
                   {"#!AMR", 5, "an AMR sound"},
                   {"\x0b\x77", 2, "an AC-3 sound"},
-                  {".RMF", 4, "a RealMedia file"}};
+                  {".RMF", 4, "a RealMedia file"},
+                  {"version https://git-lfs", 23, "a pointer of Git LFS instead of the file (git lfs pull)"}};
     for (i64 i = 0; i < COUNT_OF(unread); i++)
         if (bytes_match(bytes, count, 0, unread[i].bytes, unread[i].length))
             return unread[i].name;

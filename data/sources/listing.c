@@ -262,6 +262,12 @@ static bool is_special(const char *path)
     return stat(path, &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
 }
 
+/* True also for the folder of what archives of macOS add to each file. */
+static bool is_hidden(const char *name)
+{
+    return *name == '.' || strcmp(name, "__MACOSX") == 0;
+}
+
 static void walk(struct listing *l, struct folder_visits *visits, const char *path, int split, int depth);
 
 static void add_entry(struct listing *l, struct folder_visits *visits, char *path, const char *name, int split,
@@ -269,7 +275,7 @@ static void add_entry(struct listing *l, struct folder_visits *visits, char *pat
 {
     bool folder = file_is_directory(path);
     split = split_below(name, folder, split, depth);
-    if (*name == '.') {
+    if (is_hidden(name)) {
         file_leave_out(push(l, path, split), string_copy("hidden files and folders"));
     } else if (is_special(path)) {
         file_leave_out(push(l, path, split), string_copy("pipes, sockets and devices"));
@@ -333,17 +339,17 @@ static void add_objects(struct listing *l, struct remote_object *objects, i64 co
     char *word = string_format("%.*s", (int)strcspn(name, "/"), name);
     i64 below = name - objects[0].address + (i64)strlen(word);
     split = split_below(word, folder, split, depth);
-    if (folder && *word != '.') {
+    if (folder && !is_hidden(word)) {
         char *path = string_format("%.*s", (int)below, objects[0].address);
         walk_objects(l, objects, count, path, split, depth + 1);
         memory_free(path);
     }
-    for (i64 i = 0; i < count && (!folder || *word == '.'); i++) {
+    for (i64 i = 0; i < count && (!folder || is_hidden(word)); i++) {
         struct source_file *file = push_file(l, string_copy(objects[i].address), split, objects[i].bytes);
         file->version = objects[i].version;
         objects[i].version = NULL;
         classify_object(file);
-        if (*word == '.')
+        if (is_hidden(word))
             file_leave_out(file, string_copy("hidden files and folders"));
     }
     memory_free(word);
@@ -457,6 +463,8 @@ int listing_open(struct listing *l, const char *path, const struct source_column
         walk(l, &visits, path, SPLIT_DRAWN, 0);
         folder_visits_release(&visits);
     }
+    if (!is_address(path) && !lone_texts_are_documents(columns))
+        transcripts_match(l);
     leave_named_texts(l);
     match_readmes(l);
     settle_splits(l);

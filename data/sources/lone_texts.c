@@ -2,6 +2,7 @@
  * that they are no documents. */
 #include "data/formats/archive.h"
 #include "data/sources/source_readers.h"
+#include "tokenizers/text/text.h"
 
 #include <string.h>
 
@@ -18,22 +19,49 @@ bool lone_texts_are_left(const struct source_columns *columns, i64 lone, i64 cap
     return how == LONE_TEXTS_LEAVE || (how == LONE_TEXTS_AUTO && captioned > 0 && captioned >= lone);
 }
 
-/* Hash of a name in small letters; in_folder: with its folder. */
+static bool is_ascii(const char *text)
+{
+    while (*text > 0)
+        text++;
+    return !*text;
+}
+
+/* Hash of a name in small letters; in_folder: with its folder. Letters with marks may be written in
+ * two ways (NFC and NFD), of which macOS uses another one than most. */
 static u64 name_hash(const char *name, size_t length, bool in_folder)
 {
     char *small = string_format("%.*s", (int)length, name), *slash = strrchr(small, '/');
     const char *from = slash && !in_folder ? slash + 1 : small;
+    struct buffer folded = {0};
     for (char *c = small; *c; c++)
         *c = *c >= 'A' && *c <= 'Z' ? (char)(*c + 32) : *c;
-    u64 hash = hash_bytes(from, (i64)strlen(from), in_folder);
+    if (!is_ascii(from))
+        text_fold(&folded, from, (i64)strlen(from));
+    u64 hash =
+        hash_bytes(folded.length ? folded.data : from, folded.length ? folded.length : (i64)strlen(from), in_folder);
+    buffer_release(&folded);
     memory_free(small);
     return hash;
 }
 
+/* Length of a name without its last word, if a number stands in front of that: p225_001 of
+ * p225_001_mic1. 0: none. */
+static size_t numbered_length(const char *name, size_t length)
+{
+    while (length > 0 && !strchr("/_-", name[length - 1]))
+        length--;
+    bool number = length > 1 && name[length - 1] != '/' && name[length - 2] >= '0' && name[length - 2] <= '9';
+    return number ? length - 1 : 0;
+}
+
 void lone_media_add(struct lone_media *media, const char *name, size_t length)
 {
-    hash_list_add(&media->names, name_hash(name, length, true));
-    hash_list_add(&media->names, name_hash(name, length, false));
+    size_t numbered = numbered_length(name, length);
+    for (int in_folder = 0; in_folder < 2; in_folder++) {
+        hash_list_add(&media->names, name_hash(name, length, in_folder));
+        if (numbered)
+            hash_list_add(&media->names, name_hash(name, numbered, in_folder));
+    }
 }
 
 void lone_media_sort(struct lone_media *media)

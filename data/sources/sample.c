@@ -38,6 +38,18 @@ struct sample_part *sample_add(struct sample *s, int kind)
     return part;
 }
 
+int text_file_check(const char *text, i64 length)
+{
+    static const char pointer[] = "version https://git-lfs.github.com/spec/";
+    const char *zero = length > 0 ? memchr(text, 0, (size_t)length) : NULL;
+    if (length >= (i64)sizeof pointer - 1 && memcmp(text, pointer, sizeof pointer - 1) == 0)
+        return error_set("a pointer of Git LFS instead of the file: git lfs pull");
+    if (zero && !(length >= 2 && (memcmp(text, "\xff\xfe", 2) == 0 || memcmp(text, "\xfe\xff", 2) == 0)))
+        return error_set("byte %lld of a text is 0: expected UTF-8 (if it is UTF-16: iconv -f UTF-16 -t UTF-8)",
+                         (long long)(zero - text));
+    return 0;
+}
+
 int sample_add_text(struct sample *s, const char *text, i64 length)
 {
     i64 bad = text_invalid_utf8(text, length);

@@ -193,7 +193,9 @@ static enum source_result give_piece(struct text_pieces *t, struct sample *out)
     out->name = string_format("%s:%lld", t->reader.in.path, (long long)first);
     out->layout = SAMPLE_PLAIN;
     out->goes_on = status < 0 || (status == 1 && (t->next.length > 0 || t->status < 0));
-    status = sample_add_text(out, piece.data, piece.length);
+    status = text_file_check(piece.data, piece.length);
+    if (status == 0)
+        status = sample_add_text(out, piece.data, piece.length);
     buffer_release(&piece);
     if (status == 0)
         return SOURCE_SAMPLE;

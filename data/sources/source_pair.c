@@ -58,6 +58,8 @@ static int add_caption(struct sample *out, const char *path)
     bool json = strcasecmp(extension, "json") == 0 || strcasecmp(extension, "jsn") == 0;
     int status = file_read_most(&text, path, LINE_BYTES_MAX);
     if (status == 0)
+        status = text_file_check(text.data, text.length);
+    if (status == 0)
         status = json                    ? add_json(out, &text, path)
                  : subtitles_named(path) ? add_subtitles(out, &text, path)
                                          : sample_add_caption(out, text.data ? text.data : "", text.length);

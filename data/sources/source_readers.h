@@ -31,7 +31,7 @@ struct reader_kind {
     void (*close)(void *reader);
 };
 extern const struct reader_kind text_reader, lines_reader, values_reader, tar_reader, index_reader, pair_reader,
-    parquet_reader, arrow_reader, csv_reader, tsv_reader;
+    parquet_reader, arrow_reader, csv_reader, tsv_reader, transcript_reader;
 
 /* listing.c: the files of a path, their use, and the order in which they are read. */
 struct listing {
@@ -56,6 +56,13 @@ int medium_kind_unread(const char *extension);
 const char *document_suffix(const char *name);
 /* The medium that leads among files of the same name, after `rank` others; -1: no more. */
 int medium_leading(i64 rank);
+
+/* source_transcript.c: sets the reader of texts whose lines begin with the names of media without a
+ * caption, as in LibriSpeech, or leaves them out. */
+void transcripts_match(struct listing *listing);
+#define LISTS                                                                                                          \
+    "texts whose lines begin with names of media, which are no documents: expected lines NAME TEXT in the folder of "  \
+    "the media, or .csv, .tsv or .jsonl (lone_texts: read takes them as documents)"
 
 /* lone_texts.c: short texts without a medium. */
 enum { CAPTION_BYTES_MAX = 4096 }; /* a longer text is a document wherever it stands */
@@ -113,6 +120,9 @@ const struct json *sample_caption(const struct json *object, const struct source
  * sample_reads_column: true if the column is needed. */
 int sample_check_columns(const char *const *names, i64 count, const struct source_columns *columns, const char *path);
 bool sample_reads_column(const struct source_columns *columns, const char *name);
+/* -1 and a message for the bytes of a file that are no text: with a byte 0, or Git LFS's pointer to a
+ * file. */
+int text_file_check(const char *text, i64 length);
 /* Refuses text that is not UTF-8; skips empty text. */
 int sample_add_text(struct sample *out, const char *text, i64 length);
 /* Adds a caption, of a file, a member or a record: without a byte order mark and the white space at

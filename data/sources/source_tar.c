@@ -5,7 +5,7 @@
  * names agree up to the last dot. A medium a.png gets the text a.png.txt or a.txt of its own name.
  * If it is the key's only medium, it gets the text KEY.txt, or the key's only text if what stands
  * between key and ending are names of fields (key.image.png, key.caption.txt). A record of messages
- * or texts (.json) leads all members of its key.
+ * or texts (.json) leads all members of its key. A name that a sample has already begins the next one.
  *
  * Links have the bytes of the members that they refer to. */
 #include "data/formats/archive_links.h"
@@ -41,8 +41,7 @@ struct tar {
     char *next_key;       /* key of the member read ahead; NULL at the end */
     struct tar_member next;
     bool begun;
-    char *problem; /* error of the gathered members */
-    char *broken;  /* error that prevents reading beyond them */
+    char *broken; /* error that prevents reading beyond them */
     struct read_context *reading;
 };
 
@@ -60,8 +59,7 @@ static void clear(struct tar *t)
     t->count = t->bytes = t->at = t->records = t->stems = 0;
     t->captioned = t->made = t->cut = false;
     memory_free(t->key);
-    memory_free(t->problem);
-    t->key = t->problem = NULL;
+    t->key = NULL;
 }
 
 static void *tar_open(const struct source_file *file, struct read_context *reading)
@@ -145,9 +143,6 @@ static int read_ahead(struct tar *t)
 
 static void keep(struct tar *t)
 {
-    for (i64 i = 0; i < t->count; i++)
-        if (strcmp(t->members[i].extension, t->next.extension) == 0 && !t->problem)
-            t->problem = string_format("%s:%s: two members .%s", t->path, t->next_key, t->next.extension);
     if (t->count == t->capacity) {
         i64 wanted = max_i64(8, 2 * t->capacity), size = (i64)sizeof *t->members;
         t->members = memory_resize(t->members, t->capacity * size, wanted * size);
@@ -198,10 +193,22 @@ static int text_rank(const struct tar *t, const struct tar_member *m)
                                                                  : -1;
 }
 
+/* True if a member of the name of the next one is gathered already: the next one begins another
+ * sample of the same key, as in tars that were put one behind the other. */
+static bool is_repeated(const struct tar *t)
+{
+    for (i64 i = 0; i < t->count; i++)
+        if (strcmp(t->members[i].extension, t->next.extension) == 0)
+            return true;
+    return false;
+}
+
 /* True if the gathered members of a key with many are samples of their own, so that the next one
  * begins others. */
 static bool may_cut(const struct tar *t)
 {
+    if (is_repeated(t))
+        return true;
     if (t->count < MEMBERS_MAX / 2 && t->bytes < ARCHIVE_MEMBER_BYTES_MAX / 2)
         return false;
     for (i64 i = 0; i < t->count; i++)
@@ -379,6 +386,8 @@ static int add_caption(const struct tar *t, struct sample *out, struct tar_membe
     const char *bytes = text->bytes.data ? text->bytes.data : "";
     if (medium_kind(text->extension) == MODALITY_TEXT || is_document(t, text)) {
         text->used = true;
+        if (text_file_check(bytes, text->bytes.length) < 0)
+            return -1;
         return sample_add_caption(out, bytes, text->bytes.length);
     }
     struct json *value = json_parse_line(bytes, text->bytes.length, out->name, 1);
@@ -555,11 +564,6 @@ static enum source_result tar_next(void *reader, struct sample *out)
             int status = gather(t);
             if (status <= 0)
                 return status == 0 ? SOURCE_END : SOURCE_DAMAGED;
-        }
-        if (t->problem) {
-            t->at = t->count;
-            error_set("%s", t->problem);
-            return SOURCE_BAD;
         }
         i64 at = t->at++;
         if (!begins_sample(t, at))

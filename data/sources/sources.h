@@ -21,6 +21,7 @@
  *                         with a "caption", and documents (companions.c)
  *   a.mp4 + a.srt         a clip or a sound and its subtitles, also .vtt
  *   a.mp4, a.mkv          a clip with embedded subtitles, if nothing else names it
+ *   a.txt of lines        NAME TEXT, in which NAME is a medium beside it (source_transcript.c)
  *   .tar                  WebDataset: consecutive members KEY.EXT are one sample; KEY ends at the
  *                         first dot of the name; names with dots, links: see source_tar.c
  *   .idx beside .bin      Megatron: documents of ids
@@ -61,7 +62,8 @@
  *                      media alone
  *   source_tar.c       WebDataset: where a key is cut and which members form a sample
  *   source_lines.c     .jsonl and .txt; source_values.c: .json; source_table.c: rows of tables;
- *                      source_idx.c: Megatron; source_pair.c: a medium beside its caption
+ *                      source_idx.c: Megatron; source_pair.c: a medium beside its caption;
+ *                      source_transcript.c: lines that name media
  *   source_forms.c     the form of a record by its keys; record_keys.c: what its other keys are
  *                      for; source_turns.c, source_choices.c: a question, an answer and these as
  *                      messages; source_listed.c: media that it lists; source_json.c: parts;

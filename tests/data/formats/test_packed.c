@@ -80,6 +80,37 @@ static void frames_behind_one_another_are_read(void **state)
     buffer_release(&text);
 }
 
+/* Skippable frames of zstd and LZ4 (RFC 8878, 3.1.2) hold no data: in front, between and behind. */
+static void skippable_frames_are_passed_over(void **state)
+{
+    static const char skippable[] = "\x53\x2a\x4d\x18\x04\x00\x00\x00here";
+    struct buffer bytes = {0}, text = {0};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        if (strcmp(cases[i].suffix, "zst") != 0 && strcmp(cases[i].suffix, "lz4") != 0)
+            continue;
+        for (int places = 1; places < 8; places++) {
+            buffer_clear(&bytes);
+            for (int place = 0; place < 3; place++) {
+                if (places >> place & 1)
+                    buffer_append(&bytes, skippable, sizeof skippable - 1);
+                if (place < 2)
+                    buffer_append(&bytes, cases[i].frame, cases[i].bytes);
+            }
+            if (read_bytes(&text, &cases[i], &bytes) < 0)
+                fail_msg("frames %d of %s: %s", places, cases[i].suffix, error_text());
+            assert_int_equal(text.length, 2 * (i64)strlen(line));
+            buffer_append(&bytes, "junk and more", 13);
+            assert_int_equal(read_bytes(&text, &cases[i], &bytes), -1);
+        }
+        buffer_clear(&bytes);
+        buffer_append(&bytes, skippable, 10);
+        assert_int_equal(read_bytes(&text, &cases[i], &bytes), -1);
+    }
+    buffer_release(&bytes);
+    buffer_release(&text);
+}
+
 static void what_follows_a_frame_is_damage(void **state)
 {
     static const char zeros[512], tail[] = "something else behind it";
@@ -157,9 +188,8 @@ static void blocks_in_memory_are_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_behind_one_another_are_read),
-        cmocka_unit_test(what_follows_a_frame_is_damage),
-        cmocka_unit_test(no_changed_bit_changes_the_text),
+        cmocka_unit_test(frames_behind_one_another_are_read), cmocka_unit_test(skippable_frames_are_passed_over),
+        cmocka_unit_test(what_follows_a_frame_is_damage),     cmocka_unit_test(no_changed_bit_changes_the_text),
         cmocka_unit_test(blocks_in_memory_are_checked),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);

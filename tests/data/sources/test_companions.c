@@ -349,6 +349,65 @@ static void what_is_not_read_is_named(void **state)
     expect_noted("wide.txt", LONE_TEXTS_AUTO, "bad: :1: a text in UTF-16: expected UTF-8 (iconv -f UTF-16 -t UTF-8)\n");
 }
 
+/* Corpora of speech and of captions state what media hold in one text for many. */
+static void lists_of_media_are_no_pages(void **state)
+{
+    static const char *const files[][2] = {
+        {"lists/84/84-1.trans.txt",
+         "84-1-0000 GO DO YOU HEAR\n84-1-0001\tBUT IN LESS\r\n\n84-1-0009 OF NONE\n84-1-0002 \n"},
+        {"lists/84/84-1-0000.flac", "A"},
+        {"lists/84/84-1-0001.flac", "B"},
+        {"lists/84/84-1-0002.flac", "C"},
+        {"lists/84/notes.txt", "84 readers read\nbooks aloud\n"},
+        {"lists/flickr/captions.txt", "image,caption\n1.jpg,A child .\n1.jpg,A girl .\n"},
+        {"lists/flickr/images/1.jpg", "J"},
+        {"lists/tokens/2.png", "P"},
+        {"lists/tokens/token.txt", "2.png#0\tA dog .\n2.png#1\tIt runs .\n"},
+        {"lists/wav/S1/B1.wav", "W"},
+        {"lists/transcript/all.txt", "B1 ni hao\n"}};
+    (void)state;
+    put_all(files, COUNT_OF(files));
+    expect_noted("lists", LONE_TEXTS_AUTO,
+                 " audio@lists/84/84-1-0000.flac text'GO DO YOU HEAR'\n"
+                 " audio@lists/84/84-1-0001.flac text'BUT IN LESS'\n"
+                 "bad: /84/84-1.trans.txt:4: a line without the name of a medium in this folder: expected NAME TEXT\n"
+                 "bad: /84/84-1.trans.txt:5: a name of a medium without a text behind it\n"
+                 " text'84 readers read\nbooks aloud\n'\n"
+                 " image@lists/tokens/2.png text'A dog .'\n image@lists/tokens/2.png text'It runs .'\n"
+                 "2 " LISTS "\n2 sounds without a line or text file that refers to them\n"
+                 "1 pictures without a line or text file that refers to them\n");
+}
+
+/* Names that differ in how a letter with a mark is written, and media with a word more than their text. */
+static void names_of_other_spelling_are_counted(void **state)
+{
+    static const char *const files[][2] = {{"spelt/cafe\xcc\x81.png", "A"},       {"spelt/caf\xc3\xa9.txt", "NFC"},
+                                           {"spelt/wav/p225_001_mic1.flac", "B"}, {"spelt/txt/p225_001.txt", "of both"},
+                                           {"spelt/txt/p225.txt", "a text"},      {"spelt/__MACOSX/b.png", "?"},
+                                           {"spelt/__MACOSX/b.txt", "Mac OS X"}};
+    (void)state;
+    put_all(files, COUNT_OF(files));
+    expect_noted("spelt", LONE_TEXTS_AUTO,
+                 " text'a text\n'\n1 hidden files and folders\n2 " NAMED_TEXTS "\n"
+                 "1 pictures without a line or text file that refers to them\n"
+                 "1 sounds without a line or text file that refers to them\n");
+}
+
+/* What downloads leave in place of a text. */
+static void bytes_that_are_no_text_are_named(void **state)
+{
+#define POINTER "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+    static const char *const files[][2] = {
+        {"left/a.png", "A"}, {"left/a.txt", POINTER}, {"left2/b.txt", POINTER}, {"left2/c.md", "text"}};
+    (void)state;
+    put_all(files, COUNT_OF(files));
+    memory_free(put_file("left2/d.txt", "o\0n\0e\0", 6));
+    expect_noted("left", LONE_TEXTS_AUTO, "bad: /a.txt: a pointer of Git LFS instead of the file: git lfs pull\n");
+    expect_noted("left2", LONE_TEXTS_AUTO,
+                 "bad: /b.txt:1: a pointer of Git LFS instead of the file: git lfs pull\n text'text\n'\n"
+                 "bad: /d.txt:1: byte 1 of a text is 0: expected UTF-8 (if it is UTF-16: iconv -f UTF-16 -t UTF-8)\n");
+}
+
 /* Files that give no sample for any other reason. */
 static void empty_files_are_counted(void **state)
 {
@@ -381,6 +440,9 @@ int main(void)
         cmocka_unit_test(links_in_tars_have_the_bytes_of_their_targets),
         cmocka_unit_test(tars_behind_one_another_are_read),
         cmocka_unit_test(no_changed_bit_of_a_header_changes_a_sample),
+        cmocka_unit_test(lists_of_media_are_no_pages),
+        cmocka_unit_test(names_of_other_spelling_are_counted),
+        cmocka_unit_test(bytes_that_are_no_text_are_named),
         cmocka_unit_test(empty_files_are_counted),
         cmocka_unit_test(what_is_not_read_is_named),
     };

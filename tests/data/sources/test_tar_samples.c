@@ -68,12 +68,33 @@ static void members_with_one_key_are_a_sample(void **state)
     tar_end(&tar);
     expect(put_file("set.tar", tar.data, tar.length), "captioned image'PNG' text'apple'\n"
                                                       "captioned audio'RIFF' text'pear'\n"
-                                                      "bad\nbad\n"
+                                                      "bad\n"
                                                       "mixed text'see' image'P1'\n"
                                                       "chat <user> image'HJ'\n"
                                                       "captioned image'IJ' text'plum'\n"
                                                       "captioned video'JV' text'a clip'\n");
     expect(put_file("cut.tar", tar.data, 512 + 512 + 512 + 2), "damaged\n");
+    buffer_release(&tar);
+    (void)state;
+}
+
+/* A name that a sample has already begins the next one, as in tars that were joined. */
+static void repeated_names_are_samples_of_their_own(void **state)
+{
+    struct buffer tar = {0};
+    for (int times = 0; times < 2; times++) {
+        tar_member(&tar, "a.png", times ? "SECOND" : "FIRST");
+        tar_member(&tar, "a.txt", times ? "two" : "one");
+        tar_end(&tar);
+    }
+    tar_member(&tar, "b.png", "ALONE");
+    tar_member(&tar, "b.png", "LATER");
+    tar_member(&tar, "b.txt", "three");
+    tar_end(&tar);
+    expect(put_file("joined.tar", tar.data, tar.length), "captioned image'FIRST' text'one'\n"
+                                                         "captioned image'SECOND' text'two'\n"
+                                                         "bad\n"
+                                                         "captioned image'LATER' text'three'\n");
     buffer_release(&tar);
     (void)state;
 }
@@ -251,6 +272,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_say_where_they_stand),
         cmocka_unit_test(members_with_one_key_are_a_sample),
+        cmocka_unit_test(repeated_names_are_samples_of_their_own),
         cmocka_unit_test(names_with_dots_keep_their_texts),
         cmocka_unit_test(keys_of_many_members_are_cut_between_names),
         cmocka_unit_test(captions_are_cleaned_alike),
