@@ -22,7 +22,7 @@ static i64 bytes_of(const struct weights *weights)
 static int copy_rate(double *rate, const char *folder, i64 bytes)
 {
     char *path = path_join(folder, "copy"), *from = memory_alloc(PIECE), *to = memory_alloc(PIECE);
-    int status = 0, file = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    int status = 0, file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     double begin = clock_s();
     if (file < 0)
         status = error_set("%s: %s", path, strerror(errno));

@@ -1,10 +1,12 @@
 /* Memory of training steps: the meta backend's estimate against the growth of the process when the
  * CPU runs them. Each case runs in a process of its own. */
+#define _GNU_SOURCE /* pipe2 */
 #include "bench/quickstart.h"
 #include "bench/step.h"
 #include "train/step_memory.h"
 #include "train/synthetic_batches.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -85,7 +87,7 @@ static int run_child(const struct memory_case *c, int to)
 static int measure(struct memory_outcome *out, const struct memory_case *c)
 {
     int ends[2], status = 0;
-    if (pipe(ends))
+    if (pipe2(ends, O_CLOEXEC))
         return error_errno("pipe");
     fflush(stdout);
     workers_stop(); /* threads do not survive fork */

@@ -136,7 +136,7 @@ static bool ffmpeg_seconds(double *seconds, const char *path, const char *does, 
 {
     char *begin = string_format(begins, threads, threads, (long long)times - 1), said[4096];
     char *line = string_format("%s -i '%s' -threads %d %s 2>&1", begin, path, threads, does);
-    FILE *program = popen(line, "r");
+    FILE *program = popen(line, "re");
     *seconds = 0;
     memory_free(line);
     memory_free(begin);

@@ -88,7 +88,7 @@ int command_verify(int argc, char **argv)
     bool named = a.count == 2 && strcmp(a.positional[1], "-") != 0;
     const char *path = named ? a.positional[1] : "stdin";
     int descriptor = named ? file_open(path) : STDIN_FILENO;
-    FILE *in = !named ? stdin : descriptor < 0 ? NULL : fdopen(descriptor, "r");
+    FILE *in = !named ? stdin : descriptor < 0 ? NULL : fdopen(descriptor, "re");
     if (in)
         status = score_lines(in, path, rule);
     else

@@ -20,15 +20,22 @@ struct process_table {
     i64 count, capacity;
 };
 
-static void read_entry(struct process_table *t, const char *name)
+/* Reads the beginning of /proc/ID/FILE. An empty text: it cannot be read. */
+static void read_text(char *text, size_t size, const char *id, const char *name)
 {
-    char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%.20s/stat", name);
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%.20s/%s", id, name);
     int file = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = file >= 0 ? read(file, text, sizeof text - 1) : -1;
+    ssize_t n = file >= 0 ? read(file, text, size - 1) : -1;
     if (file >= 0)
         close(file);
     text[max_i64(n, 0)] = 0;
+}
+
+static void read_entry(struct process_table *t, const char *name)
+{
+    char text[512];
+    read_text(text, sizeof text, name, "stat");
     const char *behind = strrchr(text, ')'); /* the name in parentheses may have any characters */
     long parent;
     if (!behind || sscanf(behind, ") %*c %ld", &parent) != 1)
@@ -106,12 +113,62 @@ void process_list_release(struct process_list *list)
     *list = (struct process_list){0};
 }
 
-i64 processes_count(const struct process_list *apart)
+/* The number behind a name at the beginning of a line; -1: there is none. */
+static i64 number_of(const char *text, const char *name)
+{
+    const char *at = strstr(text, name);
+    return at ? (i64)strtoll(at + strlen(name), NULL, 10) : -1;
+}
+
+/* Reads the status of a process whose first thread may have ended: then that of another thread. */
+static void read_status(char *text, size_t size, char *id)
+{
+    char path[64], alive[24];
+    read_text(text, size, id, "status");
+    if (number_of(text, "\nVmRSS:") >= 0 || number_of(text, "\nThreads:") < 2)
+        return;
+    snprintf(path, sizeof path, "/proc/%.20s/task", id);
+    DIR *folder = opendir(path);
+    for (struct dirent *e; folder && (e = readdir(folder));) {
+        snprintf(alive, sizeof alive, "%.20s", e->d_name);
+        if (!isdigit((unsigned char)alive[0]))
+            continue;
+        read_text(text, size, alive, "status");
+        if (number_of(text, "\nVmRSS:") < 0)
+            continue;
+        strcpy(id, alive);
+        break;
+    }
+    if (folder)
+        closedir(folder);
+}
+
+static void add_use(struct processes_use *out, pid_t process, bool share_out)
+{
+    char id[24], text[4096];
+    snprintf(id, sizeof id, "%ld", (long)process);
+    read_status(text, sizeof text, id);
+    out->processes++;
+    out->threads += max_i64(1, number_of(text, "\nThreads:"));
+    i64 kb = max_i64(0, number_of(text, "\nVmRSS:")), swapped = max_i64(0, number_of(text, "\nVmSwap:"));
+    if (share_out) {
+        read_text(text, sizeof text, id, "smaps_rollup"); /* of another user: unreadable */
+        i64 part = number_of(text, "\nPss:"), part_swapped = number_of(text, "\nSwapPss:");
+        kb = part < 0 ? kb : part;
+        swapped = part_swapped < 0 ? swapped : part_swapped;
+    }
+    out->bytes += 1024 * (kb + swapped);
+}
+
+void processes_measure(struct processes_use *out, const struct process_list *apart, bool share_out)
 {
     struct process_table t;
-    i64 count = find_descendants(&t, apart);
+    *out = (struct processes_use){0};
+    find_descendants(&t, apart);
+    for (i64 i = 0; i < t.count; i++)
+        if (t.list[i].found)
+            add_use(out, t.list[i].id, share_out);
     memory_free(t.list);
-    return count;
 }
 
 /* Each round kills what the last one did not see begin. */

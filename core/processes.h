@@ -11,9 +11,15 @@ struct process_list {
 };
 void process_list_release(struct process_list *list);
 /* Lists the children of this process. The functions below leave these and their descendants out,
- * and count or kill all others; orphans are among them while this process is a subreaper. */
+ * and measure or kill all others; orphans are among them while this process is a subreaper. */
 void processes_note(struct process_list *children);
-i64 processes_count(const struct process_list *apart);
+struct processes_use {
+    i64 processes, threads;
+    i64 bytes; /* of memory and swap */
+};
+/* Memory that several processes share counts in each of them, or once if `share_out`, which takes
+ * milliseconds for each GB. */
+void processes_measure(struct processes_use *out, const struct process_list *apart, bool share_out);
 bool processes_end(const struct process_list *apart); /* false: some are left after 5 s */
 
 #endif

@@ -12,7 +12,7 @@
 static bool read_list(bool *is_in, const char *path)
 {
     char line[4096] = "";
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(path, "re");
     memset(is_in, 0, CPUS_MOST * sizeof *is_in);
     if (!file)
         return false;

@@ -18,7 +18,7 @@ int corpus_save(const struct corpus *corpus, enum split split, const char *name,
 {
     char *path = corpus_path(corpus, split, name);
     int status = 0;
-    FILE *file = fopen(path, "wb");
+    FILE *file = fopen(path, "wbe");
     if (!file || fwrite(data, 1, (size_t)bytes, file) != (size_t)bytes)
         status = error_errno("%s: cannot be written", path);
     if (file && fclose(file) != 0 && status == 0)

@@ -57,16 +57,16 @@ void eval_print(struct buffer *out, const struct json *result);
                 "verifier command and arguments; reads JSON lines, returns scores or observations"),                   \
         SETTING(type, grader.limits.seconds, "program_seconds", NUMBER, "60", 0.01, 1e6, NULL,                         \
                 "time limit for all answers of a step, seconds"),                                                      \
-        SETTING(type, grader.limits.memory_mb, "program_memory", INTEGER, "16384", 0, 1e9, NULL,                       \
-                "address space of each process of the program, MB; 0: no limit"),                                      \
+        SETTING(type, grader.limits.memory_mb, "program_memory", INTEGER, "0", 0, 1e9, NULL,                           \
+                "memory of all processes of the program together, MB; 0: half of the machine's"),                      \
         SETTING(type, grader.limits.processes, "program_processes", INTEGER, "256", 0, 1e6, NULL,                      \
-                "processes of the program at a time; 0: no limit"),                                                    \
+                "processes of the program at a time, with 32 threads for each; 0: no limit"),                          \
         SETTING(type, grader.limits.file_mb, "program_file", INTEGER, "1024", 0, 1e9, NULL,                            \
                 "size of each file the program writes, MB; 0: no limit"),                                              \
         SETTING(type, grader.limits.environment, "program_environment", STRINGS, "", 0, 0, NULL,                       \
                 "environment variables of the program, beside PATH, HOME, LANG, LC_*, TZ, TMPDIR, LD_LIBRARY_PATH"),   \
         SETTING(type, grader.limits.sandbox, "sandbox", CHOICE, "off", 0, 0, "off|on",                                 \
-                "on: the program sees no network and no processes, and can write only to its TMPDIR"),                 \
+                "on: the program reaches no network, sockets, devices or processes, and writes only to TMPDIR"),       \
         SETTING(type, grader.failures, "program_failures", INTEGER, "3", 0, 1e6, NULL,                                 \
                 "consecutive timeouts or crashes allowed; prompts of such a step are not learned from"),               \
         SETTING(type, grader.turns, "turns", INTEGER, "0", 0, 1000, NULL, "maximum observations per answer")

@@ -15,14 +15,20 @@
 #include <unistd.h>
 
 enum { OUTPUT_MOST = 256 << 20, MESSAGES_MOST = 64 << 10, OBSERVATION_MOST = 1 << 20 };
-static const double score_most = 1e6;
+static const double score_most = 1e6, look_s = 0.1;
 
 struct program_exchange { /* exchange with a running program */
     pid_t process;
     int to, from, messages; /* pipes to its stdin, from its stdout and its stderr; -1: closed */
     struct buffer said, heard;
-    i64 sent, lines, wanted, parsed, passed_on;
-    double begin, looked; /* looked: when its processes were last counted */
+    i64 sent, lines, wanted, parsed;
+    i64 shown;          /* bytes of its messages that were passed on */
+    i64 kept;           /* bytes of `incomplete` */
+    char incomplete[4]; /* beginning of a character at the end of what was read of its messages */
+    bool line_open;     /* the last message lacks its line feed */
+    double begin, look; /* look: when its processes are measured next */
+    i64 memory_most;    /* bytes of all its processes */
+    int over;           /* consecutive looks that found more */
     const struct program_limits *limits;
     struct process_list before; /* children that are not of the program */
     const char *name;
@@ -42,7 +48,7 @@ static int start(struct program_exchange *t, char *const *argv)
             }
             return -1;
         }
-    int status = process_start(&t->process, argv, (int[3]){ends[0][0], ends[1][1], ends[2][1]}, t->limits);
+    int status = process_start(&t->process, argv, (int[3]){ends[0][0], ends[1][1], ends[2][1]}, t->limits, NULL);
     close(ends[0][0]);
     close(ends[1][1]);
     close(ends[2][1]);
@@ -62,24 +68,62 @@ static void close_pipe(int *descriptor)
     *descriptor = -1;
 }
 
-/* Passes messages on, up to a limit, and reads and drops the others. */
+/* ---- Messages ---- */
+
+/* Bytes at the end that begin a character of UTF-8 and lack its end. */
+static i64 incomplete_bytes(const char *text, i64 length)
+{
+    for (i64 back = 1; back <= min_i64(3, length); back++) {
+        u8 byte = (u8)text[length - back];
+        i64 wanted = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
+        if ((byte & 0xc0) != 0x80)
+            return wanted > back ? back : 0;
+    }
+    return 0;
+}
+
+static void put(struct program_exchange *t, const char *text, i64 length)
+{
+    if (length > 0) {
+        t->line_open = text[length - 1] != '\n';
+        ssize_t written = write(STDERR_FILENO, text, (size_t)length);
+        (void)written; /* our own stderr may be gone */
+    }
+}
+
+/* Writes messages to stderr, up to a limit. What could control a terminal is escaped, but a carriage
+ * return, as of progress bars, ends a line. */
+static void show(struct program_exchange *t, char *text, i64 length)
+{
+    struct buffer out = {0};
+    for (i64 i = 0; i < length; i++)
+        text[i] = (char)(text[i] == '\r' ? '\n' : text[i]);
+    text_escape(&out, text, length, "\n\t");
+    i64 more = min_i64(out.length, max_i64(0, MESSAGES_MOST - t->shown));
+    put(t, out.data, more - (more < out.length ? incomplete_bytes(out.data, more) : 0));
+    if (t->shown <= MESSAGES_MOST && t->shown + out.length > MESSAGES_MOST) {
+        put(t, "\n", t->line_open);
+        log_warn("%s wrote more than %d KiB to stderr; the rest is dropped", t->name, MESSAGES_MOST >> 10);
+    }
+    t->shown += out.length;
+    buffer_release(&out);
+}
+
+/* Shows what is read, but for a character whose end is still to come. */
 static void pass_messages(struct program_exchange *t)
 {
     char block[1 << 14];
     for (int blocks = 0; blocks < 16 && t->messages >= 0; blocks++) {
-        ssize_t n = read(t->messages, block, sizeof block);
+        memcpy(block, t->incomplete, (size_t)t->kept);
+        ssize_t n = read(t->messages, block + t->kept, sizeof block - (size_t)t->kept);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return;
-        if (n <= 0) {
+        i64 length = t->kept + max_i64(n, 0);
+        t->kept = n > 0 ? incomplete_bytes(block, length) : 0;
+        memcpy(t->incomplete, block + length - t->kept, (size_t)t->kept);
+        show(t, block, length - t->kept);
+        if (n <= 0)
             close_pipe(&t->messages);
-            return;
-        }
-        i64 more = min_i64(n, max_i64(0, MESSAGES_MOST - t->passed_on));
-        if (more > 0 && write(STDERR_FILENO, block, (size_t)more) < 0)
-            more = 0; /* Our own stderr is gone. */
-        if (t->passed_on <= MESSAGES_MOST && t->passed_on + n > MESSAGES_MOST)
-            log_warn("%s wrote more than %d KiB to stderr; the rest is dropped", t->name, MESSAGES_MOST >> 10);
-        t->passed_on += n;
     }
 }
 
@@ -91,17 +135,18 @@ static void finish(struct program_exchange *t, int *how, bool wait_for_end)
     close_pipe(&t->to);
     close_pipe(&t->from);
     *how = 0;
-    for (int i = 0; wait_for_end && !ended && i < 50; i++) {
+    for (int i = 0; wait_for_end && !ended && i < 70; i++) {
         pass_messages(t);
         ended = waitpid(t->process, how, WNOHANG) == t->process;
         if (!ended)
-            poll(NULL, 0, 10);
+            poll(NULL, 0, i < 20 ? 1 : 10); /* most end at once */
     }
     kill(-t->process, SIGKILL);
     while (!ended && waitpid(t->process, how, 0) < 0 && errno == EINTR) {
     }
     pass_messages(t);
     close_pipe(&t->messages);
+    put(t, "\n", t->line_open);
     if (!processes_end(&t->before))
         log_warn("%s: some of the processes it started could not be killed", t->name);
 }
@@ -131,17 +176,32 @@ static void read_some(struct program_exchange *t)
         buffer_append(&t->heard, block, n);
 }
 
-static int check_processes(struct program_exchange *t)
+/* Measures what its processes use together. A process that is about to start another one shares all
+ * its memory with it for a moment and counts twice: so only the third look in a row decides. */
+static int check_use(struct program_exchange *t)
 {
-    double now = clock_s();
-    if (t->limits->processes == 0 || now - t->looked < 0.1)
+    enum { THREADS_EACH = 32, LOOKS = 3 };
+    struct processes_use use;
+    double begin = clock_s();
+    i64 most = t->limits->processes;
+    if (begin < t->look)
         return 0;
-    t->looked = now;
-    i64 count = processes_count(&t->before);
-    return count <= t->limits->processes
-               ? 0
-               : error_set("%s ran %lld processes and was killed: at most %lld are allowed (program_processes)",
-                           t->name, (long long)count, (long long)t->limits->processes);
+    processes_measure(&use, &t->before, false);
+    if (use.bytes > t->memory_most)
+        processes_measure(&use, &t->before, true);
+    t->over = use.bytes > t->memory_most ? t->over + 1 : 0;
+    t->look = clock_s() + fmax(t->over ? 0.02 : look_s, 10 * (clock_s() - begin));
+    if (most && use.processes > most)
+        return error_set("%s ran %lld processes and was killed: at most %lld are allowed (program_processes)", t->name,
+                         (long long)use.processes, (long long)most);
+    if (most && use.threads > THREADS_EACH * most)
+        return error_set("%s ran %lld threads and was killed: at most %lld are allowed (%d times program_processes)",
+                         t->name, (long long)use.threads, (long long)(THREADS_EACH * most), THREADS_EACH);
+    if (t->over >= LOOKS)
+        return error_set("%s used %.0f MB of memory in %lld processes and was killed: at most %.0f MB are allowed "
+                         "(program_memory)",
+                         t->name, (double)use.bytes / 1e6, (long long)use.processes, (double)t->memory_most / 1e6);
+    return 0;
 }
 
 /* Runs until all lines have arrived, the program closes its output, or a limit is exceeded. */
@@ -155,13 +215,14 @@ static int exchange(struct program_exchange *t)
             return error_set(
                 "%s answered %lld of %lld lines within %g s and was killed; make it faster or raise the limit", t->name,
                 (long long)t->lines, (long long)t->wanted, t->limits->seconds);
-        if (check_processes(t))
+        if (check_use(t))
             return -1;
         if (interrupted())
             return error_interrupted();
         if (t->heard.length > OUTPUT_MOST)
             return error_set("%s wrote more than %d bytes and was killed", t->name, OUTPUT_MOST);
-        if (poll(ends, 3, (int)(left < 0.2 ? 1 + left * 1000 : 200)) < 0 && errno != EINTR)
+        double wait = fmin(left, t->over ? 0.02 : look_s);
+        if (poll(ends, 3, 1 + (int)(wait * 1000)) < 0 && errno != EINTR)
             return error_errno("%s: poll", t->name);
         if (t->to >= 0 && ends[1].revents)
             write_some(t);
@@ -259,6 +320,7 @@ int program_ask(struct json **answers, char *const *argv, struct json *const *qu
 {
     struct program_exchange t = {
         .wanted = count, .limits = limits, .name = argv[0], .begin = clock_s(), .to = -1, .from = -1, .messages = -1};
+    t.memory_most = process_memory_most(limits);
     memset(answers, 0, (size_t)count * sizeof *answers);
     for (i64 i = 0; i < count; i++) {
         json_print(&t.said, questions[i], 0);

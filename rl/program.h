@@ -10,9 +10,11 @@
  * started are killed, those in sessions of their own too: while a program runs, this process adopts
  * orphans (PR_SET_CHILD_SUBREAPER).
  *
- * The program sees few environment variables, gains no privileges from set-user-ID files
- * (no_new_privs), and its messages on stderr are passed on up to 64 KiB. In a sandbox it also sees
- * no network, no other processes, and files read-only, except for a TMPDIR of its own. */
+ * The program sees few environment variables, has no open files but its three streams and no
+ * terminal, and gains no privileges from set-user-ID files (no_new_privs). Its messages on stderr are
+ * passed on up to 64 KiB, escaped. A sandbox (program_sandbox.c, program_calls.c) also takes from it
+ * the network, sockets by path, devices, other processes, keys and writing, except to a TMPDIR of its
+ * own. */
 #ifndef WEFT_RL_PROGRAM_H
 #define WEFT_RL_PROGRAM_H
 #include "core/json.h"
@@ -20,8 +22,8 @@
 
 struct program_limits {
     double seconds;                 /* for all answers; also limits the CPU time of a process, times CPUs */
-    i64 memory_mb;                  /* address space of a process; 0: no limit */
-    i64 processes;                  /* at a time, the program included; 0: no limit */
+    i64 memory_mb;                  /* of all its processes, and address space of each; 0: half of the machine's */
+    i64 processes;                  /* at a time, the program included, and 32 threads for each; 0: no limit */
     i64 file_mb;                    /* of each file written; in a sandbox, of all in TMPDIR; 0: no limit */
     struct string_list environment; /* names of variables that the program gets, beside the usual ones */
     int sandbox;                    /* 1: on */

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE /* clone, execvpe */
 #include "rl/program_process.h"
+#include "rl/program_sandbox.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,11 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,57 +20,29 @@
  * It shares this process's memory until it calls exec, as with vfork, because copying the page
  * tables of a large model would take long. So it makes system calls only. */
 
-enum { STACK_BYTES = 1 << 18, SANDBOX_UID = 65534 /* nobody */ };
+enum { STACK_BYTES = 1 << 18, SANDBOX_UID = 65534 /* nobody */, FILES_MOST = 4096 };
+static const double address_bytes_least = 16e9; /* interpreters reserve much more than they use */
 
 struct process_plan {
     char *const *argv;
     char **environment;
     const int *ends;
-    bool sandbox;
-    char id_map[2][64], room[64]; /* of users and groups; options of the file system in memory */
-    struct rlimit limits[8];
-    int resources[8], limit_count;
+    bool in_sandbox;
+    struct sandbox_plan sandbox;
+    struct rlimit limits[12];
+    int resources[12], limit_count;
     const char *failed; /* what failed, and errno */
     int error;
 };
 
-static int write_text(const char *path, const char *text)
+/* When the machine has no memory left, the system ends the program, not this process. */
+static void end_first(void)
 {
-    int file = open(path, O_WRONLY | O_CLOEXEC);
-    bool written = file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text);
+    int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    ssize_t written = file >= 0 ? write(file, "1000", 4) : 0;
+    (void)written; /* it may be forbidden */
     if (file >= 0)
         close(file);
-    return written ? 0 : -1;
-}
-
-/* Makes every mounted file system read-only, with those below it. */
-static int set_read_only(void)
-{
-    struct {
-        u64 set, clear, propagation, user_namespace;
-    } attributes = {.set = 1 /* MOUNT_ATTR_RDONLY */ | 2 /* MOUNT_ATTR_NOSUID */};
-    enum { MOUNT_SETATTR = 442 };
-    return (int)syscall(MOUNT_SETATTR, -1, "/", 0x8000 /* AT_RECURSIVE */, &attributes, sizeof attributes);
-}
-
-/* Runs in new namespaces of users, processes, mounts, messages and the network. The program cannot
- * undo this: exec takes its capabilities, because it is not root there. */
-static const char *enter_sandbox(const struct process_plan *p)
-{
-    if (write_text("/proc/self/setgroups", "deny") || write_text("/proc/self/uid_map", p->id_map[0]) ||
-        write_text("/proc/self/gid_map", p->id_map[1]))
-        return "mapping users";
-    if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL))
-        return "private mounts";
-    if (set_read_only())
-        return "read-only mounts (Linux 5.12 or newer)";
-    if (mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, p->room))
-        return "a file system in memory";
-    /* /proc shows the processes of the namespace only; a container may refuse that, not hiding it. */
-    if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY, NULL) &&
-        mount("tmpfs", "/proc", "tmpfs", MS_NOSUID | MS_NODEV | MS_RDONLY, NULL))
-        return "hiding processes";
-    return NULL;
 }
 
 static int begin_process(void *context)
@@ -82,20 +52,23 @@ static int begin_process(void *context)
     sigset_t none;
     for (int i = 0; i < COUNT_OF(signals); i++)
         sigaction(signals[i], &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
-    setpgid(0, 0);
+    setsid(); /* a group of its own, and no terminal */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (p->sandbox && (p->failed = enter_sandbox(p))) {
+    end_first();
+    if (p->in_sandbox && (p->failed = sandbox_enter(&p->sandbox))) {
         p->error = errno;
         _exit(127);
     }
     for (int i = 0; p->ends && i < 3; i++)
         dup2(p->ends[i], i);
-    p->failed = "no_new_privs";
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0)
-        p->failed = NULL;
+    closefrom(3);
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+        p->failed = "no_new_privs";
     for (int i = 0; !p->failed && i < p->limit_count; i++)
         if (setrlimit((__rlimit_resource_t)p->resources[i], &p->limits[i]))
             p->failed = "limits";
+    if (!p->failed && p->in_sandbox)
+        p->failed = sandbox_restrict(&p->sandbox);
     if (!p->failed && p->argv) {
         sigemptyset(&none);
         sigprocmask(SIG_SETMASK, &none, NULL);
@@ -106,19 +79,29 @@ static int begin_process(void *context)
     _exit(p->failed ? 127 : 0);
 }
 
+i64 process_memory_most(const struct program_limits *limits)
+{
+    struct memory_room room = memory_room(); /* of a container */
+    i64 machine = (i64)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    if (limits->memory_mb)
+        return limits->memory_mb * 1000000;
+    return min_i64(machine, room.bytes) / 2;
+}
+
 static void add_limit(struct process_plan *p, int resource, double most)
 {
     struct rlimit now;
     getrlimit((__rlimit_resource_t)resource, &now);
-    rlim_t value = now.rlim_max == RLIM_INFINITY || (double)now.rlim_max > most ? (rlim_t)most : now.rlim_max;
-    p->limits[p->limit_count] = (struct rlimit){value, value};
+    rlim_t value = (double)now.rlim_max > most ? (rlim_t)most : now.rlim_max; /* no limit is the largest number */
+    p->limits[p->limit_count] = (struct rlimit){now.rlim_cur < value ? now.rlim_cur : value, value};
     p->resources[p->limit_count++] = resource;
 }
 
 static void plan_limits(struct process_plan *p, const struct program_limits *limits)
 {
     struct sysinfo system;
-    add_limit(p, RLIMIT_CORE, 0);
+    double bytes = (double)process_memory_most(limits);
+    add_limit(p, RLIMIT_CORE, 1); /* not 0: that would still start a program that the system gives dumps to */
     /* No process within the time limit reaches this; one that outlives it does. */
     add_limit(p, RLIMIT_CPU, 1 + ceil(limits->seconds) * (double)max_i64(1, sysconf(_SC_NPROCESSORS_ONLN)));
     if (limits->file_mb)
@@ -126,8 +109,12 @@ static void plan_limits(struct process_plan *p, const struct program_limits *lim
     /* Of this user, whose other processes count. It only slows what processes_count sees too late. */
     if (limits->processes && sysinfo(&system) == 0)
         add_limit(p, RLIMIT_NPROC, (double)(system.procs + limits->processes) + 1024);
-    if (limits->memory_mb)
-        add_limit(p, RLIMIT_AS, (double)limits->memory_mb * 1e6);
+    add_limit(p, RLIMIT_AS, limits->memory_mb ? bytes : fmax(bytes, address_bytes_least));
+    if (limits->sandbox) {
+        add_limit(p, RLIMIT_NOFILE, FILES_MOST);
+        add_limit(p, RLIMIT_RTPRIO, 0);
+        add_limit(p, RLIMIT_NICE, 0);
+    }
 }
 
 static bool is_usual(const char *name, size_t length)
@@ -162,18 +149,26 @@ static char **choose_environment(const struct program_limits *limits)
     return out;
 }
 
-int process_start(pid_t *process, char *const *argv, const int ends[3], const struct program_limits *limits)
+static void plan_sandbox(struct sandbox_plan *p, const struct program_limits *limits)
 {
-    struct process_plan p = {.argv = argv, .ends = ends, .sandbox = limits->sandbox};
+    long long room_mb = (long long)(limits->file_mb ? limits->file_mb : 1024);
+    snprintf(p->id_map[0], sizeof p->id_map[0], "%d %u 1", SANDBOX_UID, (unsigned)geteuid());
+    snprintf(p->id_map[1], sizeof p->id_map[1], "%d %u 1", SANDBOX_UID, (unsigned)getegid());
+    /* A file costs the system about 1 kB, even if it is empty. */
+    snprintf(p->room, sizeof p->room, "mode=1777,size=%lldm,nr_inodes=%lld", room_mb, 1024 + 64 * room_mb);
+}
+
+int process_start(pid_t *process, char *const *argv, const int ends[3], const struct program_limits *limits,
+                  bool *open_pipes)
+{
+    struct process_plan p = {.argv = argv, .ends = ends, .in_sandbox = limits->sandbox};
     sigset_t all, before;
     int flags = CLONE_VM | CLONE_VFORK | SIGCHLD;
-    if (p.sandbox)
+    if (p.in_sandbox)
         flags |= CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
     plan_limits(&p, limits);
     p.environment = choose_environment(limits);
-    snprintf(p.id_map[0], sizeof p.id_map[0], "%d %u 1", SANDBOX_UID, (unsigned)geteuid());
-    snprintf(p.id_map[1], sizeof p.id_map[1], "%d %u 1", SANDBOX_UID, (unsigned)getegid());
-    snprintf(p.room, sizeof p.room, "mode=1777,size=%lldm", (long long)(limits->file_mb ? limits->file_mb : 1024));
+    plan_sandbox(&p.sandbox, limits);
     char *stack = memory_alloc(STACK_BYTES);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* no handler may run in the memory they share */
@@ -185,12 +180,14 @@ int process_start(pid_t *process, char *const *argv, const int ends[3], const st
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     memory_free(stack);
     memory_free(p.environment);
+    if (open_pipes)
+        *open_pipes = p.sandbox.open_pipes;
     if (!p.failed)
         return 0;
     if (*process > 0)
         waitpid(*process, NULL, 0);
     errno = p.error;
-    if (p.sandbox && strcmp(p.failed, "exec") != 0)
+    if (p.in_sandbox && strcmp(p.failed, "exec") != 0)
         return error_errno("sandbox: on: this system does not permit it (%s); allow user namespaces "
                            "(kernel.unprivileged_userns_clone, user.max_user_namespaces, the container's seccomp "
                            "profile) or set sandbox: off",
@@ -202,10 +199,13 @@ int program_check_sandbox(void)
 {
     pid_t process;
     int how;
+    bool open_pipes;
     const struct program_limits limits = {.seconds = 1, .sandbox = 1};
-    if (process_start(&process, NULL, NULL, &limits))
+    if (process_start(&process, NULL, NULL, &limits, &open_pipes))
         return -1;
     while (waitpid(process, &how, 0) < 0 && errno == EINTR) {
     }
+    if (open_pipes)
+        log_warn("sandbox: on: this system has no Landlock, so the program can write to named pipes of yours");
     return 0;
 }

@@ -5,8 +5,12 @@
 
 #include <sys/types.h>
 
-/* Starts a program in a process group of its own. ends: its stdin, stdout and stderr. -1 and a
- * message if it cannot be started or put into its sandbox. */
-int process_start(pid_t *process, char *const *argv, const int ends[3], const struct program_limits *limits);
+/* Starts a program in a session of its own. It has no open files but `ends`: its stdin, stdout and
+ * stderr. -1 and a message if it cannot be started or put into its sandbox. open_pipes: whether the
+ * sandbox leaves named pipes writable; may be NULL. */
+int process_start(pid_t *process, char *const *argv, const int ends[3], const struct program_limits *limits,
+                  bool *open_pipes);
+/* Bytes that all processes of a program may have together. */
+i64 process_memory_most(const struct program_limits *limits);
 
 #endif

@@ -1,6 +1,6 @@
 /* Rules for includes: a room includes only rooms below it, a vendor header appears in one file per
  * backend, and NVIDIA-specific constructs have a counterpart for the emulated GPU next to them. And
- * the files that comments and CONTRIBUTING.md name exist. */
+ * what is opened is closed by exec, and the files that comments and CONTRIBUTING.md name exist. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -180,6 +180,29 @@ static void check_cuda(const char *file, const char *content)
     }
 }
 
+/* A file, socket or pipe that exec does not close would be open in every program that weft starts. */
+static void check_opened(const char *file, const char *content)
+{
+    static const struct {
+        const char *call, *wanted;
+    } rules[] = {{"open(", "CLOEXEC"},       {"openat(", "CLOEXEC"},       {"socket(", "CLOEXEC"},
+                 {"socketpair(", "CLOEXEC"}, {"accept4(", "CLOEXEC"},      {"pipe2(", "CLOEXEC"},
+                 {"eventfd(", "CLOEXEC"},    {"memfd_create(", "CLOEXEC"}, {"epoll_create1(", "CLOEXEC"},
+                 {"fopen(", "e\")"},         {"fdopen(", "e\")"},          {"popen(", "e\")"},
+                 {"pipe(", "pipe2"},         {"dup(", "F_DUPFD_CLOEXEC"}};
+    for (i64 i = 0; i < COUNT_OF(rules); i++)
+        for (const char *at = content; (at = strstr(at, rules[i].call)) != NULL; at++) {
+            char statement[300];
+            snprintf(statement, sizeof statement, "%.*s", (int)strcspn(at, ";{"), at);
+            bool other = at == content || isalnum((unsigned char)at[-1]) || strchr("_>.", at[-1]);
+            bool stream = strstr(statement, "\"/dev/null\"") != NULL; /* 0, 1 and 2 stay open */
+            if (other || stream || strstr(statement, rules[i].wanted))
+                continue;
+            print_error("%s: %.60s is not closed by exec: it lacks %s\n", file, statement, rules[i].wanted);
+            broken++;
+        }
+}
+
 static void check_file(const struct includes_room *room, const char *file)
 {
     char *path = path_join(SOURCE_TREE, file), name[256];
@@ -191,6 +214,8 @@ static void check_file(const struct includes_room *room, const char *file)
         else if (sscanf(at, "#include <%255[^>]>", name) == 1)
             check_vendor(file, name);
     }
+    if (content.data && !strstr(file, ".cu"))
+        check_opened(file, content.data);
     if (content.data && strncmp(file, "kernels/cuda/", 13) == 0)
         check_cuda(file, content.data);
     buffer_release(&content);

@@ -242,25 +242,55 @@ static void scores_and_observations_are_bounded(void **state)
     }
 }
 
-/* A program may write any number of messages and still answer; few of them are passed on. */
-static void messages_are_capped(void **state)
+/* What a program's messages become, and its score. */
+static double messages_of(struct buffer *passed, const char *script)
 {
     char *path = string_format("/dev/shm/weft-verify-%ld-messages", (long)getpid());
-    struct buffer passed = {0};
     int before = dup(2), file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    (void)state;
     require(before >= 0 && file >= 0 && dup2(file, 2) == 2, "cannot redirect");
-    double score =
-        score_of("head -c 5000000 /dev/zero | tr '\\0' x >&2", &(struct program_limits){.seconds = TEST_SECONDS_MOST});
+    double score = score_of(script, &(struct program_limits){.seconds = TEST_SECONDS_MOST});
     dup2(before, 2);
     close(before);
     close(file);
-    assert_int_equal(file_read(&passed, path), 0);
-    assert_true(score == 1);
-    assert_in_range(passed.length, 65536, 66000);
-    buffer_release(&passed);
+    assert_int_equal(file_read(passed, path), 0);
     unlink(path);
     memory_free(path);
+    return score;
+}
+
+/* A program may write any number of messages and still answer; few of them are passed on. */
+static void messages_are_capped(void **state)
+{
+    static const char *const scripts[] = {"head -c 5000000 /dev/zero | tr '\\0' x >&2", "head -c 5000000 /dev/zero >&2",
+                                          "head -c 5000000 /dev/zero | tr '\\0' '\\n' >&2"};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(scripts); i++) {
+        struct buffer passed = {0};
+        assert_true(messages_of(&passed, scripts[i]) == 1);
+        assert_in_range(passed.length, 65530, 66000);
+        buffer_release(&passed);
+    }
+}
+
+/* Nothing that controls a terminal, and no line that the next message would continue. */
+static void messages_are_escaped(void **state)
+{
+    static const struct {
+        const char *script, *passed;
+    } cases[] = {{"printf 'a\\tb\\n' >&2", "a\tb\n"},
+                 {"printf '\\033]0;owned\\007\\n' >&2", "\\u001b]0;owned\\u0007\n"},
+                 {"printf '\\342\\200\\256txt\\342\\201\\246\\302\\233\\n' >&2", "\\u202etxt\\u2066\\u009b\n"},
+                 {"printf '10%%\\r20%%' >&2", "10%\n20%\n"},
+                 {"{ printf 'caf\\303'; sleep 0.2; printf '\\251 \\342\\202'; sleep 0.2; printf '\\254\\n'; } >&2",
+                  "caf\303\251 \342\202\254\n"},
+                 {"printf '\\303\\n\\377\\303' >&2", "\\xc3\n\\xff\\xc3\n"}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct buffer passed = {0};
+        assert_true(messages_of(&passed, cases[i].script) == 1);
+        assert_string_equal(passed.data, cases[i].passed);
+        buffer_release(&passed);
+    }
 }
 
 static void a_sandbox_shows_no_network_no_processes_and_no_writable_file(void **state)
@@ -318,6 +348,7 @@ int main(void)
         cmocka_unit_test(programs_see_named_variables_only),
         cmocka_unit_test(scores_and_observations_are_bounded),
         cmocka_unit_test(messages_are_capped),
+        cmocka_unit_test(messages_are_escaped),
         cmocka_unit_test(a_sandbox_shows_no_network_no_processes_and_no_writable_file),
     };
     return cmocka_run_group_tests(tests, be_quiet, NULL);
