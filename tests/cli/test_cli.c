@@ -717,6 +717,21 @@ static void gguf_names_the_end_of_an_answer(void **state)
     memory_free(path);
 }
 
+/* The same file as in the model. */
+static void expect_same_in(const char *folder, const char *name)
+{
+    struct buffer is = {0}, was = {0};
+    char *path = path_join(folder, name), *from = path_join(model_folder, name);
+    assert_int_equal(file_read(&was, from), 0);
+    assert_int_equal(file_read(&is, path), 0);
+    assert_int_equal(is.length, was.length);
+    assert_memory_equal(is.data, was.data, (size_t)was.length);
+    buffer_release(&is);
+    buffer_release(&was);
+    memory_free(path);
+    memory_free(from);
+}
+
 static void expect_export(const char *format, const char *dtype, const char *stored, u32 file_type)
 {
     static const char key[] = "general.file_type\4\0\0"; /* type u32 = 4, in 4 bytes */
@@ -734,6 +749,8 @@ static void expect_export(const char *format, const char *dtype, const char *sto
     assert_int_equal(file_exists(path), gguf);
     assert_int_equal(file_is_directory(hf), strcmp(format, "gguf") != 0);
     if (file_is_directory(hf)) {
+        expect_same_in(hf, "tokenizer.json");
+        expect_same_in(hf, "tokenizer_config.json");
         assert_int_equal(safetensors_open_model(&set, hf), 0);
         assert_string_equal(dtype_name(safetensors_find(&set, "model.embed_tokens.weight")->dtype), stored);
         safetensors_close(&set);

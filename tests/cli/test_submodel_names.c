@@ -99,6 +99,66 @@ static void extracts_exports_and_grids_take_names(void **state)
     memory_free(pictures);
 }
 
+static u64 hash_of(const char *folder)
+{
+    struct buffer file = {0};
+    char *path = path_join(folder, "model.safetensors");
+    assert_int_equal(file_read(&file, path), 0);
+    u64 hash = hash_bytes(file.data, file.length, 0);
+    buffer_release(&file);
+    memory_free(path);
+    return hash;
+}
+
+/* Options of the command are settings of the stage, with its defaults: both cut out the same. */
+static void the_command_does_what_the_stage_does(void **state)
+{
+#define FEW "--rows", "4", "--length", "64"
+    static const char *const options[][6] = {{"--criterion", "use", FEW},
+                                             {"--criterion", "weight", FEW},
+                                             {"--criterion", "man", FEW},
+                                             {"--criterion", "reap", FEW},
+                                             {"--criterion", "man", "--length", "32"},
+                                             {"--criterion", "man", "--for", "text"}};
+#undef FEW
+    char *recipe = in_folder("cuts.yaml");
+    struct buffer text = {0};
+    u64 hashes[COUNT_OF(options)];
+    (void)state;
+    buffer_printf(&text, "run: %s/cuts\nstages:\n", shards);
+    for (i64 i = 0; i < COUNT_OF(options); i++) {
+        const char *words[20] = {"extract", model_folder, "--experts", "4", "--data", shards, "--part", "train", "-o"};
+        char *out = string_format("%s/cut-%lld", shards, (long long)i);
+        words[9] = out;
+        buffer_printf(&text, "  s%lld: {kind: extract, from: %s, experts: \"4\", data: %s, part: train", (long long)i,
+                      model_folder, shards);
+        for (int k = 0; k < 6 && options[i][k]; k += 2) {
+            words[10 + k] = options[i][k];
+            words[11 + k] = options[i][k + 1];
+            buffer_printf(&text, ", %s: %s", options[i][k] + 2, options[i][k + 1]);
+        }
+        buffer_printf(&text, "}\n");
+        if (run("", words))
+            fail_msg("%s", complained.data);
+        hashes[i] = hash_of(out);
+        memory_free(out);
+    }
+    assert_int_equal(file_replace(recipe, text.data, text.length), 0);
+    if (WEFT("run", recipe))
+        fail_msg("%s", complained.data);
+    for (i64 i = 0; i < COUNT_OF(options); i++) {
+        char *out = string_format("%s/cuts/s%lld", shards, (long long)i);
+        if (hash_of(out) != hashes[i])
+            fail_msg("%s %s", options[i][0], options[i][1]);
+        memory_free(out);
+    }
+    for (i64 i = 0; i < 4; i++) /* criteria choose other experts of this model: one taken for another is seen */
+        for (i64 k = 0; k < i; k++)
+            assert_true(hashes[i] != hashes[k]);
+    buffer_release(&text);
+    memory_free(recipe);
+}
+
 static void wrong_names_are_refused(void **state)
 {
     char *model = named("small"), *other = named("large");
@@ -165,7 +225,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_name_is_the_choice_that_made_it), cmocka_unit_test(extracts_exports_and_grids_take_names),
         cmocka_unit_test(wrong_names_are_refused),           cmocka_unit_test(the_file_of_names_is_checked),
-        cmocka_unit_test(a_name_changes_no_input),
+        cmocka_unit_test(a_name_changes_no_input),           cmocka_unit_test(the_command_does_what_the_stage_does),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }

@@ -1067,7 +1067,13 @@ static void shapes_of_pictures_are_shown_each(void **state)
         "\"rows\":1,\"columns\":16,\"height\":48,\"width\":80}},"
         "{\"shape\":\"64x64\",\"items\":1,\"psnr_db\":null,\"sheet\":{\"file\":\"samples/"
         "a.png\",\"pairs\":1,\"frames\":1,"
-        "\"rows\":1,\"columns\":16}}]}}");
+        "\"rows\":1,\"columns\":16}}]},"
+        "\"clips_held_out\":{\"items\":1,\"psnr_db\":18,\"scales\":[],\"sheet\":{\"file\":\"samples/"
+        "a.png\",\"pairs\":1,"
+        "\"frames\":9,\"rate_hz\":4,\"rows\":2,\"columns\":9}},"
+        "\"clips_training\":{\"items\":1,\"psnr_db\":18,\"scales\":[],\"sheet\":{\"file\":\"samples/"
+        "a.png\",\"pairs\":1,"
+        "\"frames\":9,\"rate_hz\":0,\"rows\":2,\"columns\":9}}}");
     put(run, "vis/samples", "a.png", "a picture");
     const char *one[] = {run};
     struct buffer page = page_of(one, 1);
@@ -1076,6 +1082,10 @@ static void shapes_of_pictures_are_shown_each(void **state)
     assert_non_null(strstr(page.data, "Pictures it never saw, 64x64<"));
     assert_non_null(strstr(page.data, ".sheet .s0{aspect-ratio:80/48}"));
     assert_non_null(strstr(page.data, ".sheet .s1{aspect-ratio:1/1}"));
+    /* 9 frames at 4 a second; and at 8, which clips without a rate are played at */
+    assert_non_null(strstr(page.data, "class='s2' style='background-position:0.000% 0.000%;animation:play 2.250s"));
+    assert_non_null(strstr(page.data, "class='s2' style='background-position:0.000% 100.000%;animation:play 2.250s"));
+    assert_non_null(strstr(page.data, "class='s3' style='background-position:0.000% 0.000%;animation:play 1.125s"));
     buffer_release(&page);
     memory_free(run);
 }
@@ -1093,6 +1103,9 @@ static void put_samples_of(const char *run, double pair)
         "\"test/video-to-text\":{\"media\":40,\"exact\":10,\"words\":0.451,\"words_low\":0.41,\"words_high\":0.52,"
         "\"words_exchanged\":0.31,\"words_fixed\":0.428,\"words_fixed_answer\":\"the <b> moves\",\"classes\":["
         "{\"words\":[\"left\",\"<right>\"],\"media\":23,\"right\":0.348,\"low\":0.13,\"high\":0.52,\"fixed\":0.174},"
+        "{\"words\":[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\"],\"media\":6,\"right\":0,\"low\":0,\"high\":0,\"fixed\":0},"
+        "{\"words\":[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\"],\"media\":7,\"right\":0,\"low\":0,\"high\":0,\"fixed\":"
+        "0},"
         "{\"words\":[],\"media\":40,\"right\":0.04,\"low\":0,\"high\":0.1,\"fixed\":0.03}],\"shown\":[]}}",
         pair);
     put_done(run, "samples", "generate");
@@ -1120,6 +1133,8 @@ static void test_shares_stand_beside_part_baseline_and_error(void **state)
                  "<td>31.0\u00a0%</td>");
     shows(&page, "left, &#60;right&#62;</td><td>23</td><td>35\u00a0%</td><td>13 to 52\u00a0%</td><td>17\u00a0%</td>");
     shows(&page, "rarer words</td><td>40</td><td>4\u00a0%</td>");
+    shows(&page, "<td class='w'>a, b, c, d, e, f</td><td>6</td>"); /* the first 6 words, and a mark of more */
+    shows(&page, "<td class='w'>a, b, c, d, e, f, ..</td><td>7</td>");
     shows(&page, "One seed");
     shows(&page, "from test");
     lacks(&page, "from validation"); /* its samples give way to those of test */
