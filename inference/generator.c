@@ -145,7 +145,7 @@ static bool is_captioned(const struct prompt *p)
 int prompt_text(struct prompt *p, const struct generator *s, const char *text)
 {
     struct id_list ids = {0};
-    struct encode_options options = {.begins_word = is_captioned(p)};
+    struct encode_options options = {.plain = true, .begins_word = is_captioned(p)}; /* as in shards */
     int status = text_encode(s->text, &ids, text, (i64)strlen(text), &options);
     if (status == 0 && ids.count)
         status = prompt_ids(p, ids.ids, ids.count);

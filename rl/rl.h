@@ -31,7 +31,7 @@
 #include "train/train.h"
 
 struct rl_settings {
-    char *from, *prompts, *eval_prompts;
+    char *from, *prompts, *eval_prompts, *day; /* day: YYYY-MM-DD of a chat template that writes it */
     i64 steps, prompts_per_step, group, buffer_batches, slots, minibatches, max_tokens;
     i64 eval_steps, eval_limit, micro_positions;
     i64 speculate; /* retired */

@@ -17,6 +17,8 @@ const struct setting rl_table[] = {
     ROW(eval_steps, "eval_steps", INTEGER, "20", 0, 1e9, NULL,
         "steps between held-out evaluations; 0: only at start and end"),
     ROW(eval_limit, "eval_limit", INTEGER, "0", 0, 1e9, NULL, "maximum held-out prompts; 0: all"),
+    ROW(day, "day", STRING, "", 0, 0, NULL,
+        "YYYY-MM-DD that a chat template which writes the day gets; none: the day of each call"),
     ROW(steps, "steps", INTEGER, "40", 1, 1e9, NULL, "training steps, each on its own prompts"),
     ROW(prompts_per_step, "prompts_per_step", INTEGER, "32", 1, 1e6, NULL, "prompts per step"),
     ROW(group, "group", INTEGER, "8", 2, 1e4, NULL, "answers per prompt"),
@@ -97,7 +99,8 @@ static int open_start(struct stage_run *r)
 static int open_prompts(struct stage_run *r)
 {
     r->tokenizer = text_tokenizer_load(r->s->from);
-    if (!r->tokenizer || prompts_load(&r->prompts, r->s->prompts, r->tokenizer, 0))
+    if (!r->tokenizer || text_chat_set_day(r->tokenizer, r->s->day) < 0 ||
+        prompts_load(&r->prompts, r->s->prompts, r->tokenizer, 0))
         return -1;
     if (!r->s->eval_prompts || !*r->s->eval_prompts)
         return 0;

@@ -266,7 +266,12 @@ static int write_splits(struct prepare *p)
 static int write_recipe(const struct prepare *p)
 {
     struct source *source = open_source(p);
-    int status = source ? shard_stream_save(p->out, p->settings, p->seed, p->dtype) : -1;
+    struct prepare_settings settings = *p->settings;
+    char day[CHAT_DAY];
+    memcpy(day, p->day, sizeof day);
+    if (p->chat && text_chat_reads_clock(p->chat))
+        settings.day = day; /* all processes write the same one, whenever they begin */
+    int status = source ? shard_stream_save(p->out, &settings, p->seed, p->dtype) : -1;
     source_close(source);
     return status;
 }

@@ -50,6 +50,7 @@ struct prepare_settings {
         i64 parts, shards, bytes; /* limits of the ring (data/stream/stream.h); bytes 0: no limit */
         bool keep;
     } stream;
+    char *day;  /* YYYY-MM-DD, of a chat template that writes it; empty: that of the first call */
     char *part; /* "i/n": every n-th input file, starting from the i-th (0-based); empty: all files */
 };
 extern const struct setting prepare_table[];

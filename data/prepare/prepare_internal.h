@@ -78,7 +78,8 @@ struct prepare {
     bool wanted[DIRECTIONS];
     struct picture_rules rules;
     struct text_tokenizer *text;
-    struct chat *chat; /* NULL: the tokenizer has no chat template, or one that is refused */
+    struct chat *chat;  /* NULL: the tokenizer has no chat template, or one that is refused */
+    char day[CHAT_DAY]; /* that a chat template writes */
     struct vision vision;
     struct audio_tokenizer audio;
     bool has[TOKENIZERS]; /* media tokenizers only */
@@ -103,9 +104,10 @@ int prepare_copy_tokenizers(const struct prepare *prepare); /* into the shard fo
 
 /* prepare_progress.c: OUT/progress.json holds the source position, the counts and the marks of the
  * shards. A process with the same settings resumes behind the last batch recorded there. */
-int progress_open(struct prepare *prepare);        /* opens the writers, resumes if it can */
-int progress_save(struct prepare *prepare);        /* call between batches */
-i64 progress_bytes(const struct prepare *prepare); /* payload bytes written by this call */
+void progress_day(char day[CHAT_DAY], const struct prepare *prepare); /* of an earlier call, or today */
+int progress_open(struct prepare *prepare);                           /* opens the writers, resumes if it can */
+int progress_save(struct prepare *prepare);                           /* call between batches */
+i64 progress_bytes(const struct prepare *prepare);                    /* payload bytes written by this call */
 bool progress_is_due(const struct prepare *prepare);
 /* After progress_save, delivers closed shards to the consumer: 0, -1 or INTERRUPTED. */
 int progress_deliver(struct prepare *prepare);

@@ -3,6 +3,7 @@
 #include "data/prepare/prepare_internal.h"
 #include "kernels/device/dry_run.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static int read_directions(struct prepare *p)
@@ -40,6 +41,8 @@ int prepare_check_settings(const void *settings)
         status = curate_check_settings(&s->filter);
     if (status == 0)
         status = source_columns_check(&s->columns);
+    if (status == 0)
+        status = chat_check_day(s->day);
     if (status == 0)
         status = picture_rules_read(&rules, &s->pictures);
     if (status == 0 && s->film_sound && !(s->tokenizer[TOKENIZER_AUDIO] && *s->tokenizer[TOKENIZER_AUDIO]))
@@ -85,6 +88,24 @@ static int check_memory(const struct prepare *p, const struct device *device, en
     return dry_run_check(&checks[0], device) || dry_run_check(&checks[1], device) ? -1 : 0;
 }
 
+/* A template that writes the day writes the same one in all shards, also where a later call goes on. */
+static int open_chat(struct prepare *p)
+{
+    const char *set = p->settings->day;
+    bool fixed = set && *set;
+    if (fixed)
+        snprintf(p->day, sizeof p->day, "%s", set);
+    else
+        progress_day(p->day, p);
+    if (text_chat_set_day(p->text, fixed ? set : p->day) < 0)
+        return -1;
+    p->chat = text_chat_open(p->text);
+    if (p->chat && text_chat_reads_clock(p->chat) && !fixed)
+        log_info("the chat template writes the day: all conversations get %s; `day: %s` makes the same shards later",
+                 p->day, p->day);
+    return 0;
+}
+
 static int open_tokenizers(struct prepare *p, struct device *device, enum dtype dtype)
 {
     const char *text = p->settings->tokenizer[TOKENIZER_TEXT];
@@ -95,7 +116,8 @@ static int open_tokenizers(struct prepare *p, struct device *device, enum dtype 
     media_describe(&p->meta, p);
     if (vocabulary_load(&p->vocabulary, p->text, p->has[TOKENIZER_VISION] ? &p->vision.config : NULL) < 0)
         return error_prefix("%s", text);
-    p->chat = text_chat_open(p->text);
+    if (open_chat(p) < 0)
+        return -1;
     for (int stream = 0; stream < STREAMS; stream++) {
         const struct stream_row *row = &stream_rows[stream];
         if (row->form == FORM_CODES && p->has[modality_rows[row->modality].tokenizer] &&

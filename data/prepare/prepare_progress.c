@@ -53,6 +53,8 @@ static struct json *progress_json(const struct prepare *p, const struct shard_ma
     char *identity = identity_of(p);
     json_set(j, "version", json_of_integer(VERSION));
     json_set(j, "identity", json_of_string(identity));
+    if (p->chat && text_chat_reads_clock(p->chat))
+        json_set(j, "day", json_of_string(p->day));
     if (p->position)
         json_set(j, "source", json_copy(p->position));
     if (p->curation)
@@ -169,6 +171,18 @@ static int resume(struct prepare *p, const struct json *j)
         p->position = json_get(j, "source") ? json_copy(json_get(j, "source")) : NULL;
     }
     return status;
+}
+
+void progress_day(char day[CHAT_DAY], const struct prepare *p)
+{
+    char *path = path_join(p->out, "progress.json");
+    struct json *j = p->out && file_exists(path) ? json_load(path) : NULL;
+    const char *said = json_string(json_get(j, "day"), "");
+    chat_today(day);
+    if (strlen(said) == CHAT_DAY - 1 && chat_check_day(said) == 0)
+        memcpy(day, said, CHAT_DAY);
+    json_free(j);
+    memory_free(path);
 }
 
 int progress_open(struct prepare *p)

@@ -41,6 +41,8 @@ const struct setting prepare_table[] = {
     ROW(stream.bytes, "stream.bytes", INTEGER, "0", 0, 1e15, "maximum bytes of these shards; 0: no limit"),
     ROW(stream.keep, "stream.keep", BOOL, "false", 0, 0,
         "keep shards that all checkpoints have passed until the training stage is done"),
+    ROW(day, "day", STRING, "", 0, 0,
+        "YYYY-MM-DD that a chat template which writes the day gets; none: the day of the first call"),
     ROW(part, "part", STRING, "", 0, 0,
         "i/n: only files i, i + n, i + 2n, .. of `data` (from 0, in the order of `weft inspect`); the n folders "
         "together hold the samples of a full run"),

@@ -140,6 +140,24 @@ static void a_caption_begins_within_a_sentence(void **state)
     generator_close(&generator);
 }
 
+/* As in shards: who writes a prompt begins no picture in it. */
+static void a_spelled_control_token_stays_text(void **state)
+{
+    struct generator generator;
+    (void)state;
+    open_studio(&generator);
+    for (int i = 0; i < BRACKETS; i++) {
+        struct prompt prompt;
+        i32 id = text_token_id(generator.text, bracket_tokens[i]);
+        prompt_init(&prompt, MODALITY_TEXT);
+        assert_int_equal(prompt_text(&prompt, &generator, bracket_tokens[i]), 0);
+        for (i64 k = 0; id >= 0 && k < prompt.parts[0].count; k++)
+            assert_int_not_equal(prompt.parts[0].ids[k], id);
+        prompt_release(&prompt);
+    }
+    generator_close(&generator);
+}
+
 /* What a model was taught to say of media begins with a space, which is no part of the answer. */
 static void an_answer_of_media_begins_with_its_first_letter(void **state)
 {
@@ -629,6 +647,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_caption_begins_within_a_sentence),
+        cmocka_unit_test(a_spelled_control_token_stays_text),
         cmocka_unit_test(an_answer_of_media_begins_with_its_first_letter),
         cmocka_unit_test(a_sound_of_a_prompt_ends_with_its_end),
         cmocka_unit_test(guidance_of_a_model_without_dropped_conditions_is_told),

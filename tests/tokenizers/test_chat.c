@@ -162,13 +162,14 @@ static bool is_blank(const struct text_tokenizer *tokenizer, const struct json *
     return blank;
 }
 
-/* Prepares a record with the tokenizer of the folder, and collects the ids of its one sample. */
-static void prepare_record(struct id_list *ids, struct json *record, const char *title)
+/* Prepares a record with the tokenizer of the folder, and collects the ids of its one sample. day: the
+ * setting. began: the day of an unfinished call. Both may be NULL. */
+static void prepare_on_day(struct id_list *ids, struct json *record, const char *title, char *day, const char *began)
 {
     struct device device;
     char *data = path_join(folder, "c.json"), *out = path_join(folder, "out");
     struct prepare_settings s = {
-        .data = data, .tokenizer[TOKENIZER_TEXT] = folder, .audio_seconds = 30, .shard_bytes = 1 << 20};
+        .data = data, .tokenizer[TOKENIZER_TEXT] = folder, .audio_seconds = 30, .shard_bytes = 1 << 20, .day = day};
     struct json *list = json_array();
     struct shards shards;
     bool answered = false;
@@ -177,6 +178,11 @@ static void prepare_record(struct id_list *ids, struct json *record, const char 
     put("c.json", list);
     directory_remove(out);
     assert_int_equal(directory_make(out), 0);
+    if (began) {
+        struct json *progress = json_object();
+        json_set(progress, "day", json_of_string(began));
+        put("out/progress.json", progress);
+    }
     if (prepare_stage(&s, out, 1, &device, DTYPE_F32) || shards_open(&shards, out, "train"))
         fail_msg("%s: %s", title, error_text());
     for (i64 part = 0; part < shards.part_count; part++) {
@@ -190,6 +196,11 @@ static void prepare_record(struct id_list *ids, struct json *record, const char 
     shards_close(&shards);
     memory_free(data);
     memory_free(out);
+}
+
+static void prepare_record(struct id_list *ids, struct json *record, const char *title)
+{
+    prepare_on_day(ids, record, title, NULL, NULL);
 }
 
 /* Compares all ids of the one sample, part by part; white space behind the last answer has no
@@ -921,6 +932,47 @@ static void what_is_not_known_is_refused(void **state)
     text_tokenizer_free(tokenizer);
 }
 
+static void expect_day(const struct text_tokenizer *tokenizer, char *day, const char *began, const char *expected)
+{
+    static const char record[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"q\"}, {\"role\": "
+                                 "\"assistant\", \"content\": \"a\"}]}";
+    struct id_list ids = {0};
+    struct buffer text = {0};
+    prepare_on_day(&ids, json_parse(record, (i64)strlen(record), "record"), expected, day, began);
+    assert_int_equal(text_decode(tokenizer, &text, ids.ids, ids.count, false), 0);
+    if (!strstr(text.data, expected))
+        fail_msg("%s: expected the day %s", text.data, expected);
+    buffer_release(&text);
+    id_list_release(&ids);
+}
+
+/* strftime_now gives the day that is set, or that of the call which began the stage. */
+static void shards_hold_one_day(void **state)
+{
+    static const char *const none[] = {"2024-2-29", "2023-02-29", "2024-13-01", "2024-02-29 ", "today", "20240229"};
+    struct json *specials = json_array();
+    (void)state;
+    json_push(specials, json_of_string("<|im_start|>"));
+    json_push(specials, json_of_string("<|im_end|>"));
+    struct text_tokenizer *tokenizer =
+        tokenizer_of(specials, "{{ '<|im_start|>' + strftime_now('%d %b %Y, %H') }}{% for m in messages %}{{ "
+                               "'<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}{% if "
+                               "add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}");
+    char day[] = "2024-02-29", today[CHAT_DAY], *now;
+    for (i64 i = 0; i < COUNT_OF(none); i++) {
+        assert_int_equal(text_chat_set_day(tokenizer, none[i]), -1);
+        assert_non_null(strstr(error_text(), "expected a day as YYYY-MM-DD"));
+    }
+    expect_day(tokenizer, day, "2019-05-06", "29 Feb 2024, 12");
+    expect_day(tokenizer, NULL, "2019-05-06", "06 May 2019, 12");
+    chat_today(today);
+    now = string_format("%.4s, 12", today);
+    expect_day(tokenizer, NULL, NULL, now);
+    memory_free(now);
+    json_free(specials);
+    text_tokenizer_free(tokenizer);
+}
+
 /* Control pieces of a SentencePiece model are never produced from text. */
 static void marks_that_are_text_are_refused(void **state)
 {
@@ -958,6 +1010,7 @@ int main(void)
                                        cmocka_unit_test(roles_come_from_either_file),
                                        cmocka_unit_test(media_stand_where_they_were),
                                        cmocka_unit_test(what_is_not_known_is_refused),
+                                       cmocka_unit_test(shards_hold_one_day),
                                        cmocka_unit_test(marks_that_are_text_are_refused)};
     return cmocka_run_group_tests(tests, make, clear);
 }

@@ -305,6 +305,38 @@ static void a_model_file_gets_the_ends_its_settings_ask_for(void **state)
     memory_free(folder);
 }
 
+/* In plain texts special tokens are text, and others are tokens. The ids are those of tokenizers 0.23.3
+ * with encode_special_tokens. */
+static void plain_texts_hold_no_special_tokens(void **state)
+{
+    static const struct {
+        const char *family, *text;
+        i32 ids[32];
+    } rows[] = {
+        {"neox", "a        b<|endoftext|>", {64, 402, 404, 65, 27, 91, 68, 268, 78, 69, 83, 68, 87, 83, 91, 29, -1}},
+        {"gemma", "<bos>a\n\nb", {289, 321, 334, 338, 291, 320, 661, 321, -1}},
+        {"deepseek3",
+         "<think>a</think><\xef\xbd\x9c"
+         "fim\xe2\x96\x81hole\xef\xbd\x9c>",
+         {27, 83, 71, 260, 74, 29, 64, 27, 14, 83, 71, 260, 74, 29, 403, -1}}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        char *path = string_format("%s/tokenizer/families/%s.json", GOLDEN, rows[i].family);
+        struct text_tokenizer *tokenizer = text_tokenizer_load(path);
+        struct id_list ids = {0};
+        assert_non_null(tokenizer);
+        assert_int_equal(text_encode(tokenizer, &ids, rows[i].text, (i64)strlen(rows[i].text),
+                                     &(struct encode_options){.plain = true}),
+                         0);
+        for (i64 k = 0; k <= ids.count; k++)
+            if ((k < ids.count ? ids.ids[k] : -1) != rows[i].ids[k])
+                fail_msg("%s: id %lld of %s", rows[i].family, (long long)k, rows[i].text);
+        id_list_release(&ids);
+        text_tokenizer_free(tokenizer);
+        memory_free(path);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -315,6 +347,7 @@ int main(void)
         cmocka_unit_test(bad_models_are_refused_with_a_reason),
         cmocka_unit_test(cut_models_are_refused_or_read),
         cmocka_unit_test(a_model_file_gets_the_ends_its_settings_ask_for),
+        cmocka_unit_test(plain_texts_hold_no_special_tokens),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -14,7 +14,8 @@
  *   text_model_bpe.c    a piece to symbols, text_bpe.c: merges; text_unigram.c, text_wordpiece.c
  *   text_added.c        added and special tokens; text_template.c: ids around a text
  *   text_train.c        training: words and counts, text_merges.c: the merges
- *   text_chat.c         conversations; chat_spelled.c, chat_learned.c: what of them is text, is learned
+ *   text_chat.c         conversations; chat_spelled.c, chat_learned.c: what of them is text, is learned;
+ *                       chat_day.c: the day that a template writes
  *   text_table.c        tokens by id and content; text_save.c */
 #ifndef WEFT_TOKENIZERS_TEXT_H
 #define WEFT_TOKENIZERS_TEXT_H
@@ -74,7 +75,7 @@ struct text_border {
     i64 begun, ended; /* ids, of those appended, that begin before it, and that end at or before it */
 };
 struct encode_options {
-    bool plain; /* treats text that looks like an added token as text */
+    bool plain; /* text that looks like a special token is text, as with encode_special_tokens of tokenizers */
     /* Prepends a space unless the text has one, so that the first word gets its mid-sentence
      * token. */
     bool begins_word;
@@ -146,6 +147,13 @@ struct json;
 extern const char *const chat_template;                              /* the one of ChatML */
 struct chat *text_chat_open(const struct text_tokenizer *tokenizer); /* borrows it; NULL: message */
 void text_chat_close(struct chat *chat);
+/* The day, YYYY-MM-DD, that strftime_now gives in chats that are opened from now on (chat_day.c); "" or
+ * NULL: that of the clock. -1 and a message: it is no day. */
+enum { CHAT_DAY = 11 };
+int text_chat_set_day(struct text_tokenizer *tokenizer, const char *day);
+int chat_check_day(const char *day);
+void chat_today(char day[CHAT_DAY]); /* local */
+bool text_chat_reads_clock(const struct chat *chat);
 /* Template number `index` and its name; NULL: there are fewer. */
 const char *text_chat_template(const struct text_tokenizer *tokenizer, i64 index, const char **name);
 

@@ -118,6 +118,8 @@ bool added_next(struct added_match *out, struct added_cursor *cursor, const stru
     while (matcher->count && (token = next_token(cursor, tokenizer, matcher, text, length))) {
         i64 begin = cursor->at, end = cursor->at + token->match_length;
         cursor->at = end;
+        if (cursor->plain && tokenizer->tokens[token->id].special)
+            continue;
         if (token->single_word && (class_before(text, begin, CHAR_WORD) || class_after(text, end, length, CHAR_WORD)))
             continue;
         while (token->lstrip && begin > cursor->done && class_before(text, begin, CHAR_SPACE))

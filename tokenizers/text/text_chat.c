@@ -597,6 +597,8 @@ static void open_program(struct chat_program *p, const struct chat *chat, const 
         string_format("%s: the chat template \"%s\" of %s", t->origin, name, t->chat_file ? t->chat_file : "weft");
     p->source = string_copy(source);
     p->program = template_open(source, (i64)strlen(source), origin);
+    if (p->program && t->has_chat_time)
+        template_set_time(p->program, t->chat_time_s);
     if (!p->program)
         p->problem = string_copy(error_text());
     else

@@ -264,10 +264,10 @@ static int encode_range(struct encode_call *call, const struct normalized_text *
 static int encode_normal(struct encode_call *call, const struct normalized_text *normal, bool plain)
 {
     const struct matcher *matcher = &call->tokenizer->normalized;
-    struct added_cursor cursor = {0};
+    struct added_cursor cursor = {.plain = plain};
     struct added_match match;
     i64 done = 0;
-    while (!plain && added_next(&match, &cursor, call->tokenizer, matcher, normal->text, normal->length)) {
+    while (added_next(&match, &cursor, call->tokenizer, matcher, normal->text, normal->length)) {
         if (encode_range(call, normal, done, match.begin))
             return -1;
         push_token(call, &match);
@@ -366,11 +366,11 @@ static void pass_token(struct encode_call *call, i64 begin, i64 end)
 
 static int encode(struct encode_call *call, const struct encode_options *o, const u8 *text, i64 length)
 {
-    struct added_cursor cursor = {.barred = o->barred, .barred_count = o->barred_count};
+    struct added_cursor cursor = {.plain = o->plain, .barred = o->barred, .barred_count = o->barred_count};
     struct added_match match;
     i64 done = 0, from = call->out->count;
     bool first = !o->inside;
-    while (!o->plain && added_next(&match, &cursor, call->tokenizer, &call->tokenizer->raw, text, length)) {
+    while (added_next(&match, &cursor, call->tokenizer, &call->tokenizer->raw, text, length)) {
         if (encode_stretch(call, text, done, match.begin, first) ||
             find_borders(call, text, done, match.begin, from, first))
             return -1;

@@ -446,8 +446,10 @@ struct text_tokenizer {
     i64 before_count, after_count;
     struct json *settings; /* the file without its tokens: normalizer, pre_tokenizer, ..., model without its lists */
     struct json *config;   /* tokenizer_config.json as read, or NULL */
-    struct json *chat_templates;   /* the files that hold chat templates, by name; NULL: none */
-    const char *chat_file;         /* its name, for messages */
+    struct json *chat_templates; /* the files that hold chat templates, by name; NULL: none */
+    const char *chat_file;       /* its name, for messages */
+    bool has_chat_time;          /* set by text_chat_set_day */
+    i64 chat_time_s;
     struct buffer raw_file;        /* a .model or .tiktoken file as read, which saving writes back unchanged */
     const char *raw_name;          /* its file name in a folder; NULL: tokenizer.json */
     char *pattern;                 /* pattern of a tiktoken file */
@@ -519,6 +521,7 @@ struct added_match {
 };
 struct added_cursor { /* {0} before the first call, but for the offsets at which no match begins */
     i64 at, done;     /* done: end of the last match */
+    bool plain;       /* special tokens are text */
     const i64 *barred;
     i64 barred_count;
 };
