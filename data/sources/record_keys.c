@@ -2,6 +2,7 @@
 #include "data/sources/source_build.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { KEY_NAME_MOST = 64 };
@@ -90,11 +91,6 @@ static const struct record_key_row *row_of(const char *name)
     return row;
 }
 
-bool record_key_is_known(const char *name)
-{
-    return row_of(name) || listed_names(name);
-}
-
 bool record_has_choices(const struct json *object)
 {
     struct json_iterator it;
@@ -174,8 +170,15 @@ static i64 count_words(const char *plain, const char *list)
     return count;
 }
 
+/* A list of flags or numbers; in a table of text it is a string. */
 static bool is_flags(const struct json *value)
 {
+    if (*json_string(value, "") == '[') {
+        struct json *list = json_parsed(value);
+        bool are = json_kind(list) == JSON_ARRAY && is_flags(list);
+        json_free(list);
+        return are;
+    }
     bool flags = json_kind(value) == JSON_ARRAY && json_count(value) > 0;
     for (i64 i = 0; flags && i < json_count(value); i++) {
         enum json_kind kind = json_kind(json_at(value, i));
@@ -184,17 +187,30 @@ static bool is_flags(const struct json *value)
     return flags;
 }
 
+/* True if a name that is in no row has a word of learning, and is no count or place. */
+static bool speaks_of_learning(const char *name, const char *plain)
+{
+    return count_words(plain, "loss losses train trained training trainable learn learned learnable masked mask masks "
+                              "masking supervise supervised backprop") &&
+           !row_of(name) &&
+           !count_words(plain, "id index idx step steps epoch epochs rate count num set sets split samples size token "
+                               "tokens time date file");
+}
+
+bool record_key_is_known(const char *name)
+{
+    char plain[KEY_NAME_MOST];
+    plain_name(plain, name);
+    return row_of(name) || listed_names(name) || speaks_of_learning(name, plain);
+}
+
 enum learning record_key_learning(const char *name, const struct json *value)
 {
     char plain[KEY_NAME_MOST];
     plain_name(plain, name);
     int truth = truth_of(value);
     bool masks = count_words(plain, "mask masks masking");
-    bool speaks = masks || count_words(plain, "loss losses train trained training trainable learn learned learnable "
-                                              "masked supervise supervised backprop");
-    if (!speaks || row_of(name) ||
-        count_words(plain, "id index idx step steps epoch epochs rate count num set sets split "
-                           "samples size token tokens time date file"))
+    if (!speaks_of_learning(name, plain))
         return LEARNING_UNSAID;
     if (is_flags(value) || (masks && truth >= 0))
         return LEARNING_UNCLEAR;
@@ -268,7 +284,8 @@ static enum key_use use_of(const struct sample_builder *b, const char *name, con
     const struct record_key_row *row = row_of(name);
     if (b->instructs && strcmp(name, "context") == 0)
         return KEY_INPUT;
-    if (row && row->use[form] == KEY_CHOSEN && json_kind(value) == JSON_BOOL) /* a mark: chosen, is_chosen */
+    bool mark = json_kind(value) == JSON_BOOL || (form == FORM_TURNS && truth_of(value) >= 0);
+    if (row && row->use[form] == KEY_CHOSEN && mark) /* chosen, is_chosen */
         return KEY_GOOD;
     /* Templates read a list of objects; a list of texts is to be read before the question. */
     if (strcmp(name, "documents") == 0 && form != FORM_OTHERS && json_kind(json_at(value, 0)) == JSON_STRING)
@@ -316,7 +333,9 @@ static int read_key(struct sample_builder *b, const struct record_key *key, enum
     case KEY_BAD:
         return read_mark(b, key, form);
     case KEY_PIECE:
-        if (!sample_key(b->object, "audio_filepath") || json_number(key->value, 0) == 0)
+        if (!sample_key(b->object, "audio_filepath") ||
+            (json_kind(key->value) == JSON_STRING ? strtod(json_string(key->value, ""), NULL)
+                                                  : json_number(key->value, 0)) == 0)
             break;
         return error_set("key %s: the text belongs to a piece of the file, which is not cut: cut it, or leave the key "
                          "out",

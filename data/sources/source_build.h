@@ -129,6 +129,9 @@ int message_dress(struct json *message, const char *before, const char *behind);
  * texts, of which the first is learned, or an object with a text. */
 int turns_ask(struct sample_builder *build, const char *key, const struct json *question);
 int turns_answer(struct sample_builder *build, const char *key, const struct json *answer);
+/* The value of a cell that is JSON: a message, a list of messages, or answers with their places. NULL: it is
+ * a text, or no cell. Tables of text have strings for all values. Freed by the caller. */
+struct json *turns_cell(const struct sample_builder *build, const char *key, const struct json *cell);
 void turns_append(const struct sample_builder *build, struct json *turns, const struct json *messages);
 void turns_push(struct json *turns, const char *role, struct json *content); /* takes `content` */
 

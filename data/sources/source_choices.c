@@ -138,7 +138,7 @@ static int picked(const char **label, const struct choices *c, const struct json
     const char *said = json_string(answer, "");
     char *end;
     long number = strtol(said, &end, 10);
-    if (counted && strcmp(end, ".0") == 0) /* a number of a table */
+    if (end > said && strcmp(end, ".0") == 0) /* a number of a table */
         end += 2;
     *label = NULL;
     for (i64 i = 0; i < c->count && !counted; i++) {

@@ -114,16 +114,27 @@ static bool is_whole(const struct json *answer)
     return role && strcmp(role, "assistant") != 0;
 }
 
-static int add_turn(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
+/* The messages of an answer that has the question too. */
+static int add_whole(struct sample_builder *b, const struct sample_form *form, const struct json *question,
+                     const struct json *answer)
 {
-    if (!is_whole(values[1]))
-        return turns_ask(b, form->keys[0], values[0]) < 0 ? -1 : turns_answer(b, form->keys[1], values[1]);
-    if (turns_answer(b, form->keys[1], values[1]))
+    if (turns_answer(b, form->keys[1], answer))
         return -1;
-    const char *asked = json_string(values[0], NULL), *said = json_string(message_content(turns_question(b)), "");
+    const char *asked = json_string(question, NULL), *said = json_string(message_content(turns_question(b)), "");
     return asked && strcmp(asked, said) != 0
                ? error_set("the messages of %s ask something else than %s", form->keys[1], form->keys[0])
                : 0;
+}
+
+static int add_turn(struct sample_builder *b, const struct sample_form *form, const struct json *const *values)
+{
+    struct json *cell = turns_cell(b, form->keys[1], values[1]);
+    const struct json *answer = cell ? cell : values[1];
+    int status = is_whole(answer)                             ? add_whole(b, form, values[0], answer)
+                 : turns_ask(b, form->keys[0], values[0]) < 0 ? -1
+                                                              : turns_answer(b, form->keys[1], answer);
+    json_free(cell);
+    return status;
 }
 
 /* TRL's preferences with an implicit prompt. */

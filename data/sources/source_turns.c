@@ -88,8 +88,30 @@ void turns_append(const struct sample_builder *b, struct json *turns, const stru
         json_push(turns, message_copy(b, json_at(messages, i)));
 }
 
+struct json *turns_cell(const struct sample_builder *b, const char *key, const struct json *cell)
+{
+    const char *text = json_string(cell, "");
+    if (!b->place->record || (*text != '[' && *text != '{'))
+        return NULL;
+    struct json *value = json_parsed(cell);
+    bool message = json_kind(value) == JSON_OBJECT && (sample_key(value, "role") || sample_key(value, "from"));
+    bool answers = (strcmp(key, "answers") == 0 && json_kind(value) != JSON_STRING) ||
+                   (json_kind(json_get(value, "text")) == JSON_ARRAY && json_get(value, "answer_start")) ||
+                   (sample_key(value, "value") && sample_key(value, "aliases"));
+    if (message || answers || are_messages(value))
+        return value;
+    json_free(value);
+    return NULL;
+}
+
 int turns_ask(struct sample_builder *b, const char *key, const struct json *question)
 {
+    struct json *cell = turns_cell(b, key, question);
+    if (cell) {
+        int status = turns_ask(b, key, cell);
+        json_free(cell);
+        return status;
+    }
     if (are_messages(question)) {
         turns_append(b, b->turns, question);
         return 0;
@@ -233,6 +255,18 @@ static int add_input(struct sample_builder *b)
     return status;
 }
 
+/* append_texts of a value that is JSON in the cell of a table of text. */
+static bool append_cell(struct buffer *out, const struct sample_builder *b, const struct json *value)
+{
+    const char *text = json_string(value, "");
+    if (!b->place->record || (*text != '[' && *text != '{'))
+        return append_texts(out, b, value);
+    struct json *parsed = json_parsed(value);
+    bool appended = append_texts(out, b, parsed);
+    json_free(parsed);
+    return appended;
+}
+
 /* What is to be read before the question. Not repeated if the question holds it already. */
 static int add_contexts(struct sample_builder *b)
 {
@@ -245,7 +279,7 @@ static int add_contexts(struct sample_builder *b)
         enum json_kind kind = json_kind(key->value);
         if (kind == JSON_INTEGER || kind == JSON_REAL || kind == JSON_BOOL)
             note_key(b, key->name, "of records, which are not read");
-        else if (!append_texts(&text, b, key->value))
+        else if (!append_cell(&text, b, key->value))
             status = error_set("key %s: expected a text or a list of texts that stand before the question", key->name);
         else if (text.length && !question)
             status = no_question(key);
@@ -329,6 +363,12 @@ static int add_history(struct sample_builder *b)
 static struct json *last_answer(const struct sample_builder *b, const struct json *value)
 {
     bool several = false;
+    struct json *cell = turns_cell(b, "chosen", value);
+    if (cell) {
+        struct json *said = last_answer(b, cell);
+        json_free(cell);
+        return said;
+    }
     const struct json *last = are_messages(value) ? json_at(value, json_count(value) - 1) : value;
     return first_text(b, sample_key(last, "role") || sample_key(last, "from") ? message_content(last) : last, &several);
 }
@@ -397,6 +437,12 @@ static int add_reasoning(struct sample_builder *b)
 int turns_answer(struct sample_builder *b, const char *key, const struct json *answer)
 {
     bool several = false;
+    struct json *cell = turns_cell(b, key, answer);
+    if (cell) {
+        int status = turns_answer(b, key, cell);
+        json_free(cell);
+        return status;
+    }
     if (are_messages(answer)) {
         turns_append(b, b->turns, answer);
         return 0;

@@ -490,6 +490,32 @@ static void tables_have_the_same_keys(void **state)
     (void)state;
 }
 
+#define CELL(role, text) "{\"\"role\"\": \"\"" role "\"\", \"\"content\"\": \"\"" text "\"\"}"
+
+/* Cells of text that are JSON say what the same values of lines say. */
+static void cells_are_read_as_values(void **state)
+{
+    static const struct record_case cases[] = {
+        {"prompt,chosen\nq,\"[" CELL("user", "q") ", " CELL("assistant", "a") "]\"\n", SAID},
+        {"prompt,completion\n\"[" CELL("user", "q") "]\",\"" CELL("assistant", "a") "\"\n", SAID},
+        {"question,answers\nq,\"{\"\"text\"\": [\"\"a\"\"], \"\"answer_start\"\": [0]}\"\n", SAID},
+        {"question,answer,context\nq,a,\"{\"\"contexts\"\": [\"\"c\"\"]}\"\n", "chat <user> 'c\n\nq' <assistant> 'a'"},
+        {"prompt,completion\nq,\"{\"\"n\"\": 1}\"\n", "chat <user> 'q' <assistant> '{\"n\": 1}'"},
+        {"prompt,completion,loss_mask\nq,a,\"[0, 1]\"\n", REFUSED("loss_mask")},
+        {"prompt,completion,used_in_training\nq,a,no\n", LEFT("used_in_training")},
+        {"prompt,completion,chosen\nq,a,False\n", LEFT("chosen")}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct buffer drawn = {0};
+        char *path = put_text("cells.csv", cases[i].record);
+        draw(&drawn, path, NULL);
+        if (strcmp(drawn.data ? drawn.data : "", cases[i].expected) != 0)
+            fail_msg("%s\ngives    %s\nexpected %s", cases[i].record, drawn.data, cases[i].expected);
+        buffer_release(&drawn);
+        memory_free(path);
+    }
+}
+
 /* Members that are null because another row has them are no members of a call. */
 static void calls_of_tables_have_no_empty_arguments(void **state)
 {
@@ -545,6 +571,7 @@ int main(void)
         cmocka_unit_test(media_have_other_names),
         cmocka_unit_test(chosen_names_leave_keys_in_force),
         cmocka_unit_test(tables_have_the_same_keys),
+        cmocka_unit_test(cells_are_read_as_values),
         cmocka_unit_test(calls_of_tables_have_no_empty_arguments),
         cmocka_unit_test(a_record_names_its_split),
     };
