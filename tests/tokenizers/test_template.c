@@ -83,6 +83,34 @@ static void templates_write_what_transformers_writes(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* As json.dumps of Python 3.11, which transformers calls, writes them. */
+static void json_is_that_of_python(void **state)
+{
+    static const char text[] = "{\"x\": \"\\\"\\\\\\n\\r\\t\\f\\b\\u0001\\u001f\\u007f/<\\u00e9\\ud83d\\ude00\", "
+                               "\"d\": {\"b\": 1, \"a\": [true, null, 2.5], \"c\": {}, \"e\": []}}";
+    static const char *const cases[][2] = {
+        {"{{ x|tojson }}", "\"\\\"\\\\\\n\\r\\t\\f\\b\\u0001\\u001f\x7f/<\xc3\xa9\xf0\x9f\x98\x80\""},
+        {"{{ x|tojson(ensure_ascii=true) }}",
+         "\"\\\"\\\\\\n\\r\\t\\f\\b\\u0001\\u001f\\u007f/<\\u00e9\\ud83d\\ude00\""},
+        {"{{ d|tojson }}", "{\"b\": 1, \"a\": [true, null, 2.5], \"c\": {}, \"e\": []}"},
+        {"{{ d|tojson(sort_keys=true) }}", "{\"a\": [true, null, 2.5], \"b\": 1, \"c\": {}, \"e\": []}"},
+        {"{{ d|tojson(indent=2) }}",
+         "{\n  \"b\": 1,\n  \"a\": [\n    true,\n    null,\n    2.5\n  ],\n  \"c\": {},\n  \"e\": []\n}"},
+        {"{{ d|tojson(indent=1, sort_keys=true, separators=(';', '=')) }}",
+         "{\n \"a\"=[\n  true;\n  null;\n  2.5\n ];\n \"b\"=1;\n \"c\"={};\n \"e\"=[]\n}"},
+        {"{{ d|tojson(separators=(',', ':')) }}", "{\"b\":1,\"a\":[true,null,2.5],\"c\":{},\"e\":[]}"},
+    };
+    struct json *variables = json_parse(text, sizeof text - 1, "variables");
+    (void)state;
+    assert_non_null(variables);
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        char *got = rendered(cases[i][0], (i64)strlen(cases[i][0]), 0, variables, NULL);
+        assert_string_equal(got ? got : error_text(), cases[i][1]);
+        memory_free(got);
+    }
+    json_free(variables);
+}
+
 /* ---- Bounds ---- */
 
 static char *repeated(const char *before, const char *word, i64 times, const char *behind)
@@ -286,6 +314,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(templates_write_what_transformers_writes),
+        cmocka_unit_test(json_is_that_of_python),
         cmocka_unit_test(a_template_that_does_not_end_is_stopped),
         cmocka_unit_test(deep_nesting_is_refused),
         cmocka_unit_test(deep_variables_are_refused),

@@ -36,10 +36,7 @@ static void write_text(struct jinja_run *run, const struct style *style, const s
         if (!escaped)
             continue;
         jinja_append(run, style->out, text->bytes + plain, at - plain);
-        if (point == 0x7f)
-            jinja_append(run, style->out, "\x7f", 1);
-        else
-            write_escaped(run, style, point);
+        write_escaped(run, style, point);
         plain = at + bytes;
     }
     jinja_append(run, style->out, text->bytes + plain, text->length - plain);
