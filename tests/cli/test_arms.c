@@ -107,14 +107,14 @@ static void wrong_arms_and_seeds_are_refused(void **state)
 
 #define TOUCH "{kind: command, argv: [sh, -c, 'touch $OUT/file.txt']}"
 
-/* `words` reads `texts`, which an arm changes. The page comes last, once. */
+/* `words` reads `texts`, which an arm changes; `text` is another stage. The page comes last, once. */
 static void a_stage_runs_once_unless_an_arm_changes_it(void **state)
 {
     char *path = recipe("once", "stages:\n"
                                 "  before: " TOUCH "\n"
                                 "  texts: {kind: command, argv: [sh, -c, 'echo words > $OUT/file.txt']}\n"
                                 "  words: {kind: tokenizer-text, data: texts, vocabulary: 300}\n"
-                                "  after: " TOUCH "\n"
+                                "  text: " TOUCH "\n"
                                 "  page: {kind: report}\n"
                                 "  last: " TOUCH "\n"
                                 "arms: {plain: {}, other: {texts.argv: [sh, -c, 'echo abc > $OUT/file.txt']}}\n"
@@ -125,12 +125,12 @@ static void a_stage_runs_once_unless_an_arm_changes_it(void **state)
                                         "texts (arm plain, seed 3: 3 of 4): run",
                                         "texts (arm other, seed 3: 4 of 4): run",
                                         "words (arm plain, seed 7: 1 of 4): train",
-                                        "after: run a program",
+                                        "text: run a program",
                                         "last: run a program",
                                         "page: write"};
     static const char *const made[] = {"once/before/file.txt",        "once/plain/7/texts/file.txt",
                                        "once/other/3/texts/file.txt", "once/other/7/words/done.json",
-                                       "once/after/file.txt",         "once/plain/3/run.json",
+                                       "once/text/file.txt",          "once/plain/3/run.json",
                                        "once/page/report.html"};
     (void)state;
     if (WEFT("run", path, "texts.argv=[sh, -c, 'x']") != 2)

@@ -5,7 +5,9 @@
 #include <math.h>
 
 #include "tests/device.h"
+#include "dist/dist.h"
 #include "model/model.h"
+#include "tests/toy.h"
 
 static struct device device;
 
@@ -237,6 +239,102 @@ static void missing_tensors_are_named(void **state)
     }
 }
 
+/* ---- Training ---- */
+
+static bool is_one_of(const char *name, const char *const *endings)
+{
+    const char *dot = strrchr(name, '.');
+    for (; *endings; endings++)
+        if (strcmp(dot ? dot + 1 : name, *endings) == 0)
+            return true;
+    return false;
+}
+
+/* Norms begin with ones. Router and norms do not decay, and the router's bias is no weight that is
+ * trained. With zero_init each branch of the residual stream begins with nothing. */
+static void weights_begin_and_decay_by_their_part(void **state)
+{
+    static const char *const branches[] = {"out", "down", "experts_down", "shared_down", NULL};
+    (void)state;
+    for (int zeros = 0; zeros < 2; zeros++) {
+        struct model model;
+        struct model_config c = toy_config(2, TOY_ALL | TOY_DENSE);
+        i64 kinds[4] = {0};
+        c.zero_init = zeros;
+        toy_open(&model, &device, &c, true);
+        for (i64 i = 0; i < model.weights.count; i++) {
+            const struct weight_spec *s = &model.weights.list[i].spec;
+            const char *last = strrchr(s->name, '.') ? strrchr(s->name, '.') + 1 : s->name;
+            bool norm = strstr(last, "norm") || strstr(s->name, ".norm."), router = strcmp(last, "router") == 0,
+                 bias = strcmp(last, "bias") == 0,
+                 branch = is_one_of(s->name, branches) && strncmp(s->name, "merger", 6) != 0;
+            enum weight_init init = norm ? INIT_ONES : bias || (zeros && branch) ? INIT_ZEROS : INIT_NORMAL;
+            if (s->init != init || s->decay != !(norm || router || bias) || s->trained != !bias ||
+                (s->type == TYPE_F32) != (router || bias) || s->init_std != (float)c.init_std)
+                fail_msg("%s: begins as %d, decays %d, is trained %d, has type %d", s->name, (int)s->init, s->decay,
+                         s->trained, (int)s->type);
+            kinds[norm ? 0 : router || bias ? 1 : branch ? 2 : 3]++;
+        }
+        assert_true(kinds[0] == 17 && kinds[1] == 2 && kinds[2] == 9 && kinds[3] > 10);
+        model_close(&model);
+    }
+}
+
+/* 5 layers, the first of them dense; 4 heads, 2 of keys, widths of 48 and 16, 8 experts. */
+static void sizes_that_ranks_do_not_divide_are_refused(void **state)
+{
+    static const struct {
+        struct layout layout;
+        const char *says;
+    } cases[] = {
+        {{.tensor = 3, .expert = 1, .pipeline = 1, .chunks = 1}, "4 attention heads on tensor ranks (3)"},
+        {{.tensor = 4, .expert = 1, .pipeline = 1, .chunks = 1}, "2 key-value heads on tensor ranks (4)"},
+        {{.tensor = 1, .expert = 3, .pipeline = 1, .chunks = 1}, "8 experts on expert ranks (3)"},
+        {{.tensor = 1, .expert = 1, .pipeline = 6, .chunks = 1}, "5 layers cannot be cut into 6 chunks"},
+        {{.tensor = 1, .expert = 1, .pipeline = 2, .chunks = 3}, "5 layers cannot be cut into 6 chunks"},
+    };
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct model model;
+        struct model_config c = toy_config(5, TOY_DENSE);
+        struct parallel ranks = *parallel_alone();
+        ranks.layout = cases[i].layout;
+        assert_int_equal(model_open(&model, &device, &c, DTYPE_F32, false, &ranks), -1);
+        assert_says(cases[i].says);
+    }
+    static const struct {
+        i64 dense_width, expert_width;
+        const char *says;
+    } widths[] = {{49, 16, "49 feed-forward columns on tensor ranks (2)"},
+                  {48, 17, "17 columns of an expert on tensor ranks (2)"}};
+    for (i64 i = 0; i < COUNT_OF(widths); i++) {
+        struct model model;
+        struct model_config c = toy_config(5, TOY_DENSE);
+        struct parallel ranks = *parallel_alone();
+        ranks.layout.tensor = 2;
+        c.dense_width = widths[i].dense_width;
+        c.expert_width = widths[i].expert_width;
+        assert_int_equal(model_open(&model, &device, &c, DTYPE_F32, false, &ranks), -1);
+        assert_says(widths[i].says);
+    }
+}
+
+/* model.h: that of dense layers; without these, that of the experts of a token together. */
+static void the_mtp_block_is_as_wide_as_a_layer(void **state)
+{
+    (void)state;
+    for (int dense = 0; dense < 2; dense++) {
+        struct model model;
+        struct model_config c = toy_config(2, TOY_MTP);
+        c.topk = 3;
+        c.dense_width = dense ? 40 : 0;
+        toy_open(&model, &device, &c, false);
+        assert_int_equal(model.config.mtp_width, dense ? 40 : 3 * 16);
+        assert_int_equal(weights_find(&model.weights, "mtp.down")->columns, dense ? 40 : 3 * 16);
+        model_close(&model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +343,9 @@ int main(void)
         cmocka_unit_test(two_tensors_of_the_same_weights_are_refused),
         cmocka_unit_test(what_logits_do_not_depend_on_is_left_out),
         cmocka_unit_test(missing_tensors_are_named),
+        cmocka_unit_test(weights_begin_and_decay_by_their_part),
+        cmocka_unit_test(sizes_that_ranks_do_not_divide_are_refused),
+        cmocka_unit_test(the_mtp_block_is_as_wide_as_a_layer),
     };
     test_device_open(&device);
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
