@@ -148,24 +148,23 @@ static void add_use(struct processes_use *out, pid_t process, bool share_out)
     char id[24], text[4096];
     snprintf(id, sizeof id, "%ld", (long)process);
     read_status(text, sizeof text, id);
-    out->processes++;
     out->threads += max_i64(1, number_of(text, "\nThreads:"));
     i64 kb = max_i64(0, number_of(text, "\nVmRSS:")), swapped = max_i64(0, number_of(text, "\nVmSwap:"));
+    i64 own = max_i64(0, number_of(text, "\nVmPTE:")) + max_i64(0, number_of(text, "\nHugetlbPages:"));
     if (share_out) {
         read_text(text, sizeof text, id, "smaps_rollup"); /* of another user: unreadable */
         i64 part = number_of(text, "\nPss:"), part_swapped = number_of(text, "\nSwapPss:");
         kb = part < 0 ? kb : part;
         swapped = part_swapped < 0 ? swapped : part_swapped;
     }
-    out->bytes += 1024 * (kb + swapped);
+    out->bytes += 1024 * (kb + swapped + own);
 }
 
-void processes_measure(struct processes_use *out, const struct process_list *apart, bool share_out)
+void processes_measure(struct processes_use *out, const struct process_list *apart, i64 most, bool share_out)
 {
     struct process_table t;
-    *out = (struct processes_use){0};
-    find_descendants(&t, apart);
-    for (i64 i = 0; i < t.count; i++)
+    *out = (struct processes_use){.processes = find_descendants(&t, apart)};
+    for (i64 i = 0; i < t.count && out->processes <= most; i++)
         if (t.list[i].found)
             add_use(out, t.list[i].id, share_out);
     memory_free(t.list);

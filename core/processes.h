@@ -18,8 +18,8 @@ struct processes_use {
     i64 bytes; /* of memory and swap */
 };
 /* Memory that several processes share counts in each of them, or once if `share_out`, which takes
- * milliseconds for each GB. */
-void processes_measure(struct processes_use *out, const struct process_list *apart, bool share_out);
+ * milliseconds for each GB. Only counts the processes if there are more than `most`. */
+void processes_measure(struct processes_use *out, const struct process_list *apart, i64 most, bool share_out);
 bool processes_end(const struct process_list *apart); /* false: some are left after 5 s */
 
 #endif

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/sysinfo.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,13 +23,14 @@ struct program_exchange { /* exchange with a running program */
     int to, from, messages; /* pipes to its stdin, from its stdout and its stderr; -1: closed */
     struct buffer said, heard;
     i64 sent, lines, wanted, parsed;
-    i64 shown;          /* bytes of its messages that were passed on */
-    i64 kept;           /* bytes of `incomplete` */
-    char incomplete[4]; /* beginning of a character at the end of what was read of its messages */
-    bool line_open;     /* the last message lacks its line feed */
-    double begin, look; /* look: when its processes are measured next */
-    i64 memory_most;    /* bytes of all its processes */
-    int over;           /* consecutive looks that found more */
+    i64 shown;                     /* bytes of its messages that were passed on */
+    i64 kept;                      /* bytes of `incomplete` */
+    char incomplete[4];            /* beginning of a character at the end of what was read of its messages */
+    bool line_open;                /* the last message lacks its line feed */
+    double begin, look;            /* look: when its processes are measured next */
+    i64 memory_most;               /* bytes of all its processes */
+    unsigned short threads_before; /* of the whole system, when it began */
+    int over;                      /* consecutive looks that found more */
     const struct program_limits *limits;
     struct process_list before; /* children that are not of the program */
     const char *name;
@@ -176,32 +178,45 @@ static void read_some(struct program_exchange *t)
         buffer_append(&t->heard, block, n);
 }
 
+static int too_many(const struct program_exchange *t, i64 count, const char *what, i64 most)
+{
+    return error_set("%s ran %lld %s and was killed: at most %lld are allowed (program_processes)", t->name,
+                     (long long)count, what, (long long)most);
+}
+
 /* Measures what its processes use together. A process that is about to start another one shares all
- * its memory with it for a moment and counts twice: so only the third look in a row decides. */
+ * its memory with it for a moment and counts twice: so only the third look in a row decides. The
+ * number of all threads of the system is known at once, even while thousands wait for a CPU; a look
+ * is early if it has grown. */
 static int check_use(struct program_exchange *t)
 {
     enum { THREADS_EACH = 32, LOOKS = 3 };
     struct processes_use use;
+    struct sysinfo system = {0};
     double begin = clock_s();
-    i64 most = t->limits->processes;
-    if (begin < t->look)
+    i64 most = t->limits->processes ? t->limits->processes : INT32_MAX, threads_most = THREADS_EACH * most;
+    i64 more = sysinfo(&system) == 0 ? (short)(system.procs - t->threads_before) : 0; /* procs has 16 bits */
+    if (more > threads_most + 1024)
+        return too_many(t, more, "threads", threads_most);
+    if (begin < t->look - (more > most ? 0.8 * look_s : 0))
         return 0;
-    processes_measure(&use, &t->before, false);
-    if (use.bytes > t->memory_most)
-        processes_measure(&use, &t->before, true);
+    t->look = begin + look_s;
+    processes_measure(&use, &t->before, most, false);
+    if (use.processes > most)
+        return too_many(t, use.processes, "processes", most);
+    if (use.threads > threads_most)
+        return too_many(t, use.threads, "threads", threads_most);
+    if (use.bytes > t->memory_most) {
+        begin = clock_s();
+        processes_measure(&use, &t->before, most, true);
+        t->look = clock_s() + fmax(0.2 * look_s, 10 * (clock_s() - begin));
+    }
     t->over = use.bytes > t->memory_most ? t->over + 1 : 0;
-    t->look = clock_s() + fmax(t->over ? 0.02 : look_s, 10 * (clock_s() - begin));
-    if (most && use.processes > most)
-        return error_set("%s ran %lld processes and was killed: at most %lld are allowed (program_processes)", t->name,
-                         (long long)use.processes, (long long)most);
-    if (most && use.threads > THREADS_EACH * most)
-        return error_set("%s ran %lld threads and was killed: at most %lld are allowed (%d times program_processes)",
-                         t->name, (long long)use.threads, (long long)(THREADS_EACH * most), THREADS_EACH);
-    if (t->over >= LOOKS)
-        return error_set("%s used %.0f MB of memory in %lld processes and was killed: at most %.0f MB are allowed "
-                         "(program_memory)",
-                         t->name, (double)use.bytes / 1e6, (long long)use.processes, (double)t->memory_most / 1e6);
-    return 0;
+    return t->over < LOOKS
+               ? 0
+               : error_set("%s used %.0f MB of memory in %lld processes and was killed: at most %.0f MB are allowed "
+                           "(program_memory)",
+                           t->name, (double)use.bytes / 1e6, (long long)use.processes, (double)t->memory_most / 1e6);
 }
 
 /* Runs until all lines have arrived, the program closes its output, or a limit is exceeded. */
@@ -221,7 +236,7 @@ static int exchange(struct program_exchange *t)
             return error_interrupted();
         if (t->heard.length > OUTPUT_MOST)
             return error_set("%s wrote more than %d bytes and was killed", t->name, OUTPUT_MOST);
-        double wait = fmin(left, t->over ? 0.02 : look_s);
+        double wait = fmin(left, 0.2 * look_s);
         if (poll(ends, 3, 1 + (int)(wait * 1000)) < 0 && errno != EINTR)
             return error_errno("%s: poll", t->name);
         if (t->to >= 0 && ends[1].revents)
@@ -290,7 +305,10 @@ static int report_missing_replies(const struct program_exchange *t, int how)
 
 static int run(struct json **answers, struct program_exchange *t, char *const *argv)
 {
+    struct sysinfo system = {0};
     int how = 0, status, adopted = 0;
+    sysinfo(&system);
+    t->threads_before = system.procs;
     struct sigaction ignore = {.sa_handler = SIG_IGN}, before;
     prctl(PR_GET_CHILD_SUBREAPER, &adopted);
     prctl(PR_SET_CHILD_SUBREAPER, 1);

@@ -112,6 +112,7 @@ static void plan_limits(struct process_plan *p, const struct program_limits *lim
     add_limit(p, RLIMIT_AS, limits->memory_mb ? bytes : fmax(bytes, address_bytes_least));
     if (limits->sandbox) {
         add_limit(p, RLIMIT_NOFILE, FILES_MOST);
+        add_limit(p, RLIMIT_SIGPENDING, FILES_MOST); /* counts for all processes of the user */
         add_limit(p, RLIMIT_RTPRIO, 0);
         add_limit(p, RLIMIT_NICE, 0);
     }

@@ -7,12 +7,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/msg.h>
+#include <sys/sem.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -97,11 +100,11 @@ static bool families(const char *target)
     (void)target;
     for (int family = 1; family < 50; family++)
         for (int kind = SOCK_STREAM; kind <= SOCK_SEQPACKET; kind++) {
-            bool allowed = family == AF_INET || family == AF_INET6;
-            int s = socket(family, kind, 0);
-            if (s >= 0 && !allowed)
-                fprintf(stderr, "a socket of family %d\n", family);
-            any |= s >= 0 && !allowed;
+            bool allowed = (family == AF_INET || family == AF_INET6) && kind <= SOCK_DGRAM;
+            int s = socket(family, kind, 0), number = errno;
+            if (!allowed && (s >= 0 || number != EAFNOSUPPORT))
+                fprintf(stderr, "a socket of family %d: %s\n", family, s < 0 ? strerror(number) : "opened");
+            any |= !allowed && (s >= 0 || number != EAFNOSUPPORT);
             close(s);
         }
     return any;
@@ -209,6 +212,10 @@ static bool calls(const char *target)
         CALL(mount_setattr, -1),
         CALL(personality, -1),
         CALL(memfd_create, (long)"x"),
+        CALL(semget, 0, 1, 0600),
+        CALL(inotify_init1, 0),
+        CALL(msgget, 0, 0600),
+        CALL(fcntl, STDIN_FILENO, F_SETLEASE, F_RDLCK),
         CALL(shmget, 0, 4096, 0600),
         CALL(syslog, 10),
         CALL(prctl, PR_SET_PDEATHSIG, 0),
@@ -231,6 +238,10 @@ static bool calls(const char *target)
         waitpid(-1, NULL, __WALL);
         if (result >= 0 && list[i].number == SYS_shmget)
             shmctl((int)result, IPC_RMID, NULL);
+        if (result >= 0 && list[i].number == SYS_semget)
+            semctl((int)result, 0, IPC_RMID);
+        if (result >= 0 && list[i].number == SYS_msgget)
+            msgctl((int)result, IPC_RMID, NULL);
         if (result == -1 && (number == EPERM || number == ENOSYS))
             continue;
         fprintf(stderr, "%s gives %ld (%s)\n", list[i].name, result, strerror(number));
@@ -280,7 +291,8 @@ static bool usual(const char *target)
     (void)target;
     bool fine = pthread_create(&thread, NULL, return_it, NULL) == 0 && pthread_join(thread, NULL) == 0;
     fine = fine && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0 && write(pair[0], "x", 1) == 1;
-    fine = fine && socket(AF_INET, SOCK_STREAM, 0) >= 0;
+    fine =
+        fine && socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP) >= 0 && socket(AF_INET6, SOCK_DGRAM, 0) >= 0;
     fine = fine && prctl(PR_SET_NAME, "judge") == 0;
     return fine && system("set -e; cd \"$TMPDIR\"; echo x > /dev/null; [ $(head -c 3 /dev/zero | wc -c) = 3 ]\n"
                           "[ $(head -c 3 /dev/urandom | wc -c) = 3 ]; [ \"$(echo y | cat /dev/stdin)\" = y ]\n"
@@ -363,6 +375,21 @@ static bool threads(const char *target)
     return true;
 }
 
+/* Tries to outlive its parent. */
+static bool stay(const char *target)
+{
+    (void)target;
+    prctl(PR_SET_PDEATHSIG, 0);
+    signal(SIGTERM, SIG_IGN);
+    if (fork() == 0)
+        setsid();
+    for (int i = 0; i < 3; i++)
+        close(i);
+    while (pause()) {
+    }
+    return true;
+}
+
 static const struct attack {
     const char *name;
     bool (*run)(const char *target);
@@ -379,6 +406,7 @@ static const struct attack {
                {"calls", calls},
                {"calls_of_i386", calls_of_i386},
                {"usual", usual},
+               {"stay", stay},
                {"hogs", hogs},
                {"sharers", sharers},
                {"threads", threads}};
@@ -538,6 +566,52 @@ static void ways_out_are_closed(void **state)
     close(pty);
 }
 
+/* Processes with this word in their command line. */
+static i64 running(const char *word)
+{
+    char **names;
+    i64 count, found = 0;
+    assert_int_equal(directory_list(&names, &count, "/proc"), 0);
+    for (i64 i = 0; i < count; i++) {
+        char *path = string_format("/proc/%s/cmdline", names[i]), line[4096];
+        FILE *file = fopen(path, "re");
+        size_t n = file ? fread(line, 1, sizeof line, file) : 0;
+        found += memmem(line, n, word, strlen(word)) != NULL;
+        if (file)
+            fclose(file);
+        memory_free(path);
+    }
+    string_list_free(names, count);
+    return found;
+}
+
+static void a_sandboxed_program_ends_when_weft_is_killed(void **state)
+{
+    const struct program_limits limits = {.seconds = TEST_SECONDS_MOST, .memory_mb = 1000000000, .sandbox = 1};
+    char word[64];
+    int how;
+    (void)state;
+    if (program_check_sandbox()) {
+        print_message("%s\n", error_text());
+        skip();
+    }
+    snprintf(word, sizeof word, "stays-of-%ld", (long)getpid());
+    pid_t weft = fork();
+    if (weft == 0) {
+        score_of("stay", word, &limits);
+        _exit(0);
+    }
+    while (running(word) < 2)
+        usleep(10000);
+    assert_int_equal(waitpid(weft, &how, WNOHANG), 0);
+    kill(weft, SIGKILL);
+    assert_int_equal(waitpid(weft, &how, 0), weft);
+    for (int i = 0; running(word) > 0; i++) {
+        assert_true(i < 6000);
+        usleep(10000);
+    }
+}
+
 static void memory_is_limited_together(void **state)
 {
     (void)state;
@@ -566,6 +640,7 @@ static void memory_is_limited_together(void **state)
 int main(int count, char **arguments)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ways_out_are_closed),
+                                       cmocka_unit_test(a_sandboxed_program_ends_when_weft_is_killed),
                                        cmocka_unit_test(memory_is_limited_together)};
     if (count > 3 && strcmp(arguments[1], "attack") == 0)
         attack(arguments[2], arguments[3]);
