@@ -102,6 +102,7 @@ static void plan_limits(struct process_plan *p, const struct program_limits *lim
     struct sysinfo system;
     double bytes = (double)process_memory_most(limits);
     add_limit(p, RLIMIT_CORE, 1); /* not 0: that would still start a program that the system gives dumps to */
+    p->limits[0].rlim_cur = p->limits[0].rlim_max;
     /* No process within the time limit reaches this; one that outlives it does. */
     add_limit(p, RLIMIT_CPU, 1 + ceil(limits->seconds) * (double)max_i64(1, sysconf(_SC_NPROCESSORS_ONLN)));
     if (limits->file_mb)

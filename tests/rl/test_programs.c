@@ -200,6 +200,8 @@ static void programs_have_limits(void **state)
     assert_true(score_of("[ \"$(ulimit -c)\" = 0 ] && [ \"$(ulimit -t)\" -gt 0 ]", &limits) == 1);
     assert_true(score_of("grep -q 'NoNewPrivs:.1' /proc/self/status", &limits) == 1);
     assert_true(score_of("grep -q '^1000$' /proc/self/oom_score_adj", &limits) == 1);
+    /* 0 would start what /proc/sys/kernel/core_pattern names, as root (core(5)); a hard limit of 0 stays */
+    assert_true(score_of("grep -Eq '^Max core file size +(1 +1|0 +0) ' /proc/self/limits", &limits) == 1);
     assert_int_equal(ask(answers, "kill -STOP $$", 1, 0.1), -1);
     assert_int_equal(ask(answers, "exec 0<&-; i=0; while [ $i -lt 17 ]; do l=\"[$l$l\"; i=$((i+1)); done; echo $l", 1,
                          TEST_SECONDS_MOST),
