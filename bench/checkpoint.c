@@ -52,7 +52,7 @@ static int save_rate(double *rate, const char *folder, struct weights *weights, 
     int status = checkpoint_save(folder, step, &(struct checkpoint_parts){.weights = weights}, state);
     *rate = (double)bytes / (clock_s() - begin) * 1e-9;
     json_free(state);
-    return status == 0 ? checkpoint_settle(folder, step, 1) : status;
+    return status == 0 ? checkpoint_settle(folder, step, 1, -1) : status;
 }
 
 int bench_checkpoint(struct device *device, bool json)

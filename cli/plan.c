@@ -225,6 +225,12 @@ static void print_sources(const struct plan_command *p)
     }
 }
 
+static double disk_bytes(const struct plan_command *p)
+{
+    i64 kept = p->settings->training.keep + best_on(&p->settings->best);
+    return plan_disk_bytes(p->needs.parameters, kept, p->work.dtype);
+}
+
 static void print_traffic(const struct plan_command *p)
 {
     const struct bucket_times *s = &p->needs.sums;
@@ -257,10 +263,10 @@ static void print_plan(const struct plan_command *p, double gflops)
     if (p->work.gpu)
         printf("           beside it, not counted: the CUDA context, recorded graphs%s\n",
                p->work.ranks > 1 ? ", NCCL's connections" : "");
-    printf("  disk     %10.1f MB: %lld checkpoints kept, one more while it is written, and the model; without "
+    printf("  disk     %10.1f MB: %lld checkpoints kept%s, one more while it is written, and the model; without "
            "tokenizers\n",
-           plan_disk_bytes(p->needs.parameters, &p->settings->training, p->work.dtype) * 1e-6,
-           (long long)p->settings->training.keep);
+           disk_bytes(p) * 1e-6, (long long)p->settings->training.keep,
+           best_on(&p->settings->best) ? ", and the best one" : "");
     printf("  flops    %10.2f GFLOP a step, of all ranks\n", p->needs.flops * 1e-9);
     print_traffic(p);
     if (gflops > 0)
@@ -277,7 +283,7 @@ static void print_json(const struct plan_command *p, double gflops)
     json_set(j, "ranks", json_of_integer(p->work.ranks));
     json_set(j, "rank", json_of_integer(p->needs.worst_rank));
     json_set(j, "bytes", step_memory_json(&p->needs.memory));
-    json_set(j, "disk", json_of_number(plan_disk_bytes(p->needs.parameters, &p->settings->training, p->work.dtype)));
+    json_set(j, "disk", json_of_number(disk_bytes(p)));
     json_set(j, "flops", json_of_number(p->needs.flops));
     if (p->sources)
         json_set(j, "sources", json_copy(p->sources));
@@ -331,8 +337,7 @@ static int plan_stage(struct plan_total *total, const struct recipe *r, const st
             failed = plan_sources(&p, r);
         if (!failed) {
             (json ? print_json : print_plan)(&p, gflops);
-            total->disk +=
-                (double)place->runs * plan_disk_bytes(p.needs.parameters, &p.settings->training, p.work.dtype);
+            total->disk += (double)place->runs * disk_bytes(&p);
             total->seconds += gflops > 0 ? (double)place->runs * steps_seconds(&p, gflops) : 0;
         }
         json_free(p.sources);

@@ -26,10 +26,10 @@ char *plan_resolved(const struct recipe *r, const char *lines)
     return out.data;
 }
 
-double plan_disk_bytes(i64 parameters, const struct training_settings *training, enum dtype dtype)
+double plan_disk_bytes(i64 parameters, i64 kept, enum dtype dtype)
 {
     double one = (double)checkpoint_bytes(parameters, dtype);
-    return one * (double)(training->keep + 1) + (double)(parameters * dtype_bytes(dtype));
+    return one * (double)(kept + 1) + (double)(parameters * dtype_bytes(dtype));
 }
 
 void plan_put_place(struct json *out, const struct plan_place *place)
@@ -148,7 +148,8 @@ int plan_tokenizer(struct plan_total *total, const struct plan_place *place, enu
         device_meta_gpu(&meta, true);
     int status = tokenizer_estimate(&needs, s->kind->table, s->settings, &meta, dtype);
     if (status == 0) {
-        double disk = plan_disk_bytes(needs.parameters, vision ? &pictures->training : &sounds->training, dtype);
+        double disk =
+            plan_disk_bytes(needs.parameters, vision ? pictures->training.keep : sounds->training.keep, dtype);
         (json ? print_needs_json : print_needs)(place, &needs, disk, gflops);
         total->disk += (double)place->runs * disk;
         total->seconds += gflops > 0 ? (double)place->runs * needs.flops / (gflops * 1e9) : 0;

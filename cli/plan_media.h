@@ -23,7 +23,7 @@ void plan_put_place(struct json *out, const struct plan_place *place); /* "stage
 char *plan_resolved(const struct recipe *r, const char *lines);
 
 /* Checkpoints kept, one more while it is written, and the model or tokenizer. */
-double plan_disk_bytes(i64 parameters, const struct training_settings *training, enum dtype dtype);
+double plan_disk_bytes(i64 parameters, i64 kept, enum dtype dtype);
 
 /* Print what a stage will need, and add it to the total for each run. Return 0, -1 and a message, or PLAN_UNKNOWN and a
  * message. */

@@ -65,6 +65,10 @@ int line_colour(const char *name);
  * if the file is missing. */
 bool put_medium(struct page *page, const struct run_stage *stage, const char *file, const char *about);
 
+/* keep_best: the step whose weights are the stage's result; NaN without. put_best draws its measures. */
+double best_step(const struct run_stage *stage);
+void put_best(struct page *page, const struct run_stage *stage);
+
 /* ---- Key figures of a run: for the first screen and for tables of several runs ---- */
 struct figure {
     char *stage, *label;

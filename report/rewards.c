@@ -27,10 +27,11 @@ static void put_rewards_of_one(struct page *p, const struct run_stage *s, const 
     const struct json *at = json_get(rl, "heldout");
     double before = number_at(json_get(json_get(at, "start"), "sampled"), "reward");
     double after = number_at(json_get(json_get(at, "end"), "sampled"), "reward");
+    double best = best_step(s);
     const struct chart_line lines[] = {{"in training", 0, reward.x, reward.y, reward.n},
                                        {"held out", 1, heldout.x, heldout.y, heldout.n}};
     const struct chart_mark marks[] = {{"before", 0, before, 1, true},
-                                       {"after", number_at(rl, "steps"), after, 1, true}};
+                                       {"after", isfinite(best) ? best : number_at(rl, "steps"), after, 1, true}};
     figure_chart(p, "Mean reward, and on held-out prompts (ringed)",
                  &(struct chart){.about = "Mean reward over steps, and on held-out prompts before and after",
                                  .x_name = "step",

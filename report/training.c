@@ -112,6 +112,8 @@ void put_training(struct page *p)
         i64 inside = p->html.length;
         for (i64 k = 0; k < COUNT_OF(panels); k++)
             figure_panel(p, p->stages[i], &panels[k]);
+        if (p->run_count == 1)
+            put_best(p, s);
         for (i64 k = 0; k < COUNT_OF(of_several_runs) && p->run_count > 1; k++)
             figure_panel(p, p->stages[i], &of_several_runs[k]);
         if (p->html.length == inside)

@@ -36,6 +36,7 @@ struct rl_settings {
     i64 eval_steps, eval_limit, micro_positions;
     i64 speculate; /* retired */
     struct training_settings training;
+    struct best_settings best;
     double temperature;
     bool recompute, replay_routes;
     struct policy_loss_settings policy_loss;

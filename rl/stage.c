@@ -8,6 +8,7 @@
 #include "train/pretrain.h"
 
 #include <math.h>
+#include <string.h>
 
 #define ROW(member, ...) SETTING(struct rl_settings, member, __VA_ARGS__)
 const struct setting rl_table[] = {
@@ -61,6 +62,7 @@ const struct setting rl_table[] = {
     ROW(replay_routes, "replay_routes", BOOL, "true", 0, 0, NULL, "train with the experts that the rollout selected"),
     ROW(recompute, "recompute", BOOL, "false", 0, 0, NULL, "activation checkpointing: keep only layer inputs"),
     TRAINING_ROWS(struct rl_settings, "10"),
+    BEST_ROWS(struct rl_settings, "heldout, the mean reward on eval_prompts"),
     {0}};
 
 struct stage_run { /* state of one call */
@@ -248,19 +250,28 @@ static int write_state(void *context, struct json *state, const char *folder)
     return status;
 }
 
+/* What the model's files and rl.json say of the steps so far. */
+static int restore(void *context, i64 step, const struct json *state, const char *folder)
+{
+    struct stage_run *r = context;
+    i64 uses = model_use_count(&r->model.config);
+    double *use = memory_alloc(uses * 8);
+    (void)step;
+    (void)folder;
+    r->updates = json_integer(json_get(state, "updates"), 0);
+    json_numbers(use, uses, json_get(state, "expert_use"));
+    model_use_put(&r->model, use);
+    memory_free(use);
+    return 0;
+}
+
 static int read_state(struct stage_run *r, const struct json *state, const char *folder)
 {
     if (json_count(json_get(state, "success")) != r->prompts.count)
         return error_set("%s belongs to other prompts; remove %s/checkpoints to start again", folder, r->stage->out);
     char *path = path_join(folder, pool_file);
-    i64 uses = model_use_count(&r->model.config);
-    double *use = memory_alloc(uses * 8);
-    r->updates = json_integer(json_get(state, "updates"), 0);
     json_numbers(r->success, r->prompts.count, json_get(state, "success"));
     json_numbers(r->buffer.pass, r->prompts.count, json_get(state, "pass"));
-    json_numbers(use, uses, json_get(state, "expert_use"));
-    model_use_put(&r->model, use);
-    memory_free(use);
     json_free(r->heldout);
     r->heldout = json_copy(json_get(state, "heldout"));
     int status = replay_buffer_load(&r->buffer, path);
@@ -277,7 +288,7 @@ static int begin(void *context, i64 step, const struct json *state, const char *
     if (!r->grader || grader_check(r->grader, &r->prompts) || grader_check(r->grader, &r->held_out))
         return -1;
     if (state)
-        return read_state(r, state, folder);
+        return restore(r, step, state, folder) || read_state(r, state, folder) ? -1 : 0;
     int status = measure_heldout(r, "start");
     if (status == 0)
         status = measure_passes(r);
@@ -342,8 +353,8 @@ static struct eval_scores measure_answers(const struct stage_run *r)
     return x;
 }
 
-static void log_step(struct training_step *said, const struct stage_run *r, const struct eval_scores *heldout,
-                     const struct eval_scores *x, const struct learn_result *y, const struct step_times *t)
+static void log_step(struct training_step *said, const struct stage_run *r, const struct eval_scores *x,
+                     const struct learn_result *y, const struct step_times *t)
 {
     struct metrics *m = said->metrics;
     double responses = fmax(1, y->sums.responses), spread = (double)y->spread / (double)y->rollout_groups;
@@ -362,10 +373,6 @@ static void log_step(struct training_step *said, const struct stage_run *r, cons
     metrics_put(m, "judge_s", t->grader);
     metrics_put(m, "learn_s", t->learn);
     metrics_put(m, "drawn_per_s", x->length * (double)x->answers / t->draw);
-    if (heldout->prompts) {
-        metrics_put(m, "heldout/reward", heldout->reward);
-        metrics_put(m, "heldout/entropy", heldout->entropy);
-    }
     said->optimizer = y->optimizer;
     said->count = (double)y->positions;
     said->seconds = y->seconds;
@@ -374,30 +381,34 @@ static void log_step(struct training_step *said, const struct stage_run *r, cons
                   x->entropy, y->sums.clipped / responses, x->length);
 }
 
-/* Evaluates the model that samples this step's answers, every
- * eval_steps steps. out->prompts is 0 otherwise. */
-static int measure_if_due(struct eval_scores *out, struct stage_run *r, i64 step)
+/* Measures every eval_steps steps, and for keep_best before the first step and after the last. */
+static int measure_step(double *value, void *context, i64 step, struct metrics *metrics)
 {
-    bool due = r->held_out.count && r->s->eval_steps && step && step % r->s->eval_steps == 0;
-    *out = (struct eval_scores){0};
-    int status = due ? measure(out, &(struct eval_details){0}, r, &r->held_out, r->s->temperature, 1) : 0;
-    if (due && status == 0)
-        log_info("step %lld: held-out reward %.3f, entropy %.3f", (long long)step, out->reward, out->entropy);
-    return status;
+    struct stage_run *r = context;
+    struct eval_scores x;
+    bool keeps = best_on(&r->s->best), edge = step == 0 || step == r->s->steps;
+    *value = NAN;
+    if (r->held_out.count == 0 || r->s->eval_steps == 0 || (edge ? !keeps : step % r->s->eval_steps != 0))
+        return 0;
+    int status = measure(&x, &(struct eval_details){0}, r, &r->held_out, r->s->temperature, 1);
+    if (status)
+        return interrupted() ? STAGE_INTERRUPTED : status;
+    log_info("step %lld: held-out reward %.3f, entropy %.3f", (long long)step, x.reward, x.entropy);
+    metrics_put(metrics, "heldout/reward", x.reward);
+    metrics_put(metrics, "heldout/entropy", x.entropy);
+    *value = x.reward;
+    return 0;
 }
 
 static int run_step(void *context, i64 step, struct training_step *said)
 {
     struct stage_run *r = context;
     struct learn_result learnt;
-    struct eval_scores heldout;
     struct step_times times = {0};
     replay_buffer_mark(&r->mark, &r->buffer);
     if (replay_buffer_fill(&r->buffer, step, &r->s->policy_loss))
         return -1;
-    int status = measure_if_due(&heldout, r, step);
-    if (status == 0)
-        status = draw_and_grade(r, &times, step, said->bar);
+    int status = draw_and_grade(r, &times, step, said->bar);
     if (status && interrupted()) { /* discard: the repeated step gives the same result */
         replay_buffer_rewind(&r->buffer, &r->mark);
         return STAGE_INTERRUPTED;
@@ -411,7 +422,7 @@ static int run_step(void *context, i64 step, struct training_step *said)
     r->updates += learnt.updates;
     replay_buffer_drop(&r->buffer);
     times.learn = learnt.seconds;
-    log_step(said, r, &heldout, &scores, &learnt, &times);
+    log_step(said, r, &scores, &learnt, &times);
     return 0;
 }
 
@@ -445,8 +456,12 @@ static int train(struct stage_run *r)
                                 .steps = r->s->steps,
                                 .unit = "tokens",
                                 .weights = &r->model.weights,
+                                .best = &r->s->best,
+                                .higher = true,
                                 .context = r,
                                 .begin = begin,
+                                .measure = measure_step,
+                                .restore = restore,
                                 .step = run_step,
                                 .save = save,
                                 .state = write_state};
@@ -507,8 +522,13 @@ static int run_with_model(struct stage_run *r)
 int rl_check_settings(const void *settings)
 {
     const struct rl_settings *s = settings;
-    if (lr_check(&s->optimizer, s->steps * s->minibatches, "steps times minibatches"))
+    if (lr_check(&s->optimizer, s->steps * s->minibatches, "steps times minibatches") ||
+        best_check(&s->best, "eval_steps", s->eval_steps))
         return -1;
+    if (best_on(&s->best) && strcmp(s->best.measure, "heldout") != 0)
+        return error_usage("keep_best is %s: expected heldout, the mean reward on eval_prompts", s->best.measure);
+    if (best_on(&s->best) && !(s->eval_prompts && *s->eval_prompts))
+        return error_usage("keep_best measures rewards on held-out prompts: expected eval_prompts");
     return grader_check_settings(&s->grader);
 }
 

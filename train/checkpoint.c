@@ -281,10 +281,10 @@ int checkpoint_verify(const char *directory, char **path)
     return whole ? 0 : -1;
 }
 
-struct json *checkpoint_oldest(const char *directory)
+struct json *checkpoint_oldest(const char *directory, i64 keep)
 {
     i64 *steps, count = list_steps(&steps, directory);
-    char *folder = count > 0 ? checkpoint_path(directory, steps[count - 1]) : NULL;
+    char *folder = count > 0 ? checkpoint_path(directory, steps[min_i64(count, keep) - 1]) : NULL;
     char *path = folder ? path_join(folder, "weft/state.json") : NULL;
     struct json *j = path && file_exists(path) ? json_load(path) : NULL;
     struct json *state = j ? json_copy(json_get(j, "state")) : NULL;
@@ -304,14 +304,27 @@ static int update_latest(const char *directory, i64 step)
     return status;
 }
 
-int checkpoint_settle(const char *directory, i64 step, i64 keep)
+int checkpoint_settle(const char *directory, i64 step, i64 keep, i64 best)
 {
     i64 *steps, count = list_steps(&steps, directory);
     int status = count < 0 ? -1 : count ? update_latest(directory, step) : 0;
     for (i64 i = 0; i < count && status == 0; i++) {
         char *path = checkpoint_path(directory, steps[i]);
-        if (steps[i] <= step && keep-- <= 0)
+        if (steps[i] <= step && keep-- <= 0 && steps[i] != best)
             status = directory_remove(path);
+        memory_free(path);
+    }
+    memory_free(steps);
+    return status;
+}
+
+int checkpoint_drop_after(const char *directory, i64 step)
+{
+    i64 *steps, count = list_steps(&steps, directory);
+    int status = count < 0 ? -1 : count ? update_latest(directory, step) : 0;
+    for (i64 i = 0; i < count && status == 0 && steps[i] > step; i++) {
+        char *path = checkpoint_path(directory, steps[i]);
+        status = directory_remove(path);
         memory_free(path);
     }
     memory_free(steps);

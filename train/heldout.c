@@ -24,6 +24,12 @@ static i64 classes_of(const struct heldout_counts *c, enum target_kind kind)
     return row->bits.times ? 1 : list_width(row->classes, &c->sizes) + row->ends;
 }
 
+double heldout_uniform(const struct token_sizes *sizes, enum target_kind kind)
+{
+    const struct heldout_counts counts = {.sizes = *sizes};
+    return log(target_rows[kind].bits.times ? 2 : (double)classes_of(&counts, target_rows[kind].counted));
+}
+
 /* Ids or bits of one target. */
 static i64 values_of(const struct heldout_counts *c, enum target_kind kind)
 {
@@ -521,8 +527,7 @@ static int measure(struct heldout *out, struct model *model, const struct submod
     }
     unigram_entropies(out->unigram, &m.counts);
     for (int kind = 0; kind < TARGETS; kind++)
-        out->uniform[kind] =
-            log(target_rows[kind].bits.times ? 2 : (double)classes_of(&m.counts, target_rows[kind].counted));
+        out->uniform[kind] = heldout_uniform(&m.counts.sizes, (enum target_kind)kind);
     out->seconds = clock_s() - begin;
     counts_release(&m.counts);
     step_sums_close(device, m.sums);

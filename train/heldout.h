@@ -15,7 +15,7 @@ struct heldout {
      * ids by their frequency in the stream, each bit by its own, codes by level. Every trained
      * loss should be lower. */
     double unigram[LOSS_STREAMS][TARGETS];
-    double uniform[TARGETS]; /* the same of a predictor that finds each value as likely: ln of their number */
+    double uniform[TARGETS]; /* heldout_uniform */
     double bytes_of_text;    /* decoded size of the targets of texts and conversations, for bits per byte */
     i64 positions;
     struct left_out left_out; /* samples longer than a row */
@@ -67,6 +67,8 @@ struct heldout_batches {
 };
 int heldout_batches_read(struct heldout_batches *kept, const struct heldout_pass *pass, struct model *model);
 void heldout_batches_release(struct heldout_batches *kept);
+/* Nats per target of a predictor that finds each value as likely: ln of their number. */
+double heldout_uniform(const struct token_sizes *sizes, enum target_kind kind);
 /* Device memory of a pass in bytes, without the model. `model` is on the meta backend. */
 i64 heldout_tape_bytes(struct model *model, i64 length);
 /* Mean loss in nats per target; NaN if there are no such targets. */

@@ -14,10 +14,13 @@ static bool is_due(i64 every, i64 done)
 int monitor_open(struct monitor *m, const struct pretrain_settings *settings, const char *name,
                  const struct heldout_pass *pass, const struct model *model)
 {
-    *m = (struct monitor){.settings = settings, .name = name};
+    *m = (struct monitor){.settings = settings, .name = name, .measured = -1};
     if ((settings->heldout_steps || settings->grid_steps) && heldout_set_open(&m->rows, pass, &model->config))
         return -1;
     routing_monitor_open(&m->routing, &model->config, lr_of_settings(&settings->optimizer, settings->steps).warmup);
+    if (best_on(&settings->best) && m->rows.count == 0)
+        return error_set("%s: keep_best has nothing to measure: there is no such sample in the validation part of %s",
+                         name, pass->directory);
     bool first = model->parallel->world->rank == 0;
     if (first && m->rows.arena.base && m->rows.count == 0)
         log_warn("%s: heldout_steps and grid_steps measure nothing: there is no such sample in the validation part of "
@@ -39,19 +42,26 @@ struct routing_monitor *monitor_routing(struct monitor *m, i64 done)
     return is_due(m->settings->routing_steps, done) && m->routing.counts.layers ? &m->routing : NULL;
 }
 
-static void put_losses(struct metrics *metrics, const struct step_result *sums)
+/* Calls `visit` with each name of metrics.jsonl that has a loss. */
+static void each_loss(const struct step_result *sums, void (*visit)(void *context, const char *name, double loss),
+                      void *context)
 {
     char name[96];
     for (int kind = 0; kind < TARGETS; kind++) {
         snprintf(name, sizeof name, "heldout/%s", target_rows[kind].name);
         if (isfinite(step_mean_loss(sums, kind)))
-            metrics_put(metrics, name, step_mean_loss(sums, kind));
+            visit(context, name, step_mean_loss(sums, kind));
         for (int stream = 0; stream < LOSS_STREAMS; stream++) {
             snprintf(name, sizeof name, "heldout/%s/%s", heldout_stream_name(stream), target_rows[kind].name);
             if (sums->weight[stream][kind] > 0)
-                metrics_put(metrics, name, sums->loss[stream][kind] / sums->weight[stream][kind]);
+                visit(context, name, sums->loss[stream][kind] / sums->weight[stream][kind]);
         }
     }
+}
+
+static void put_loss(void *metrics, const char *name, double loss)
+{
+    metrics_put(metrics, name, loss);
 }
 
 static void put_point(struct metrics *metrics, const char *point, const struct step_result *sums)
@@ -95,6 +105,14 @@ static void measure_grid(struct monitor *m, struct metrics *metrics, struct mode
     arena_close(&arena);
 }
 
+static void measure_full(struct monitor *m, struct model *model, i64 done)
+{
+    struct submodel all;
+    submodel_full(&all, &model->config);
+    heldout_set_measure(&m->full, &m->rows, model, &all);
+    m->measured = done;
+}
+
 void monitor_measure(struct monitor *m, struct metrics *metrics, struct model *model, i64 done)
 {
     bool losses = is_due(m->settings->heldout_steps, done), grid = is_due(m->settings->grid_steps, done);
@@ -105,14 +123,59 @@ void monitor_measure(struct monitor *m, struct metrics *metrics, struct model *m
     }
     if ((!losses && !grid) || m->rows.count == 0)
         return;
-    struct submodel all;
-    struct step_result full;
     double begin = clock_s();
-    submodel_full(&all, &model->config);
-    heldout_set_measure(&full, &m->rows, model, &all);
+    measure_full(m, model, done);
     if (losses)
-        put_losses(metrics, &full);
+        each_loss(&m->full, put_loss, metrics);
     if (grid)
-        measure_grid(m, metrics, model, &full);
+        measure_grid(m, metrics, model, &m->full);
     metrics_put(metrics, "measure_s", clock_s() - begin);
+}
+
+/* ---- keep_best ---- */
+
+struct best_search {
+    const char *name;
+    double value;
+    struct buffer names;
+};
+
+static void look_for_loss(void *context, const char *name, double loss)
+{
+    struct best_search *search = context;
+    if (strcmp(name, search->name) == 0)
+        search->value = loss;
+    buffer_printf(&search->names, ", %s", name);
+}
+
+static double relative_sum(const struct step_result *sums, const struct token_sizes *sizes,
+                           const double weights[TARGETS])
+{
+    double sum = 0;
+    for (int kind = 0; kind < TARGETS; kind++)
+        if (!target_rows[kind].helps && isfinite(step_mean_loss(sums, kind)))
+            sum += weights[kind] * step_mean_loss(sums, kind) / heldout_uniform(sizes, kind);
+    return sum;
+}
+
+int monitor_best(double *value, struct monitor *m, struct model *model, i64 done)
+{
+    const struct best_settings *best = &m->settings->best;
+    struct best_search search = {.name = best_measure(best), .value = NAN};
+    bool edge = done == 0 || done == m->settings->steps;
+    bool due = best_on(best) ? edge || is_due(m->settings->heldout_steps, done) : m->measured == done;
+    *value = NAN;
+    if (m->rows.count == 0 || !due)
+        return 0;
+    if (m->measured != done)
+        measure_full(m, model, done);
+    each_loss(&m->full, look_for_loss, &search);
+    struct token_sizes sizes = model_token_sizes(&model->config);
+    bool all = strcmp(search.name, "heldout") == 0;
+    *value = all ? relative_sum(&m->full, &sizes, m->settings->loss_weight) : search.value;
+    int status = all || !isnan(*value) ? 0
+                                       : error_usage("keep_best is %s, which is not measured: expected heldout%s",
+                                                     search.name, search.names.data ? search.names.data : "");
+    buffer_release(&search.names);
+    return status;
 }

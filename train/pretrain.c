@@ -292,6 +292,30 @@ static int count_common(struct pretrain_run *r)
     return 0;
 }
 
+/* Warns of losses above those of a predictor that knows only the frequency of each target. */
+static void warn_of_frequency(const struct pretrain_run *r, const struct heldout *h)
+{
+    struct buffer known = {0}, unlearned = {0};
+    for (int stream = 0; stream < LOSS_MARKS; stream++)
+        for (int kind = 0; kind < TARGETS; kind++) {
+            double loss = heldout_loss(h, stream, (enum target_kind)kind), frequency = h->unigram[stream][kind];
+            struct buffer *losses = r->trainer.running[kind] < frequency ? &known : &unlearned;
+            if (!target_rows[kind].helps && loss > frequency)
+                buffer_printf(losses, "%s%s %s %.3f (%.3f)", losses->length ? ", " : "", heldout_stream_name(stream),
+                              target_rows[kind].name, loss, frequency);
+        }
+    if (known.length)
+        log_warn("%s: held-out losses are worse than those of frequency alone (in brackets): %s: the model knows the "
+                 "training data by heart. Stop earlier (keep_best), or add data",
+                 r->stage->name, known.data);
+    if (unlearned.length)
+        log_warn("%s: held-out losses are worse than those of frequency alone (in brackets): %s: the model has learned "
+                 "too little. Train longer, or add data",
+                 r->stage->name, unlearned.data);
+    buffer_release(&known);
+    buffer_release(&unlearned);
+}
+
 static int measure_heldout(struct pretrain_run *r, const char *when)
 {
     struct heldout h;
@@ -321,6 +345,8 @@ static int measure_heldout(struct pretrain_run *r, const char *when)
                  json_number(json_get(one, "uniform"), 0));
     }
     json_set(r->heldout, when, j);
+    if (is_first(r) && strcmp(when, "end") == 0)
+        warn_of_frequency(r, &h);
     return 0;
 }
 
@@ -391,24 +417,39 @@ static void set_mtp_weight(struct pretrain_run *r, i64 step)
     r->trainer.balance.weight[TARGET_MTP] = r->model.config.mtp ? schedule_at(&r->s->mtp_weight, max_i64(step, 0)) : 0;
 }
 
-static int begin(void *context, i64 step, const struct json *state, const char *folder)
+/* What the model's files and heldout.json say of the steps so far. */
+static int restore(void *context, i64 step, const struct json *state, const char *folder)
 {
     struct pretrain_run *r = context;
     (void)folder;
     set_mtp_weight(r, step - 1);
-    if (!state)
-        return check_expert_room(r) || (heldout_shards(r) && count_common(r)) ? -1 : measure_heldout(r, "start");
     json_numbers(r->trainer.running, TARGETS, json_get(state, "running_losses"));
     restore_use(r, json_get(state, "expert_use"));
-    if (check_expert_room(r))
-        return -1;
     if (json_count(json_get(state, "shown")) == r->s->data.count)
         json_numbers(r->shown, r->s->data.count, json_get(state, "shown"));
+    r->left_out = left_out_of_json(json_get(state, "left_out"));
+    return 0;
+}
+
+static int begin(void *context, i64 step, const struct json *state, const char *folder)
+{
+    struct pretrain_run *r = context;
+    set_mtp_weight(r, step - 1);
+    if (!state)
+        return check_expert_room(r) || (heldout_shards(r) && count_common(r)) ? -1 : measure_heldout(r, "start");
+    if (restore(r, step, state, folder) || check_expert_room(r))
+        return -1;
     json_free(r->heldout);
     r->heldout = json_copy(json_get(state, "heldout"));
-    r->left_out = left_out_of_json(json_get(state, "left_out"));
     r->learned = step > 0;
     return shard_order_resume(&r->order, state);
+}
+
+static int measure(double *value, void *context, i64 step, struct metrics *metrics)
+{
+    struct pretrain_run *r = context;
+    (void)metrics; /* monitor_measure put the losses */
+    return monitor_best(value, &r->monitor, &r->model, step);
 }
 
 static int write_state(void *context, struct json *state, const char *folder)
@@ -547,7 +588,7 @@ static int pass_shards(struct pretrain_run *r, i64 step)
     if (!r->ring.mine || step == 0 || step % r->s->training.checkpoint_steps)
         return 0;
     char *checkpoints = path_join(r->stage->out, "checkpoints");
-    int status = shard_order_pass(&r->order, checkpoints);
+    int status = shard_order_pass(&r->order, checkpoints, r->s->training.keep);
     memory_free(checkpoints);
     return status;
 }
@@ -595,8 +636,11 @@ static int train(struct pretrain_run *r)
                                 .unit = "tokens",
                                 .weights = &r->model.weights,
                                 .continues = r->base_checkpoint.checkpoints,
+                                .best = &r->s->best,
                                 .context = r,
                                 .begin = begin,
+                                .measure = measure,
+                                .restore = restore,
                                 .step = run_step,
                                 .save = save,
                                 .state = write_state};
@@ -750,7 +794,7 @@ int pretrain_check_settings(const void *settings)
     const struct pretrain_settings *s = settings;
     if (is_given(s->from) && is_given(s->continues))
         return error_usage("from and continue are exclusive: start from a model, or continue a stage");
-    if (lr_check(&s->optimizer, s->steps, "steps"))
+    if (lr_check(&s->optimizer, s->steps, "steps") || best_check(&s->best, "heldout_steps", s->heldout_steps))
         return -1;
     if (s->elastic_on && s->elastic.slice_rows % s->loader.micro_rows)
         return error_usage("batch.micro_rows %lld must divide the %lld rows of an elastic slice (elastic.slice_rows)",

@@ -11,6 +11,7 @@ struct pretrain_settings {
     i64 steps, heldout_rows;
     i64 routing_steps, heldout_steps, grid_steps, heldout_steps_rows; /* monitor.h */
     struct training_settings training;
+    struct best_settings best;
     struct model_config model;        /* sizes; those of the tokenizers come from the shards */
     struct integer_list audio_layers; /* model.audio_layers */
     bool elastic_on, recompute, posterior;

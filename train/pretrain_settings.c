@@ -13,6 +13,7 @@
             "total"),                                                                                                  \
         ROW(steps, "steps", INTEGER, steps_default, 1, 1e9, NULL, "optimizer steps"),                                  \
         TRAINING_ROWS(struct pretrain_settings, "200"),                                                                \
+        BEST_ROWS(struct pretrain_settings, "heldout, or a held-out loss of metrics.jsonl such as heldout/chat/text"), \
         ROW(heldout, "heldout", REFERENCE, "", 0, 0, NULL,                                                             \
             "shards for held-out losses (validation split); none: those of `data`, unless streamed"),                  \
         ROW(heldout_rows, "heldout_rows", INTEGER, "64", 0, 1e9, NULL, "rows per held-out measurement; 0: all"),       \

@@ -79,9 +79,9 @@ int shard_order_resume(struct shard_order *o, const struct json *state)
     return 0;
 }
 
-int shard_order_pass(struct shard_order *o, const char *directory)
+int shard_order_pass(struct shard_order *o, const char *directory, i64 keep)
 {
-    struct json *state = mixer_goes_by_shards(o->mixer) ? checkpoint_oldest(directory) : NULL;
+    struct json *state = mixer_goes_by_shards(o->mixer) ? checkpoint_oldest(directory, keep) : NULL;
     const struct json *list = json_get(state, key);
     struct loader_cursor cursor;
     int status = 0;

@@ -17,8 +17,8 @@ void shard_order_save(const struct shard_order *order, struct json *state);
 /* Restores the sources' positions. Call before planning any step. Returns -1 and a message if the
  * state belongs to another order of shards. */
 int shard_order_resume(struct shard_order *order, const struct json *state);
-/* Releases the shards that no checkpoint below `directory` can need. */
-int shard_order_pass(struct shard_order *order, const char *directory);
+/* Releases the shards that none of the newest `keep` checkpoints below `directory` can need. */
+int shard_order_pass(struct shard_order *order, const char *directory, i64 keep);
 /* Reports the waiting time of a step in its metrics and its progress line. */
 void shard_order_report(struct shard_order *order, struct training_step *said, double seconds);
 int shard_order_save_waiting(const struct shard_order *order, const char *out); /* writes waiting.json */

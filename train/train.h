@@ -9,6 +9,7 @@
  *   training.c            the loop of every stage that trains: resume, report, checkpoint, stop
  *   pretrain.c            the stages pretrain and sft; pretrain_settings.c: their settings
  *   step.c                one step: micro-batches, losses, their balance; pipeline.c: its order
+ *   best.c                keep_best: which step's weights are the result
  *   lr_schedule.c         learning rates; optimizer.c: gradient norm and update. Gradients are clipped inside the
  *                         op adamw (kernels/adamw.h, adamw_scale), by the norm summed here
  *   checkpoint.c          writing, checking and finding checkpoints; metrics.c, events.c: the log
@@ -25,6 +26,7 @@
 #include "core/json.h"
 #include "core/settings.h"
 #include "tensor/weights.h"
+#include "train/best.h"
 
 /* ---- A stage: the arguments that cli/ passes to the function of a stage's kind ---- */
 /* References in the settings are already resolved to paths. The function writes only below `out`.
@@ -139,14 +141,17 @@ int checkpoint_save(const char *directory, i64 step, const struct checkpoint_par
  * *state. *step = -1 if there is no checkpoint at all. */
 int checkpoint_resume(const char *directory, i64 *step, struct weights *weights, struct json **state);
 bool checkpoint_stands(const char *directory); /* there is a checkpoint, intact or not */
-/* Writes `step` to DIRECTORY/latest and deletes all but the newest `keep` checkpoints up to it.
- * Call it after a save, and after a resume in case the process was killed between save and settle.
- * Does nothing without checkpoints. */
-int checkpoint_settle(const char *directory, i64 step, i64 keep);
-/* bytes of one checkpoint; while one is written, keep + 1 exist */
+/* Writes `step` to DIRECTORY/latest and deletes all but the newest `keep` checkpoints up to it, and
+ * that of step `best`. Call it after a save, and after a resume in case the process was killed between
+ * save and settle. Does nothing without checkpoints. */
+int checkpoint_settle(const char *directory, i64 step, i64 keep, i64 best);
+/* Deletes the checkpoints after `step`. */
+int checkpoint_drop_after(const char *directory, i64 step);
+/* Bytes of one checkpoint. While one is written, keep + 1 exist, and the best one. */
 i64 checkpoint_bytes(i64 parameters, enum dtype dtype);
 char *checkpoint_path(const char *directory, i64 step); /* DIRECTORY/step-000123; memory_free */
-struct json *checkpoint_oldest(const char *directory);  /* state of the oldest checkpoint; NULL: none */
+/* State of the oldest of the newest `keep` checkpoints; NULL: none. */
+struct json *checkpoint_oldest(const char *directory, i64 keep);
 /* Verifies every file of the inventory; -1 and a message about the first that differs. */
 int checkpoint_check(const char *step_folder);
 int checkpoint_verify(const char *directory, char **path); /* *path: folder of the newest intact step; memory_free */
@@ -166,13 +171,13 @@ void metrics_close(struct metrics *metrics);
 /* The loop handles resuming, metrics, the progress line, checkpoints and the final save. A
  * stage supplies the callbacks:
  *
- *     newest intact checkpoint -> begin -> (step, a line of metrics) x steps -> save
+ *     newest intact checkpoint -> begin -> (measure, step, a line of metrics) x steps -> [restore] -> save
  *                                            |
- *                                            +-> save, state: every checkpoint_steps, at the end,
- *                                                and when interrupted
+ *                                            +-> save, state: every checkpoint_steps, at a best measure,
+ *                                                at the end, and when interrupted
  *
- * `step` counts from 0; files and messages count completed steps. All ranks call begin, step and
- * save together. Only rank 0 calls state, and only rank 0 writes metrics and checkpoints.
+ * `step` counts from 0; files and messages count completed steps. All ranks call begin, measure, step,
+ * restore and save together. Only rank 0 calls state, and only rank 0 writes metrics and checkpoints.
  */
 struct training_settings {
     i64 checkpoint_steps, keep;
@@ -200,7 +205,9 @@ struct training {
     struct weights *weights; /* weights whose masters and moments are stored */
     /* checkpoints of another stage to continue from; NULL: start at step 0 */
     const char *continues;
-    void *context; /* callback argument; callbacks return 0, or -1 and a message */
+    const struct best_settings *best; /* NULL: the result is the last step */
+    bool higher;                      /* higher measures are better */
+    void *context;                    /* callback argument; callbacks return 0, or -1 and a message */
     /* Called before the first step of this call, when the weights are loaded and `step` steps are
      * complete. state and folder belong to the checkpoint; both are NULL at step 0.
      * STAGE_INTERRUPTED stops the stage. May be NULL. */
@@ -211,6 +218,14 @@ struct training {
     /* Writes a model directory, a tokenizer, ... folder NULL, on all ranks but the first: only sends
      * this rank's part (model_save). */
     int (*save)(void *context, const char *folder);
+    /* Measures the weights after `step` steps: settings->best names the measure. NaN: this step is not
+     * measured. Values go to `metrics`, the line of the next step; NULL after the last one.
+     * STAGE_INTERRUPTED stops the stage, and the next call measures the step again. NULL without
+     * `best`. */
+    int (*measure)(double *value, void *context, i64 step, struct metrics *metrics);
+    /* Goes back to a checkpoint whose weights are loaded: takes all else from `state` that the result
+     * depends on. NULL without `best`. */
+    int (*restore)(void *context, i64 step, const struct json *state, const char *folder);
     /* Stores everything else the next step depends on, in `state` or in files in the
      * checkpoint's weft/. May be NULL. */
     int (*state)(void *context, struct json *state, const char *folder);

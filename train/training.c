@@ -20,6 +20,9 @@ struct training_loop { /* State of one call. */
      * product measured before the first step, on a GPU the peak that its vendor states. */
     double reference_gflops;
     bool on_gpu;
+    struct best best;
+    bool ended;  /* BEST_FILE stands: only the best step is to be loaded and saved */
+    i64 begun;   /* completed steps when this call began */
     i64 skipped; /* steps up to now, in a row, whose gradient norm was not finite */
 };
 
@@ -58,9 +61,11 @@ static int write_checkpoint(struct training_loop *l, i64 done)
     if (check_room(l, l->t->stage->out))
         return -1;
     l->state = json_object();
+    if (l->best.seen >= 0)
+        json_set(l->state, "best", best_json(&l->best));
     int status = checkpoint_save(l->checkpoints, done, &parts, l->state);
     if (status == 0)
-        status = checkpoint_settle(l->checkpoints, done, l->t->settings->keep);
+        status = checkpoint_settle(l->checkpoints, done, l->t->settings->keep, best_kept(&l->best));
     json_free(l->state);
     return status;
 }
@@ -98,7 +103,7 @@ static int begin_or_resume(struct training_loop *l, i64 done, const char *checkp
                  checkpoints == l->checkpoints ? "" : " of ", checkpoints == l->checkpoints ? "" : checkpoints);
     if (is_first(l)) {
         status = check_room(l, t->stage->out);
-        l->metrics = status ? NULL : metrics_open(t->stage->out, done);
+        l->metrics = status ? NULL : metrics_open(t->stage->out, l->ended ? l->best.seen : done);
         status = l->metrics ? 0 : -1;
         const char *out = t->stage->out, *slash = strrchr(out, '/');
         if (status == 0)
@@ -111,14 +116,35 @@ static int begin_or_resume(struct training_loop *l, i64 done, const char *checkp
     return status;
 }
 
+/* A stage whose steps are done leaves its best checkpoint as the newest one. */
+static int look_for_end(struct training_loop *l)
+{
+    char *path = path_join(l->t->stage->out, BEST_FILE);
+    struct json *j = best_is_kept(&l->best) && file_exists(path) ? json_load(path) : NULL;
+    int status = 0;
+    if (j) {
+        l->ended = true;
+        best_get(&l->best, j);
+        status = is_first(l) ? checkpoint_drop_after(l->checkpoints, l->best.step) : 0;
+        comm_barrier(l->world);
+    } else if (best_is_kept(&l->best) && file_exists(path)) {
+        status = -1;
+    }
+    json_free(j);
+    memory_free(path);
+    return status;
+}
+
 /* Resumes from the last checkpoint, else from that of the stage to continue,
  * else from the beginning. */
 static int resume(struct training_loop *l, i64 *done)
 {
     struct json *state;
     const char *from = l->checkpoints, *other = l->t->continues;
-    if (checkpoint_resume(from, done, l->t->weights, &state))
+    if (look_for_end(l) || checkpoint_resume(from, done, l->t->weights, &state))
         return -1;
+    if (!l->ended && *done >= 0)
+        best_get(&l->best, json_get(state, "best"));
     if (*done < 0 && other) {
         from = other;
         if (checkpoint_resume(from, done, l->t->weights, &state))
@@ -128,8 +154,8 @@ static int resume(struct training_loop *l, i64 *done)
     }
     int status = check_together(l, *done);
     if (status == 0 && is_first(l))
-        status = checkpoint_settle(l->checkpoints, *done, l->t->settings->keep);
-    *done = max_i64(*done, 0);
+        status = checkpoint_settle(l->checkpoints, *done, l->t->settings->keep, best_kept(&l->best));
+    *done = l->begun = max_i64(*done, 0);
     if (status == 0)
         status = begin_or_resume(l, *done, from, state);
     json_free(state);
@@ -240,25 +266,121 @@ static int check_skipped(struct training_loop *l, i64 done, const struct optimiz
                            l->t->stage->name, (long long)done, SKIPPED_MOST);
 }
 
+/* Takes one step. Its metrics line is open. */
 static int run_step(struct training_loop *l, i64 step)
 {
     const struct training *t = l->t;
     struct training_step said = {.metrics = l->metrics, .bar = &l->bar};
-    i64 done = step + 1;
     double begin = clock_s();
-    metrics_begin(l->metrics, done);
     int status = t->step(t->context, step, &said);
     if (status == 0)
-        status = report(l, done, &said, clock_s() - begin);
+        status = report(l, step + 1, &said, clock_s() - begin);
     if (status == 0)
-        status = check_skipped(l, done, &said.optimizer);
+        status = check_skipped(l, step + 1, &said.optimizer);
     buffer_release(&said.note);
-    if (status)
-        return status == STAGE_INTERRUPTED && save(l, step) ? -1 : status;
-    bool stop = comm_any(l->world, interrupted());
-    if ((stop || done == t->steps || done % t->settings->checkpoint_steps == 0) && save(l, done))
+    return status;
+}
+
+/* Sets *better if the weights after `done` steps have the best measure so far. A resumed stage measures
+ * the step it begins with again, because the next line of metrics may hold the measure. */
+static int measure(struct training_loop *l, i64 done, bool *better)
+{
+    const struct training *t = l->t;
+    double value = NAN;
+    *better = false;
+    if (!t->measure || l->ended)
+        return 0;
+    int status = t->measure(&value, t->context, done, done < t->steps ? l->metrics : NULL);
+    if (status == 0)
+        comm_broadcast(comm_host(l->world), &value, sizeof value, 0);
+    if (status == 0 && isfinite(value) && done > l->best.seen)
+        *better = best_add(&l->best, done, value) && best_is_kept(&l->best);
+    return status;
+}
+
+/* One turn of the loop, with `done` steps complete: measures, saves if that is due, and takes the next
+ * step. Sets *more if there is one. */
+static int turn(struct training_loop *l, i64 done, bool *more)
+{
+    const struct training *t = l->t;
+    bool better;
+    metrics_begin(l->metrics, done + 1);
+    int status = measure(l, done, &better);
+    if (status && status != STAGE_INTERRUPTED)
+        return status;
+    bool last = done == t->steps || best_ends(&l->best), stop = comm_any(l->world, status || (interrupted() && !last));
+    bool due = done > l->begun && (stop || last || done % t->settings->checkpoint_steps == 0);
+    if ((due || better) && save(l, done))
         return -1;
-    return stop && done < t->steps ? STAGE_INTERRUPTED : 0;
+    *more = !last && !stop;
+    if (*more)
+        status = run_step(l, done);
+    else if (stop)
+        status = STAGE_INTERRUPTED;
+    return *more && status == STAGE_INTERRUPTED && save(l, done) ? -1 : status;
+}
+
+/* ---- The result ---- */
+
+static void tell_best(const struct training_loop *l)
+{
+    enum { LONG_AGO = 5 }; /* the last of as many parts of the steps */
+    const struct best *b = &l->best;
+    const char *name = l->t->stage->name;
+    if (b->step < 0)
+        return;
+    const char *measure = best_measure(b->settings);
+    if (b->step == b->seen && best_is_kept(b))
+        log_info("%s: keep_best %s: the last step, %lld, is the best, with %.4f", name, measure, (long long)b->step,
+                 b->value);
+    else if (best_is_kept(b))
+        log_info("%s: keep_best %s: the result is step %lld, with %.4f; step %lld has %.4f", name, measure,
+                 (long long)b->step, b->value, (long long)b->seen, b->last);
+    else if (LONG_AGO * (b->seen - b->step) > b->seen)
+        log_warn("%s: %s was best at step %lld (%.4f), long before the end (%.4f at step %lld): `keep_best: heldout` "
+                 "keeps the best step, and `patience` stops earlier",
+                 name, measure, (long long)b->step, b->value, b->last, (long long)b->seen);
+}
+
+/* BEST_FILE says that no step is left, before the checkpoints after the best one are deleted. */
+static int write_best(struct training_loop *l)
+{
+    char *path = path_join(l->t->stage->out, BEST_FILE);
+    struct json *j = best_json(&l->best);
+    int status = l->ended ? 0 : json_save(path, j);
+    if (status == 0)
+        status = checkpoint_drop_after(l->checkpoints, l->best.step);
+    json_free(j);
+    memory_free(path);
+    return status;
+}
+
+/* Loads the best checkpoint if it is not the last one. */
+static int go_back(struct training_loop *l, i64 done)
+{
+    const struct training *t = l->t;
+    struct json *state;
+    i64 step;
+    if (is_first(l))
+        tell_best(l);
+    if (best_kept(&l->best) < 0)
+        return 0;
+    int status = is_first(l) ? write_best(l) : 0;
+    comm_barrier(l->world);
+    if (status || l->best.step == done)
+        return status;
+    if (checkpoint_resume(l->checkpoints, &step, t->weights, &state))
+        return -1;
+    char *folder = checkpoint_path(l->checkpoints, step);
+    status = check_together(l, step);
+    if (status == 0 && step != l->best.step)
+        status = error_set("%s: the checkpoint of the best step, %lld, is damaged: train anew (--redo)", l->checkpoints,
+                           (long long)l->best.step);
+    if (status == 0)
+        status = t->restore(t->context, step, state, folder);
+    memory_free(folder);
+    json_free(state);
+    return status;
 }
 
 int training_run(const struct training *t)
@@ -266,18 +388,22 @@ int training_run(const struct training *t)
     struct training_loop l = {
         .t = t, .world = t->stage->ranks->world, .checkpoints = path_join(t->stage->out, "checkpoints")};
     i64 done;
+    best_init(&l.best, t->best, t->higher);
     int status = resume(&l, &done);
     if (status == 0) {
         calibrate(&l);
         progress_init(&l.bar, t->stage->name, t->steps);
         l.bar.before = done;
-        for (; done < t->steps && status == 0; done++)
-            status = run_step(&l, done);
+        for (bool more = !l.ended; more && status == 0; done += more && status == 0)
+            status = turn(&l, done, &more);
         progress_close(&l.bar);
     }
     if (status == 0)
+        status = go_back(&l, done);
+    if (status == 0)
         status = save(&l, -1);
     metrics_close(l.metrics);
+    best_release(&l.best);
     memory_free(l.checkpoints);
     return status;
 }

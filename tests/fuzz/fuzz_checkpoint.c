@@ -96,7 +96,7 @@ static void resume(void)
     require(status == 0 ? whole && step >= 0 : step == -1 && *error_text(), "step %lld, status %d", (long long)step,
             status);
     json_free(state);
-    json_free(checkpoint_oldest(folder));
+    json_free(checkpoint_oldest(folder, 2));
     memory_free(path);
     memory_free(step_folder);
 }

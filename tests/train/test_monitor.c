@@ -323,13 +323,38 @@ static bool same_files(const char *one, const char *other)
     return same;
 }
 
+/* All members of the last checkpoint's state, but for the history of measurements. */
+static void same_states(const char *without, const char *with)
+{
+    char *a = string_format("%s/checkpoints/step-%06d/weft/state.json", path_of(without), STEPS);
+    char *b = string_format("%s/checkpoints/step-%06d/weft/state.json", path_of(with), STEPS);
+    struct json *one = json_load(a), *other = json_load(b);
+    const struct json *state = json_get(one, "state"), *measured = json_get(other, "state");
+    struct json_iterator it;
+    assert_true(json_count(state) > 3 && json_count(measured) == json_count(state) + 1);
+    assert_int_equal(json_count(json_get(json_get(measured, "best"), "history")), STEPS / 2);
+    for (bool more = json_first(&it, state); more; more = json_next(&it, state)) {
+        struct buffer x = {0}, y = {0};
+        json_print(&x, it.value, 0);
+        json_print(&y, json_get(measured, it.key), 0);
+        assert_string_equal(x.data, y.data);
+        buffer_release(&x);
+        buffer_release(&y);
+    }
+    json_free(one);
+    json_free(other);
+    memory_free(a);
+    memory_free(b);
+}
+
 static void measurements_move_nothing(void **state)
 {
-    static const char *const files[] = {"model.safetensors", "weft/extra.safetensors", "weft/optimizer.safetensors",
-                                        "weft/state.json"};
+    static const char *const files[] = {"model.safetensors", "weft/extra.safetensors", "weft/optimizer.safetensors"};
     (void)state;
     train("unmeasured", "recompute: false");
     train("recomputed", MONITORED ", recompute: true");
+    same_states("unmeasured", "measured");
+    same_states("unmeasured", "recomputed");
     for (i64 i = 0; i < COUNT_OF(files); i++) {
         char *without = string_format("unmeasured/checkpoints/step-%06d/%s", STEPS, files[i]);
         char *with = string_format("measured/checkpoints/step-%06d/%s", STEPS, files[i]);

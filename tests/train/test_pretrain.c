@@ -518,6 +518,69 @@ static void sft_names_the_ends_of_answers_and_both_stages_the_trained_length(voi
     memory_free(text);
 }
 
+static void expect_same_file(const char *one, const char *other, const char *file)
+{
+    struct buffer a = {0}, b = {0};
+    char *x = path_join(path_of(one), file), *y = path_join(path_of(other), file);
+    succeed(file_read(&a, x));
+    succeed(file_read(&b, y));
+    if (a.length != b.length || memcmp(a.data, b.data, (size_t)a.length) != 0)
+        fail_msg("%s and %s differ", x, y);
+    buffer_release(&a);
+    buffer_release(&b);
+    memory_free(x);
+    memory_free(y);
+}
+
+/* A rate that is far too high spoils the model after some steps. The result is that of a stage of as many
+ * steps as the best one: weights, the use of experts, loss weights, and held-out losses after it. */
+static void the_result_is_the_best_step(void **state)
+{
+    static const char *const files[] = {"model.safetensors", "weft/extra.safetensors", LOSS_WEIGHTS_FILE};
+    static const char setting[] = "elastic: {on: false}, optimizer: {shape: constant, lr: 1, warmup: 4}, steps: %d, %s";
+    double losses[9], measured;
+    char *kept = string_format(setting, 9, "keep_best: heldout/text, heldout_steps: 1");
+    (void)state;
+    pretrain_toy("kept", (struct stage){.seed = 6}, kept);
+    toy_metric(losses, 9, "kept", "heldout/text");
+    struct json *j = json_load(path_of("kept/" BEST_FILE)), *held = json_load(path_of("kept/heldout.json"));
+    i64 best = json_integer(json_get(j, "step"), -1);
+    assert_true(best > 0 && best < 9);
+    measured = json_number(json_get(j, "value"), NAN);
+    for (i64 i = 0; i < 9; i++)
+        assert_true(i + 1 == best ? losses[i] == measured : losses[i] > measured);
+    char *less = string_format(setting, (int)best, "heldout_steps: 1");
+    pretrain_toy("as many", (struct stage){.seed = 6}, less);
+    for (i64 i = 0; i < COUNT_OF(files); i++)
+        expect_same_file("kept", "as many", files[i]);
+    struct json *other = json_load(path_of("as many/heldout.json"));
+    struct buffer end = {0}, expected = {0};
+    json_print(&end, json_get(held, "end"), 0);
+    json_print(&expected, json_get(other, "end"), 0);
+    assert_string_equal(end.data, expected.data);
+    buffer_release(&end);
+    buffer_release(&expected);
+    json_free(j);
+    json_free(held);
+    json_free(other);
+    memory_free(kept);
+    memory_free(less);
+}
+
+static void a_measure_that_is_not_there_is_refused(void **state)
+{
+    char *text =
+        string_format("{data: %s, steps: 2, heldout_steps: 1, keep_best: heldout/videos, batch: {rows: 4, length: "
+                      "128, micro_rows: 4}, model: {width: 32, layers: 4, heads: 4, kv_heads: 2, head_width: 8, "
+                      "experts: 8, expert_width: 16, vit_layers: 1, vit_width: 16, vit_heads: 2}}",
+                      shards);
+    (void)state;
+    assert_int_equal(toy_stage(pretrain_stage, pretrain_table, "no measure", (struct stage){.seed = 1}, text), -1);
+    assert_says("keep_best is heldout/videos, which is not measured: expected heldout, heldout/text, heldout/");
+    assert_int_equal(error_status(), STATUS_USAGE);
+    memory_free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -536,6 +599,8 @@ int main(void)
         cmocka_unit_test(a_resumed_stage_ends_as_if_it_had_not_stopped),
         cmocka_unit_test(what_continues_a_stage_keeps_its_seed),
         cmocka_unit_test(a_model_gets_every_file_of_its_tokenizers),
+        cmocka_unit_test(the_result_is_the_best_step),
+        cmocka_unit_test(a_measure_that_is_not_there_is_refused),
         cmocka_unit_test(sft_names_the_ends_of_answers_and_both_stages_the_trained_length),
     };
     return cmocka_run_group_tests(tests, make, remove_shards);

@@ -93,9 +93,16 @@ static int run(struct training_toy *toy, const char *name, bool calibrated)
                           .calibrated = calibrated,
                           .ranks = parallel_alone()};
     struct training_settings settings = {.checkpoint_steps = 2, .keep = 2};
-    struct training training = {
-        &stage, &settings,  toy->steps ? toy->steps : STEPS, "things", &toy->weights, NULL, toy, begin, step,
-        save,   write_state};
+    struct training training = {.stage = &stage,
+                                .settings = &settings,
+                                .steps = toy->steps ? toy->steps : STEPS,
+                                .unit = "things",
+                                .weights = &toy->weights,
+                                .context = toy,
+                                .begin = begin,
+                                .step = step,
+                                .save = save,
+                                .state = write_state};
     struct weight_spec spec = weight_matrix("w", 2, 2);
     weights_open(&toy->weights, &device, DTYPE_F32, true, NULL);
     weights_add(&toy->weights, &spec);
