@@ -14,6 +14,17 @@ struct prompt_writer {
     struct chat *chat;
 };
 
+/* True for a part of a text that has a medium too. */
+static bool names_medium(const struct json *part)
+{
+    static const char *const names[] = {"image", "image_url", "video",      "video_url",
+                                        "audio", "audio_url", "input_audio"};
+    bool names_one = false;
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        names_one |= json_kind(json_get(part, names[i])) != JSON_NULL;
+    return names_one;
+}
+
 /* A content as the template takes it: the texts of a list together, unless it takes lists. NULL and a
  * message: it has more than texts. */
 static struct json *content_of(const struct json *content, const struct chat *chat, const struct json *variables)
@@ -30,7 +41,7 @@ static struct json *content_of(const struct json *content, const struct chat *ch
         const struct json *said = json_kind(part) == JSON_STRING ? part : json_get(part, "text");
         const char *type = json_string(json_get(part, "type"), "text");
         struct json *one = json_object();
-        if (strcmp(type, "text") != 0 || json_kind(said) != JSON_STRING)
+        if (strcmp(type, "text") != 0 || json_kind(said) != JSON_STRING || names_medium(part))
             status = error_set("key content: part %lld has the type \"%.40s\": prompts are text only", (long long)i + 1,
                                type);
         buffer_append(&text, json_string(said, ""), json_string_length(said));
@@ -161,11 +172,13 @@ static int encode_prompt(struct task *p, const struct prompt_writer *w)
     return status;
 }
 
-/* Reads the ground truth. A number or a list is kept as its JSON text. */
+/* Reads the ground truth. A number or a list is kept as its JSON text, but a list of one as this one. */
 static void read_truth(struct task *p)
 {
     const struct json *truth = json_get(json_get(p->source, "reward_model"), "ground_truth");
     struct buffer text = {0};
+    if (json_kind(truth) == JSON_ARRAY && json_count(truth) == 1)
+        truth = json_at(truth, 0);
     if (json_kind(truth) != JSON_STRING && json_kind(truth) != JSON_NULL) {
         json_print(&text, truth, 0);
         p->truth_text = string_copy(text.data);
@@ -207,6 +220,23 @@ static struct json *as_prompt(struct json *source)
     return prompt;
 }
 
+/* Values that are JSON in the text of a table: messages, objects. */
+static void parse_cells(struct json *source)
+{
+    static const char *const names[] = {"prompt", "reward_model", "extra_info"};
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        const struct json *cell = json_get(source, names[i]);
+        const char *text = json_string(cell, "");
+        struct json *value = *text == '[' || *text == '{' ? json_parse(text, json_string_length(cell), names[i]) : NULL;
+        bool is =
+            i == 0 ? json_kind(json_get(json_at(value, 0), "role")) == JSON_STRING : json_kind(value) == JSON_OBJECT;
+        if (is)
+            json_set(source, names[i], value);
+        else
+            json_free(value);
+    }
+}
+
 /* Takes ownership of `source`. */
 static int add_prompt(struct prompts *all, struct json *source, const char *path, i64 line,
                       const struct prompt_writer *w)
@@ -216,8 +246,17 @@ static int add_prompt(struct prompts *all, struct json *source, const char *path
                                   max_i64(1, 2 * all->count) * (i64)sizeof *all->list);
     struct task *p = &all->list[all->count++];
     *p = (struct task){.source = source, .origin = string_format("%s:%lld", path, (long long)line)};
-    if (json_kind(source) == JSON_OBJECT && sample_ask(source, p->origin, &all->notes))
+    if (json_kind(source) == JSON_OBJECT)
+        parse_cells(source);
+    int status = json_kind(source) == JSON_OBJECT ? sample_ask(source, p->origin, &all->notes) : 0;
+    if (status < 0)
         return error_prefix("%s", p->origin);
+    if (status) { /* left out, and noted */
+        json_free(source);
+        memory_free(p->origin);
+        all->count--;
+        return 0;
+    }
     p->source = as_prompt(source);
     if (read_prompt(p, w))
         return error_prefix("%s", p->origin);

@@ -34,15 +34,15 @@ static const struct record_key_row rows[] = {
      {KEY_REASONING, KEY_REASONING, KEY_NOTE, KEY_NOTE}},
     {"chosen", {KEY_CHOSEN, KEY_CHOSEN, KEY_NOTE, KEY_NOTE}},
     {"response completion output answer", {KEY_CHOSEN, KEY_NOTE, KEY_NOTE, KEY_NOTE}},
-    {"weight weights loss_weight sample_weight", {KEY_WEIGHT, KEY_WEIGHT, KEY_WEIGHT, KEY_NOTE}},
-    {"train training learn keep include use used", {KEY_GOOD, KEY_GOOD, KEY_GOOD, KEY_NOTE}},
+    {"weight weights loss_weight sample_weight", {KEY_WEIGHT, KEY_WEIGHT, KEY_WEIGHT, KEY_WEIGHT}},
+    {"train training learn keep include use used", {KEY_GOOD, KEY_GOOD, KEY_GOOD, KEY_GOOD}},
     {"label labels kto_tag loss loss_mask correct good valid approved accept accepted desirable preferred passed "
      "success "
      "successful verified thumbs_up review_result",
      {KEY_GOOD, KEY_GOOD, KEY_NOTE, KEY_NOTE}},
     {"ignore ignored skip skipped exclude excluded deleted discard discarded remove removed drop dropped filtered "
      "hidden",
-     {KEY_BAD, KEY_BAD, KEY_BAD, KEY_NOTE}},
+     {KEY_BAD, KEY_BAD, KEY_BAD, KEY_BAD}},
     {"bad wrong incorrect undesirable negative rejected masked thumbs_down", {KEY_BAD, KEY_BAD, KEY_NOTE, KEY_NOTE}},
     {"rejected_response rejected_messages rejected_answer non_preferred_output negatives incorrect_answer "
      "incorrect_answers wrong_answer wrong_answers bad_answer distractors distractor1 distractor2 distractor3",

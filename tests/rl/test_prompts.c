@@ -240,6 +240,38 @@ static void keys_of_prompts_are_asked(void **state)
     }
 }
 
+#define TRUTH "\"reward_model\": {\"style\": \"exact\", \"ground_truth\": \"1\"}}"
+
+/* Marks leave prompts out; cells of tables are JSON; a list of one truth is this one. */
+static void prompts_are_left_out_or_read_whole(void **state)
+{
+    struct prompts p;
+    (void)state;
+    assert_int_equal(load(&p, "m.jsonl",
+                          "{\"prompt\": \"a\", \"weight\": 0, " TRUTH "\n{\"prompt\": \"b\", \"ignore\": true, " TRUTH
+                          "\n{\"prompt\": \"c\", \"train\": false, " TRUTH "\n{\"prompt\": \"d\", \"label\": 0, " TRUTH
+                          "\n{\"prompt\": \"e\", \"reward_model\": {\"style\": \"math\", \"ground_truth\": [\"34\"]}}"),
+                     0);
+    assert_int_equal(p.count, 2);
+    assert_string_equal(p.list[1].ground_truth, "34");
+    prompts_release(&p);
+    assert_int_equal(load(&p, "m.csv",
+                          "prompt,reward_model\n\"[{\"\"role\"\": \"\"user\"\", \"\"content\"\": \"\"q\"\"}]\",\"{"
+                          "\"\"ground_truth\"\": \"\"7\"\"}\"\n"),
+                     0);
+    struct buffer text = {0};
+    assert_int_equal(text_decode(tokenizer, &text, p.list[0].ids.ids, p.list[0].ids.count, false), 0);
+    assert_string_equal(text.data, "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n");
+    assert_string_equal(p.list[0].ground_truth, "7");
+    buffer_release(&text);
+    prompts_release(&p);
+    assert_int_equal(load(&p, "i.jsonl",
+                          "{\"prompt\": [{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"q\", "
+                          "\"image\": \"a.png\"}]}], " TRUTH),
+                     -1);
+    assert_non_null(strstr(error_text(), "prompts are text only"));
+}
+
 static void test_bad_prompts(void **state)
 {
     static const struct {
@@ -295,6 +327,7 @@ int main(void)
         cmocka_unit_test(templates_get_what_prompts_have),
         cmocka_unit_test(questions_are_prompts_as_published),
         cmocka_unit_test(keys_of_prompts_are_asked),
+        cmocka_unit_test(prompts_are_left_out_or_read_whole),
         cmocka_unit_test(test_bad_prompts),
         cmocka_unit_test(test_order_has_each_prompt_once_an_epoch),
     };
