@@ -156,6 +156,17 @@ static bool begins_unit(const struct math_value *v, struct text_span s, bool aft
 
 /* ---- Pieces ---- */
 
+/* "or" and "and" are commas, but "or" between inequalities joins their sets. */
+static void take_conjunction(struct math_value *v, bool or)
+{
+    static const char *const signs[] = {"<", ">", "\\le", "\\ge"};
+    bool joins = false;
+    for (i64 i = 0; i < COUNT_OF(signs); i++)
+        joins |= or &&find_last(text_of(v), signs[i]);
+    v->list |= !joins;
+    buffer_append(&v->text, joins ? "\\cup" : ",", joins ? 4 : 1);
+}
+
 /* Skips white space, but keeps it between digits: 1 1/2 is not 11/2. " or " and " and " become
  * commas. */
 static i64 take_space(struct math_value *v, struct text_span s)
@@ -169,8 +180,7 @@ static i64 take_space(struct math_value *v, struct text_span s)
         buffer_append(&v->text, " ", 1);
     v->list |= n && digit && last_of(v) == ',';
     if (n && v->text.length && (begins(rest, "or ") || begins(rest, "and "))) {
-        v->list = true;
-        buffer_append(&v->text, ",", 1);
+        take_conjunction(v, rest.at[0] == 'o');
         return n + (rest.at[0] == 'o' ? 2 : 3);
     }
     if (n && begins_unit(v, rest, true))
@@ -185,8 +195,7 @@ static void take_words(struct math_value *v, struct text_span inside, struct tex
 {
     struct text_span word = trimmed(inside);
     if (v->text.length && (same(word, span_of("or")) || same(word, span_of("and")))) {
-        v->list = true;
-        buffer_append(&v->text, ",", 1);
+        take_conjunction(v, same(word, span_of("or")));
         return;
     }
     if (v->text.length == 0 && word.length && !memchr(word.at, '{', (size_t)word.length) &&
@@ -230,7 +239,7 @@ static i64 take_command(struct math_value *v, struct text_span s)
         buffer_append(&v->text, "\\binom", 6);
     else if (same(name, span_of("langle")) || same(name, span_of("rangle")))
         buffer_append(&v->text, name.at[0] == 'l' ? "(" : ")", 1);
-    else if (same(name, span_of("leq")) || same(name, span_of("geq")) || same(name, span_of("neq")))
+    else if (in_list(name, "leq geq neq leqslant geqslant leqq geqq"))
         buffer_append(&v->text, s.at, 3);
     else if (same(name, span_of("lbrace")) || same(name, span_of("rbrace")))
         buffer_append(&v->text, name.at[0] == 'l' ? "\\{" : "\\}", 2);
@@ -308,12 +317,36 @@ static void name_empty_set(struct buffer *t)
     buffer_append(t, "\\emptyset", 9);
 }
 
-/* Matrices in brackets and in parentheses are the same; words in \text{...} may end in a full stop. */
+/* (\begin{array}{cc}..\end{array}) becomes \begin{pmatrix}..\end{pmatrix}. */
+static void unify_array(struct buffer *t)
+{
+    static const char begin[] = "\\begin{array}", end[] = "\\end{array}";
+    struct text_span s = {t->data, t->length};
+    i64 tail = (i64)strlen(end) + 1, from = 1 + (i64)strlen(begin);
+    bool wrapped = t->length > from + tail && strchr("([", t->data[0]) && strchr(")]", t->data[t->length - 1]) &&
+                   begins(part(s, 1, s.length), begin) && begins(part(s, s.length - tail, s.length), end);
+    if (!wrapped)
+        return;
+    i64 columns = t->data[from] == '{' ? braces(part(s, from, s.length)).length + 2 : 1;
+    char *inside =
+        columns > 1 || t->data[from] != '{'
+            ? string_format("%.*s", (int)max_i64(0, t->length - tail - from - columns), t->data + from + columns)
+            : NULL;
+    if (!inside)
+        return;
+    t->length = 0;
+    buffer_printf(t, "\\begin{pmatrix}%s\\end{pmatrix}", inside);
+    memory_free(inside);
+}
+
+/* Matrices in brackets and in parentheses are the same, also as arrays with brackets of their own; words in \text{...}
+ * may end in a full stop. */
 static void unify_marks(struct buffer *t)
 {
     for (i64 i = 0; i + 9 <= t->length; i++)
         if (memcmp(t->data + i, "{bmatrix}", 9) == 0)
             t->data[i + 1] = 'p';
+    unify_array(t);
     if (t->length > 1 && t->data[t->length - 1] == '.' && isalpha((u8)t->data[t->length - 2]))
         t->data[--t->length] = 0;
 }
