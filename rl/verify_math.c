@@ -157,12 +157,12 @@ static bool begins_unit(const struct math_value *v, struct text_span s, bool aft
 /* ---- Pieces ---- */
 
 /* "or" and "and" are commas, but "or" between inequalities joins their sets. */
-static void take_conjunction(struct math_value *v, bool or)
+static void take_conjunction(struct math_value *v, bool either)
 {
     static const char *const signs[] = {"<", ">", "\\le", "\\ge"};
     bool joins = false;
     for (i64 i = 0; i < COUNT_OF(signs); i++)
-        joins |= or &&find_last(text_of(v), signs[i]);
+        joins |= either && find_last(text_of(v), signs[i]);
     v->list |= !joins;
     buffer_append(&v->text, joins ? "\\cup" : ",", joins ? 4 : 1);
 }
