@@ -1,5 +1,5 @@
 /* Replaces av_*.c in a build without libav (-DWEFT_MEDIA=OFF): refuses clips, sounds and all stills
- * but PNG. Training from shards needs none of them. */
+ * but PNG, BMP and PNM. Training from shards needs none of them. */
 #include "data/media/picture.h"
 
 static int refuse(const char *origin, const char *what)
@@ -7,14 +7,6 @@ static int refuse(const char *origin, const char *what)
     return error_set("%s: this program was built without libav and cannot read or write %s. Install the packages of "
                      "scripts/setup and build again with -DWEFT_MEDIA=ON",
                      origin, what);
-}
-
-int av_read_still(struct picture *out, const void *bytes, i64 count, const char *origin,
-                  const struct image_request *request, const struct file_kind *kind)
-{
-    (void)bytes, (void)count, (void)request;
-    *out = (struct picture){0};
-    return refuse(origin, kind->name);
 }
 
 #define REFUSED(name, what)                                                                                            \

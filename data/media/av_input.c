@@ -129,8 +129,7 @@ int input_open_decoder(struct av_input *input, const AVCodec *decoder)
     input->codec->thread_count = 1;
     /* libav counts row padding; callers check the exact limit. */
     input->codec->max_pixels = input->most_pixels + ROW_PADDING;
-    if (decoder->type == AVMEDIA_TYPE_AUDIO || input->strict)
-        /* Refuse partial pictures and made-up sounds. */
+    if (decoder->type == AVMEDIA_TYPE_AUDIO) /* refuse made-up sounds */
         input->codec->err_recognition = AV_EF_CRCCHECK | AV_EF_EXPLODE;
     int code = 0;
     if (input->stream) {

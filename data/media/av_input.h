@@ -30,7 +30,6 @@ struct av_input {
     struct deinterlacer *deinterlacer; /* NULL while no frame was interlaced */
     bool deinterlaced_all;             /* the deinterlacer has received the end */
     i64 most_pixels;                   /* per frame; change the default before input_open_decoder */
-    bool strict;                       /* damage is an error, never a partial picture */
     struct av_clock clock;
     i64 jumps; /* of the whole file, once it is scanned */
     bool scanned;

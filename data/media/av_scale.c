@@ -294,27 +294,3 @@ int scale_frame(u8 *out, i64 height, i64 width, struct scaler *scaler, const AVF
                  rows, columns, turn);
     return 0;
 }
-
-int frame_unpack(struct picture *out, struct scaler *scaler, const AVFrame *frame)
-{
-    struct scale_key key = {.width = frame->width,
-                            .height = frame->height,
-                            .format = frame->format,
-                            .space = (int)frame->colorspace,
-                            .range = (int)frame->color_range,
-                            .location = AVCHROMA_LOC_CENTER,
-                            .out_width = frame->width,
-                            .out_height = frame->height};
-    int code = scaler_set(scaler, &key, frame);
-    if (code >= 0)
-        code = convert(scaler, frame);
-    if (code < 0)
-        return code;
-    bool clear = scaler->rgb->format == AV_PIX_FMT_RGBA;
-    i64 row_bytes = key.width * (clear ? 4 : 3);
-    *out = (struct picture){clear ? INKS_RGBA : INKS_RGB, key.height, key.width};
-    out->pixels = memory_alloc(key.height * row_bytes);
-    for (i64 y = 0; y < key.height; y++)
-        memcpy(out->pixels + y * row_bytes, scaler->rgb->data[0] + y * scaler->rgb->linesize[0], (size_t)row_bytes);
-    return 0;
-}

@@ -37,7 +37,4 @@ void scaler_release(struct scaler *scaler);
  * centred on white. chroma_location is an AVChromaLocation. Returns 0 or a negative libav code. */
 int scale_frame(u8 *out, i64 height, i64 width, struct scaler *scaler, const struct AVFrame *frame,
                 struct orientation turn, int chroma_location);
-/* Converts a still as stored, with its transparency: fills inks, size and pixels. Returns 0 or a
- * negative libav code. */
-int frame_unpack(struct picture *out, struct scaler *scaler, const struct AVFrame *frame);
 #endif

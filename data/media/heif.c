@@ -47,6 +47,15 @@ static int take_pixels(struct picture *out, const struct heif_image *image, cons
     return 0;
 }
 
+/* Divides the colours by the transparency with which the file has multiplied them. */
+static void divide_by_alpha(struct picture *out)
+{
+    u8 *pixel = out->pixels;
+    for (i64 i = 0; i < out->height * out->width; i++, pixel += 4)
+        for (int c = 0; c < 3 && pixel[3]; c++)
+            pixel[c] = (u8)min_i64(255, (pixel[c] * 255 + pixel[3] / 2) / pixel[3]);
+}
+
 static int read_handle(struct picture *out, const struct heif_image_handle *handle, const char *origin)
 {
     struct heif_image *image = NULL;
@@ -56,6 +65,8 @@ static int read_handle(struct picture *out, const struct heif_image_handle *hand
         handle, &image, heif_colorspace_RGB, clear ? heif_chroma_interleaved_RGBA : heif_chroma_interleaved_RGB, NULL);
     int status = error.code == heif_error_Ok ? take_pixels(out, image, origin) : refuse(origin, error);
     heif_image_release(image);
+    if (status == 0 && clear && heif_image_handle_is_premultiplied_alpha(handle))
+        divide_by_alpha(out);
     if (status == 0)
         take_profile(out, handle);
     if (status == 0 && !out->profile.length)

@@ -58,12 +58,12 @@ static int read_picture(struct picture *out, const void *bytes, i64 count, const
         const char *reader;
         int (*read)(struct picture *out, const void *bytes, i64 count, const char *origin,
                     const struct image_request *request);
-    } readers[] = {
-        {"png", png_read}, {"mjpeg", jpeg_read}, {"webp", webp_read}, {"heif", heif_read}, {"tiff", tiff_read}};
-    for (i64 i = 0; i < COUNT_OF(readers); i++)
-        if (strcmp(readers[i].reader, kind->reader) == 0)
-            return readers[i].read(out, bytes, count, origin, request);
-    return av_read_still(out, bytes, count, origin, request, kind);
+    } readers[] = {{"png", png_read},   {"mjpeg", jpeg_read}, {"webp", webp_read}, {"heif", heif_read},
+                   {"tiff", tiff_read}, {"bmp", bmp_read},    {"pnm", pnm_read}};
+    i64 i = 0;
+    while (i + 1 < COUNT_OF(readers) && strcmp(readers[i].reader, kind->reader) != 0)
+        i++;
+    return readers[i].read(out, bytes, count, origin, request);
 }
 
 int image_read_as(struct clip *out, const void *bytes, i64 count, const char *origin,

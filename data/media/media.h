@@ -14,9 +14,10 @@
  *
  * Where is what:
  *   file_kind.c, media.c   what kind a file is, and which reader it gets; whole.c: is its end there
+ *   bmp.c, pnm.c           pictures without a library
  *   picture.c              colours, transparency and EXIF turn of a still; pixels.c: resizing
  *   av_input.c             demuxing and decoding for av_clip.c (frames), av_sound.c, av_subtitles.c
- *   wave.c                 samples of WAV, AIFF, AU and CAF for av_sound.c
+ *   wave.c                 samples of WAV, AIFF, AU, CAF and Ogg for av_sound.c
  *   av_scale.c, light.c    decoded frames to RGB, HDR to sRGB; av_deinterlace.c
  *   silence.c              where a long sound is cut; subtitles.c: .srt and .vtt
  *   av_write.c, png.c      MP4 and PNG files; media.c writes WAV; spectrogram.c draws a sound */

@@ -1,5 +1,6 @@
 /* Checks that the end of an Ogg file (RFC 3533) is there. */
 #include "data/media/whole.h"
+#include <pthread.h>
 #include <string.h>
 
 enum { FIRST = 2, LAST = 4 }; /* flags of a page */
@@ -206,6 +207,82 @@ int check_ogg(const u8 *bytes, i64 count, const char *origin)
                      (long long)last.end);
 }
 
+/* ---- Checksums ---- */
+
+static u32 sums[256];
+
+static void fill_sums(void)
+{
+    for (u32 i = 0; i < 256; i++) {
+        sums[i] = i << 24;
+        for (int bit = 0; bit < 8; bit++)
+            sums[i] = sums[i] << 1 ^ (sums[i] >> 31 ? 0x04c11db7u : 0);
+    }
+}
+
+/* Goes on with a CRC-32 of 0x04c11db7, not reflected, from 0. */
+static u32 sum_of(u32 sum, const u8 *bytes, i64 count)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, fill_sums);
+    for (i64 i = 0; i < count; i++)
+        sum = sum << 8 ^ sums[sum >> 24 ^ bytes[i]];
+    return sum;
+}
+
+static bool is_page_whole(const u8 *bytes, const struct ogg_page *page)
+{
+    static const u8 zeros[4];
+    const u8 *at = bytes + page->at;
+    u32 sum = sum_of(sum_of(sum_of(0, at, 22), zeros, 4), at + 26, page->end - page->at - 26);
+    return sum == (u32)little_endian(at + 22, 4);
+}
+
+/* Takes a page that begins a sound. False for other content, and for one of several streams of a film. */
+static bool begin_sound(struct ogg_sounds *out, const u8 *bytes, const struct ogg_page *page, i64 first_end)
+{
+    i64 begin = page->at + 27 + bytes[page->at + 26];
+    enum ogg_codec codec = begin_stream(bytes + begin, page->end - begin).codec;
+    if ((codec != OGG_VORBIS && codec != OGG_OPUS) || page->at == first_end || out->count == OGG_SOUNDS_MOST)
+        return false;
+    out->begins[out->count++] = page->at;
+    return true;
+}
+
+void ogg_sounds_find(struct ogg_sounds *out, const u8 *bytes, i64 count)
+{
+    u32 serial = 0;
+    i64 end = 0, first_end = -1;
+    *out = (struct ogg_sounds){0};
+    for (struct ogg_page page = {0}; ogg_page(&page, bytes, count, page.end); end = page.end) {
+        bool first = page.flags & FIRST, whole = page.end <= count && is_page_whole(bytes, &page);
+        if (!whole || (first ? !begin_sound(out, bytes, &page, first_end) : page.serial != serial)) {
+            out->count = 0;
+            return;
+        }
+        serial = page.serial;
+        first_end = first ? page.end : first_end;
+    }
+    out->begins[out->count] = end;
+}
+
+i64 ogg_opus_head(u8 page[OGG_HEAD_MOST], const u8 *bytes, i64 count)
+{
+    struct ogg_page first;
+    bool known = ogg_page(&first, bytes, count, 0) && first.end <= min_i64(count, OGG_HEAD_MOST);
+    i64 begin = known ? 27 + bytes[26] : 0;
+    if (!known || first.end - begin < 19 || begin_stream(bytes + begin, first.end - begin).codec != OGG_OPUS)
+        return 0;
+    memcpy(page, bytes, (size_t)first.end);
+    for (int i = 0; i < 4; i++)
+        page[begin + 12 + i] = (u8)(48000 >> 8 * i);
+    memset(page + 22, 0, 4);
+    u32 sum = sum_of(0, page, first.end);
+    for (int i = 0; i < 4; i++)
+        page[22 + i] = (u8)(sum >> 8 * i);
+    return first.end;
+}
+
 struct ogg_mark ogg_mark_end(const u8 *bytes, i64 count)
 {
     struct ogg_page last, unmarked;
@@ -217,12 +294,7 @@ struct ogg_mark ogg_mark_end(const u8 *bytes, i64 count)
     memcpy(mark.header, bytes + unmarked.at, sizeof mark.header);
     mark.header[5] |= LAST;
     memset(mark.header + 22, 0, 4);
-    u32 sum = 0; /* CRC-32 with 0x04c11db7, not reflected, from 0 */
-    for (i64 i = unmarked.at; i < unmarked.end; i++) {
-        sum ^= (u32)(i - unmarked.at < 26 ? mark.header[i - unmarked.at] : bytes[i]) << 24;
-        for (int bit = 0; bit < 8; bit++)
-            sum = sum << 1 ^ (sum >> 31 ? 0x04c11db7u : 0);
-    }
+    u32 sum = sum_of(sum_of(0, mark.header, 26), bytes + unmarked.at + 26, unmarked.end - unmarked.at - 26);
     for (int i = 0; i < 4; i++)
         mark.header[22 + i] = (u8)(sum >> 8 * i);
     return mark;

@@ -28,7 +28,7 @@ int picture_check_size(i64 height, i64 width, const char *origin, const struct i
 /* Converts a picture into a clip of one frame. Moves the pixels out of the picture. */
 void picture_finish(struct clip *out, struct picture *picture, const struct image_request *request);
 
-/* Readers of png.c, jpeg.c, webp.c, heif.c, tiff.c and av_still.c. The caller releases what they fill, also
+/* Readers of png.c, jpeg.c, webp.c, heif.c, tiff.c, bmp.c and pnm.c. The caller releases what they fill, also
  * after -1. */
 int png_read(struct picture *out, const void *bytes, i64 count, const char *origin,
              const struct image_request *request);
@@ -40,8 +40,10 @@ int heif_read(struct picture *out, const void *bytes, i64 count, const char *ori
               const struct image_request *request);
 int tiff_read(struct picture *out, const void *bytes, i64 count, const char *origin,
               const struct image_request *request);
-int av_read_still(struct picture *out, const void *bytes, i64 count, const char *origin,
-                  const struct image_request *request, const struct file_kind *kind);
+int bmp_read(struct picture *out, const void *bytes, i64 count, const char *origin,
+             const struct image_request *request);
+int pnm_read(struct picture *out, const void *bytes, i64 count, const char *origin,
+             const struct image_request *request);
 
 /* exif.c: the orientation in a block of EXIF, which is a TIFF file; 0: none, or not EXIF. */
 int exif_orientation(const u8 *bytes, i64 count);

@@ -182,7 +182,7 @@ static int find_alpha(struct tiff_reader *reader)
 /* How many samples of a pixel are colours. */
 static int count_colours(struct tiff_reader *reader)
 {
-    u16 inks = INKSET_CMYK;
+    u16 inks = INKSET_CMYK, none = 0, full = 1;
     switch (reader->meaning) {
     case PHOTOMETRIC_MINISWHITE:
     case PHOTOMETRIC_MINISBLACK:
@@ -200,6 +200,8 @@ static int count_colours(struct tiff_reader *reader)
         reader->colours = 4;
         if (inks != INKSET_CMYK)
             return refuse(reader, "of inks other than cyan, magenta, yellow and black");
+        if (TIFFGetField(reader->tiff, TIFFTAG_DOTRANGE, &none, &full) && none >= full)
+            return refuse(reader, "of inks whose largest values mean none (DotRange)");
         break;
     default:
         return refuse_meaning(reader);

@@ -14,8 +14,13 @@ struct wave_reader {
     SF_INFO info;
     double *held; /* [AT_ONCE, channels] */
     double scale;
-    i64 size_at; /* where a length was left open, -1: nowhere; libsndfile reads `size` there */
-    u8 size[4];
+    struct wave_patch { /* what libsndfile reads instead of what is there */
+        i64 at, count;
+        u8 bytes[OGG_HEAD_MOST];
+    } patches[2];
+    struct ogg_sounds ogg; /* of Ogg: `bytes` are those of sound `link` */
+    const u8 *file_bytes;
+    i64 link;
 };
 
 /* ---- The file in memory ---- */
@@ -39,9 +44,10 @@ static sf_count_t give_bytes(void *out, sf_count_t wanted, void *user)
     struct wave_reader *wave = user;
     i64 given = max_i64(0, min_i64(wanted, wave->count - wave->at));
     memcpy(out, wave->bytes + wave->at, (size_t)given);
-    for (i64 i = 0; i < 4 && wave->size_at >= 0; i++)
-        if (wave->size_at + i >= wave->at && wave->size_at + i < wave->at + given)
-            ((u8 *)out)[wave->size_at + i - wave->at] = wave->size[i];
+    for (const struct wave_patch *patch = wave->patches; patch < wave->patches + COUNT_OF(wave->patches); patch++)
+        for (i64 i = 0; i < patch->count; i++)
+            if (patch->at + i >= wave->at && patch->at + i < wave->at + given)
+                ((u8 *)out)[patch->at + i - wave->at] = patch->bytes[i];
     wave->at += given;
     return given;
 }
@@ -98,9 +104,9 @@ static void fill_open_length(struct wave_reader *wave, i64 data)
     i64 left = wave->count - data;
     if (!data || little_endian(wave->bytes + data - 4, 4) != 0 || chunks_follow(wave->bytes, wave->count, data))
         return;
-    wave->size_at = data - 4;
+    wave->patches[0] = (struct wave_patch){.at = data - 4, .count = 4};
     for (int i = 0; i < 4; i++)
-        wave->size[i] = (u8)(min_i64(left, UINT32_MAX) >> 8 * i);
+        wave->patches[0].bytes[i] = (u8)(min_i64(left, UINT32_MAX) >> 8 * i);
 }
 
 /* Plain PCM whose samples do not fill their containers: only WAVE_FORMAT_EXTENSIBLE says how they
@@ -122,7 +128,6 @@ static int check_containers(const struct wave_reader *wave, i64 format)
 
 static int check_layout(struct wave_reader *wave)
 {
-    wave->size_at = -1;
     if (!bytes_match(wave->bytes, wave->count, 0, "RIFF", 4))
         return 0;
     struct wave_chunks chunks = find_chunks(wave->bytes, wave->count);
@@ -189,32 +194,58 @@ static bool is_for_libsndfile(const struct file_kind *kind)
     return false;
 }
 
-int wave_open(struct wave_reader **out, const void *bytes, i64 count, const char *origin, const struct file_kind *kind)
+/* Opens the bytes of one sound. 1: opened; 0: libsndfile does not know it. */
+static int open_file(struct wave_reader *wave)
 {
     SF_VIRTUAL_IO io = {length, seek, give_bytes, take_no_bytes, tell};
+    memory_free(wave->held);
+    wave->held = NULL;
+    wave->at = 0;
+    wave->info = (SF_INFO){0};
+    wave->file = sf_open_virtual(&io, SFM_READ, &wave->info, wave);
+    if (!wave->file || (is_float(wave) && !wave->info.seekable))
+        return 0;
+    wave->held = memory_alloc(AT_ONCE * (i64)wave->info.channels * (i64)sizeof *wave->held);
+    return 1;
+}
+
+/* The sounds of an Ogg file follow one another, each with its own channels and codes. */
+static int open_link(struct wave_reader *wave)
+{
+    const struct ogg_sounds *ogg = &wave->ogg;
+    if (wave->file)
+        sf_close(wave->file);
+    wave->bytes = wave->file_bytes + ogg->begins[wave->link];
+    wave->count = ogg->begins[wave->link + 1] - ogg->begins[wave->link];
+    struct ogg_mark mark = ogg_mark_end(wave->bytes, wave->count);
+    wave->patches[0] = (struct wave_patch){.at = mark.at, .count = mark.at < 0 ? 0 : (i64)sizeof mark.header};
+    memcpy(wave->patches[0].bytes, mark.header, sizeof mark.header);
+    wave->patches[1].count = ogg_opus_head(wave->patches[1].bytes, wave->bytes, wave->count);
+    return open_file(wave);
+}
+
+int wave_open(struct wave_reader **out, const void *bytes, i64 count, const char *origin, const struct file_kind *kind)
+{
+    bool ogg = strcmp(kind->reader, "ogg") == 0;
     *out = NULL;
-    if (!is_for_libsndfile(kind))
+    if (!ogg && !is_for_libsndfile(kind))
         return 0;
     if (file_check_whole(kind, bytes, count, origin) < 0)
         return -1;
     struct wave_reader *wave = memory_alloc(sizeof *wave);
-    *wave = (struct wave_reader){.origin = origin, .bytes = bytes, .count = count, .scale = 1};
-    if (check_layout(wave) < 0) {
+    *wave = (struct wave_reader){.origin = origin, .bytes = bytes, .count = count, .scale = 1, .file_bytes = bytes};
+    if (ogg)
+        ogg_sounds_find(&wave->ogg, bytes, count);
+    int opened = !ogg ? check_layout(wave) : wave->ogg.count ? open_link(wave) : 0;
+    if (!ogg && opened == 0)
+        opened = open_file(wave);
+    if (opened == 1 && is_float(wave) && find_scale(wave) < 0)
+        opened = -1;
+    if (opened == 1)
+        *out = wave;
+    else
         wave_close(wave);
-        return -1;
-    }
-    wave->file = sf_open_virtual(&io, SFM_READ, &wave->info, wave);
-    if (!wave->file || !wave->info.seekable) {
-        wave_close(wave);
-        return 0;
-    }
-    wave->held = memory_alloc(AT_ONCE * (i64)wave->info.channels * (i64)sizeof *wave->held);
-    if (is_float(wave) && find_scale(wave) < 0) {
-        wave_close(wave);
-        return -1;
-    }
-    *out = wave;
-    return 1;
+    return opened;
 }
 
 void wave_close(struct wave_reader *wave)
@@ -237,11 +268,33 @@ i64 wave_samples(const struct wave_reader *wave)
     return wave->info.frames;
 }
 
+/* The next samples of the sound that is open, else of those behind it. */
+static i64 read_frames(struct wave_reader *wave, i64 most)
+{
+    i64 got;
+    while ((got = sf_readf_double(wave->file, wave->held, most)) == 0 && sf_error(wave->file) == SF_ERR_NO_ERROR) {
+        int rate_hz = wave->info.samplerate;
+        if (wave->link + 1 >= wave->ogg.count)
+            return 0;
+        wave->link++;
+        if (open_link(wave) <= 0)
+            return error_set("%s: the sound at byte %lld cannot be read; copy it again", wave->origin,
+                             (long long)wave->ogg.begins[wave->link]);
+        if (wave->info.samplerate != rate_hz)
+            return error_set("%s: the sample rate changes from %d to %d in the middle; convert it to one rate",
+                             wave->origin, rate_hz, wave->info.samplerate);
+    }
+    return got;
+}
+
 i64 wave_read(struct wave_reader *wave, float *mono, i64 most)
 {
-    i64 channels = wave->info.channels, got = sf_readf_double(wave->file, wave->held, min_i64(most, AT_ONCE));
+    i64 got = read_frames(wave, min_i64(most, AT_ONCE));
+    if (got < 0)
+        return -1;
     if (sf_error(wave->file) != SF_ERR_NO_ERROR)
         return error_set("%s: %s; copy it again", wave->origin, sf_strerror(wave->file));
+    i64 channels = wave->info.channels;
     for (i64 i = 0; i < got; i++) {
         double sum = 0;
         for (i64 c = 0; c < channels; c++)

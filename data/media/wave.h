@@ -1,8 +1,10 @@
-/* Sounds as samples in a file (WAV, RF64, W64, AIFF, AU, CAF), through libsndfile.
+/* Sounds as samples in a file (WAV, RF64, W64, AIFF, AU, CAF), and Vorbis and Opus in Ogg, through
+ * libsndfile.
  *
  *   content                                              reader
  *   PCM of 8 to 32 bits, valid bits of any number,
- *   float, A-law, mu-law, ADPCM, GSM, ALAC in CAF        libsndfile (here)
+ *   float, A-law, mu-law, ADPCM, GSM, ALAC in CAF,
+ *   Vorbis and Opus alone in Ogg                         libsndfile (here)
  *   anything else in those files (MP3 in WAV, AAC in
  *   CAF, PCM of 64 bits), and all other files            libav (av_sound.c)
  *

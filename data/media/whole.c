@@ -208,17 +208,6 @@ static int check_gif(const u8 *bytes, i64 count, const char *origin)
                      (long long)count);
 }
 
-/* BMP: run-length coded files state the bytes of their pixels; the decoder counts the others
- * itself. */
-static int check_bmp(const u8 *bytes, i64 count, const char *origin)
-{
-    u64 packing = count >= 54 ? little_endian(bytes + 30, 4) : 0;
-    if (packing != 1 && packing != 2)
-        return 0;
-    u64 end = little_endian(bytes + 10, 4) + little_endian(bytes + 34, 4);
-    return end > (u64)count ? cut_short(origin, "the BMP header", end, count) : 0;
-}
-
 /* TIFF 6.0: a directory of entries of 12 bytes; in BigTIFF all lengths have 64 bits and entries 20
  * bytes. Decoders bound strips by StripByteCounts and tiles by TileByteCounts; a file with neither
  * is refused, since its end cannot be checked. */
@@ -284,11 +273,25 @@ static int check_au(const u8 *bytes, i64 count, const char *origin)
                             : check_alone(bytes, count, (i64)end, origin);
 }
 
+/* AIFF: chunks of a type, a length and data. COMM states the number of frames, which SSND holds behind
+ * 8 bytes; of packed samples it counts packets. */
 static int check_aiff(const u8 *bytes, i64 count, const char *origin)
 {
-    u64 end = 8 + (count >= 8 ? big_endian(bytes + 4, 4) : 0);
-    return end > (u64)count ? cut_short(origin, "the AIFF header", end, count)
-                            : check_alone(bytes, count, (i64)(end + (end & 1)), origin);
+    u64 end = 8 + (count >= 8 ? big_endian(bytes + 4, 4) : 0), frames = 0, frame_bytes = 0;
+    if (end > (u64)count)
+        return cut_short(origin, "the AIFF header", end, count);
+    for (i64 at = 12, length; at + 8 <= (i64)end; at += 8 + length + (length & 1)) {
+        length = (i64)big_endian(bytes + at + 4, 4);
+        bool plain = bytes_match(bytes, count, 8, "AIFF", 4) || bytes_match(bytes, count, at + 26, "NONE", 4) ||
+                     bytes_match(bytes, count, at + 26, "sowt", 4) || bytes_match(bytes, count, at + 26, "twos", 4);
+        if (bytes_match(bytes, count, at, "COMM", 4) && plain && at + 26 <= count) {
+            frames = big_endian(bytes + at + 10, 4);
+            frame_bytes = big_endian(bytes + at + 8, 2) * ((big_endian(bytes + at + 14, 2) + 7) / 8);
+        }
+        if (bytes_match(bytes, count, at, "SSND", 4) && frames * frame_bytes + 8 > (u64)length)
+            return cut_short(origin, "the sound that an AIFF file states", (u64)at + 16 + frames * frame_bytes, count);
+    }
+    return check_alone(bytes, count, (i64)(end + (end & 1)), origin);
 }
 
 int file_check_whole(const struct file_kind *kind, const void *bytes, i64 count, const char *origin)
@@ -296,12 +299,11 @@ int file_check_whole(const struct file_kind *kind, const void *bytes, i64 count,
     static const struct {
         const char *reader;
         int (*check)(const u8 *bytes, i64 count, const char *origin);
-    } checks[] = {{"png", check_png},    {"apng", check_png},  {"mjpeg", check_jpeg},       {"webp", check_riff},
-                  {"bmp", check_bmp},    {"tiff", check_tiff}, {"gif", check_gif},          {"mov", check_boxes},
-                  {"heif", check_boxes}, {"avi", check_riff},  {"matroska", check_segment}, {"ogg", check_ogg},
-                  {"flv", check_flv},    {"wav", check_riff},  {"aiff", check_aiff},        {"au", check_au},
-                  {"w64", check_w64},    {"caf", check_caf},   {"asf", check_asf},          {"aac", check_adts},
-                  {"mp3", check_mp3}};
+    } checks[] = {{"png", check_png},   {"apng", check_png},         {"mjpeg", check_jpeg}, {"webp", check_riff},
+                  {"tiff", check_tiff}, {"gif", check_gif},          {"mov", check_boxes},  {"heif", check_boxes},
+                  {"avi", check_riff},  {"matroska", check_segment}, {"ogg", check_ogg},    {"flv", check_flv},
+                  {"wav", check_riff},  {"aiff", check_aiff},        {"au", check_au},      {"w64", check_w64},
+                  {"caf", check_caf},   {"asf", check_asf},          {"aac", check_adts},   {"mp3", check_mp3}};
     for (i64 i = 0; i < COUNT_OF(checks); i++)
         if (strcmp(checks[i].reader, kind->reader) == 0)
             return checks[i].check(bytes, count, origin);

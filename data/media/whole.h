@@ -41,6 +41,17 @@ struct ogg_mark {
 /* For a file that check_ogg accepts: marks the end of a stream without one, which decoders need to
  * trim the last packet. */
 struct ogg_mark ogg_mark_end(const u8 *bytes, i64 count);
+enum { OGG_SOUNDS_MOST = 256 };
+/* The sounds of Vorbis or Opus that stand one behind another in a file of which all pages are whole. */
+struct ogg_sounds {
+    i64 count;                       /* 0: something else stands in it too, or it is damaged */
+    i64 begins[OGG_SOUNDS_MOST + 1]; /* and where the last one ends */
+};
+void ogg_sounds_find(struct ogg_sounds *out, const u8 *bytes, i64 count);
+/* Copies the first page of an Opus sound, and states 48000 Hz in it, at which Opus is decoded (RFC 7845,
+ * 5.1), in place of the rate before it was encoded. Returns its length; 0: it is no Opus. */
+enum { OGG_HEAD_MOST = 512 };
+i64 ogg_opus_head(u8 page[OGG_HEAD_MOST], const u8 *bytes, i64 count);
 
 /* ---- Streams of frames, MP3 and AAC: frames.c ---- */
 struct frame_run {

@@ -84,8 +84,7 @@ static const struct {
     {"libheif", "data/media/heif.c bench/peers/pictures.c"},
     {"libav", "data/media/av_clip.c data/media/av_deinterlace.c data/media/av_input.c data/media/av_input.h "
               "data/media/av_problem.c data/media/av_scale.c "
-              "data/media/av_sound.c data/media/av_still.c "
-              "data/media/av_times.c data/media/av_write.c"},
+              "data/media/av_sound.c data/media/av_times.c data/media/av_write.c"},
     {"libsw", "data/media/av_sound.c data/media/av_scale.c data/media/av_write.c"},
     {"archive.h", "data/formats/archive.c data/formats/packed_file.c"},
     {"curl/curl.h", "data/remote/http.c"},

@@ -430,6 +430,19 @@ static i64 ogg_page_end(const struct buffer *ogg, i64 at)
     return end;
 }
 
+/* RFC 3533: CRC-32 of 0x04c11db7, not reflected, from 0, of the page with 0 in its place. */
+static void set_ogg_sum(u8 *page, i64 bytes)
+{
+    u32 sum = 0;
+    memset(page + 22, 0, 4);
+    for (i64 bit = 0; bit < 8 * bytes; bit++) {
+        sum ^= bit % 8 ? 0 : (u32)page[bit / 8] << 24;
+        sum = sum << 1 ^ (sum >> 31 ? 0x04c11db7u : 0);
+    }
+    for (int i = 0; i < 4; i++)
+        page[22 + i] = (u8)(sum >> 8 * i);
+}
+
 /* Appends a file without the marks of its streams' ends. Returns where its last page begins. */
 static i64 append_unmarked(struct buffer *out, const char *name)
 {
@@ -437,6 +450,7 @@ static i64 append_unmarked(struct buffer *out, const char *name)
     append_file(out, name);
     for (i64 at = 0; at < out->length; at = ogg_page_end(out, at)) {
         out->data[at + 5] &= (char)~4;
+        set_ogg_sum((u8 *)out->data + at, ogg_page_end(out, at) - at);
         last = at;
     }
     return last;
