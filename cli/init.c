@@ -324,10 +324,18 @@ static void put_path(struct buffer *out, const char *path)
         put_string(out, path);
 }
 
+/* Absolute, so that the recipe runs from any folder. */
+static void put_place(struct buffer *out, const char *path)
+{
+    char *real = is_address(path) ? NULL : realpath(path, NULL);
+    put_path(out, real ? real : path);
+    free(real);
+}
+
 static void put_samples(struct buffer *out, const struct init_data *d)
 {
     buffer_printf(out, "    data: ");
-    put_path(out, d->path);
+    put_place(out, d->path);
     buffer_printf(out, "\n");
     if (!d->names_splits && d->validation != init_shares[0])
         buffer_printf(out, "    validation: %g\n", d->validation);
@@ -636,7 +644,7 @@ static char *real_folder(const char *path)
     return real;
 }
 
-/* A run's name from the names of the data: letters, digits and dashes. */
+/* A run's name from the names of the data: letters of any script, digits and dashes. */
 static char *run_name(const struct init_data *data, i64 count)
 {
     struct buffer name = {0};
@@ -647,7 +655,9 @@ static char *run_name(const struct init_data *data, i64 count)
         if (name.length)
             buffer_append(&name, "-", 1);
         for (size_t k = 0; k < length; k++)
-            buffer_append(&name, isalnum((u8)last[k]) || (k && strchr("-_.", last[k])) ? &last[k] : "-", 1);
+            buffer_append(&name,
+                          isalnum((u8)last[k]) || (u8)last[k] >= 0x80 || (k && strchr("-_.", last[k])) ? &last[k] : "-",
+                          1);
         free(real);
     }
     buffer_append(&name, "", 0);
@@ -656,20 +666,21 @@ static char *run_name(const struct init_data *data, i64 count)
     return out;
 }
 
-/* out/NAME; if that lies within the data, where stages would read what a run writes, beside them. */
+/* out/NAME below this folder; if that lies within the data, where stages would read what a run writes,
+ * beside them. Absolute, as the data are. */
 static char *run_folder(const struct init_data *data, i64 count)
 {
-    char *name = run_name(data, count), *here = realpath(".", NULL), *run = string_format("out/%s", name);
+    char *name = run_name(data, count), *here = realpath(".", NULL);
+    char *run = string_format("%s%sout/%s", here ? here : "", here && strcmp(here, "/") != 0 ? "/" : "", name);
     for (i64 i = 0; i < count && here; i++) {
         char *real = is_address(data[i].path) ? NULL : realpath(data[i].path, NULL);
-        bool within = real && file_is_directory(real) && is_within(here, real);
+        if (real && file_is_directory(real) && is_within(here, real)) {
+            char *beside = path_folder(real);
+            memory_free(run);
+            run = string_format("%s%sout/%s", beside, strcmp(beside, "/") != 0 ? "/" : "", name);
+            memory_free(beside);
+        }
         free(real);
-        if (!within)
-            continue;
-        size_t length = strlen(data[i].path);
-        memory_free(run);
-        run = string_format("%s%s../out/%s", strcmp(data[i].path, "./") == 0 ? "" : data[i].path,
-                            data[i].path[length - 1] == '/' ? "" : "/", name);
     }
     free(here);
     memory_free(name);

@@ -447,6 +447,34 @@ static void twenty_samples_are_held_out_where_there_are_as_many(void **state)
     memory_free(few);
 }
 
+/* Written with a relative path, and read from a folder where that path leads nowhere. */
+static void a_recipe_runs_from_any_folder(void **state)
+{
+    char *here = getcwd(NULL, 0), *top = realpath(shards, NULL), *data = new_folder("Fotos Größe");
+    char *expected = string_format("\"%s/Fotos Größe\"", top), *run = string_format("\"%s/out/Fotos-Größe\"", top);
+    (void)state;
+    put_texts(data, 60);
+    assert_int_equal(chdir(shards), 0);
+    expect_recipe("./Fotos Größe", "bpe shards base grid samples routing export report");
+    expect_setting("bpe", "data", expected);
+    expect_setting("shards", "data", expected);
+    assert_int_equal(chdir("Fotos Größe"), 0);
+    struct buffer name = {0};
+    json_print(&name, json_get(recipe, "run"), 0);
+    assert_string_equal(name.data, run);
+    buffer_clear(&name);
+    expect_recipe(".", "bpe shards base grid samples routing export report"); /* beside the data that it stands in */
+    json_print(&name, json_get(recipe, "run"), 0);
+    assert_string_equal(name.data, run);
+    assert_int_equal(chdir(here), 0);
+    buffer_release(&name);
+    memory_free(expected);
+    memory_free(data);
+    memory_free(run);
+    free(here);
+    free(top);
+}
+
 static void several_folders_share_their_tokenizers(void **state)
 {
     (void)state;
@@ -663,6 +691,7 @@ int main(void)
         cmocka_unit_test(larger_data_get_more_steps_and_a_sub_model),
         cmocka_unit_test(subtitles_and_short_clips_decide_about_windows),
         cmocka_unit_test(twenty_samples_are_held_out_where_there_are_as_many),
+        cmocka_unit_test(a_recipe_runs_from_any_folder),
         cmocka_unit_test(several_folders_share_their_tokenizers),
         cmocka_unit_test(what_cannot_be_trained_on_is_refused),
         cmocka_unit_test(some_unreadable_pictures_are_allowed_for),
