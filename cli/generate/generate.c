@@ -1,6 +1,7 @@
 /* weft generate: generates text, pictures, clips or speech from prompts of any modality. */
 #include "cli/generate/generation.h"
 #include "core/json.h"
+#include "data/sources/source_readers.h"
 #include "kernels/device/dry_run.h"
 
 #include <stdio.h>
@@ -227,6 +228,24 @@ static int run(const struct generate_arguments *r)
     return status;
 }
 
+/* The suffix of -o names the format that is written; other suffixes may be anything. */
+static int check_suffix(const struct generate_arguments *r)
+{
+    const char *slash = r->out ? strrchr(r->out, '/') : NULL,
+               *dot = r->out ? strrchr(slash ? slash : r->out, '.') : NULL;
+    const struct modality_row *asked = &modality_rows[r->kind];
+    int named = dot ? medium_kind(dot) : -1;
+    if (named < 0 && dot)
+        named = medium_kind_unread(dot + 1);
+    if (named < 0 || (named == (int)r->kind && (r->kind == MODALITY_TEXT || is_one_of(asked->ending, dot + 1))))
+        return 0;
+    if (named == (int)r->kind)
+        return error_usage("weft generate: -o %s: a %s is written as .%s: expected that suffix", r->out, asked->one,
+                           asked->ending);
+    return error_usage("weft generate: -o %s: the file of a %s, and --to %s makes a %s, .%s", r->out,
+                       modality_rows[named].one, asked->name, asked->one, asked->ending);
+}
+
 static int check_request(const struct generate_arguments *r)
 {
     bool given = r->prompt || r->media.count > 0;
@@ -245,7 +264,7 @@ static int check_request(const struct generate_arguments *r)
     if (r->guidance && r->kind == MODALITY_TEXT)
         return error_usage("weft generate: --guidance %s is for --to image, video and audio: text is never guided",
                            r->guidance);
-    return 0;
+    return check_suffix(r);
 }
 
 /* Reads the file of messages, or stdin, which a dry run and the run itself then share. */

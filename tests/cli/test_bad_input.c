@@ -360,6 +360,18 @@ static void options_that_cannot_be_followed_are_refused(void **state)
                "out.mp4", "--guidance", "two"),
         OPTION("--shape 9:99999", "generate", "../model", "--prompt", "a", "--to", "image", "-o", "out.png", "--shape",
                "9:99999"),
+        OPTION("-o a.jpg: a picture is written as .png", "generate", "../model", "--prompt", "a", "--to", "image", "-o",
+               "a.jpg"),
+        OPTION("-o a.MOV: a clip is written as .mp4", "generate", "../model", "--prompt", "a", "--to", "video", "-o",
+               "a.MOV"),
+        OPTION("-o x/a.mp3: a sound is written as .wav", "generate", "../model", "--prompt", "a", "--to", "audio", "-o",
+               "x/a.mp3"),
+        OPTION("-o a.jxl: a picture is written as .png", "generate", "../model", "--prompt", "a", "--to", "image", "-o",
+               "a.jxl"),
+        OPTION("-o a.png: the file of a picture, and --to text makes a text, .txt", "generate", "../model", "--prompt",
+               "a", "-o", "a.png"),
+        OPTION("-o a.wav: the file of a sound, and --to video makes a clip, .mp4", "generate", "../model", "--prompt",
+               "a", "--to", "video", "-o", "a.wav"),
         OPTION("--greedy", "generate", "../model", "--prompt", "a", "--greedy", "--temperature", "nan"),
     };
     (void)state;
@@ -396,6 +408,18 @@ static void guidance_of_a_model_that_had_all_prompts_is_spoken_of(void **state)
         memory_free(text);
     }
     memory_free(path);
+}
+
+static void other_suffixes_than_those_of_media_are_free(void **state)
+{
+    static const char *const pictures[] = {"b.PNG", "b", "b.v1", "../work/b.d"}, *const texts[] = {"b.txt", "b.md",
+                                                                                                   "b.json"};
+    (void)state;
+    clear_work();
+    for (i64 i = 0; i < COUNT_OF(pictures); i++)
+        assert_int_equal(WEFT("generate", "../model", "--prompt", "a", "--to", "image", "-o", pictures[i]), 0);
+    for (i64 i = 0; i < COUNT_OF(texts); i++)
+        assert_int_equal(WEFT("generate", "../model", "--prompt", "a", "-o", texts[i]), 0);
 }
 
 /* ---- Sub-models ---- */
@@ -502,6 +526,7 @@ int main(void)
         cmocka_unit_test(models_are_refused_by_file),
         cmocka_unit_test(tokenizers_of_another_model_are_refused),
         cmocka_unit_test(options_that_cannot_be_followed_are_refused),
+        cmocka_unit_test(other_suffixes_than_those_of_media_are_free),
         cmocka_unit_test(guidance_of_a_model_that_had_all_prompts_is_spoken_of),
         cmocka_unit_test(sub_models_that_do_not_fit_are_refused),
         cmocka_unit_test(shards_are_refused_by_place),
