@@ -33,22 +33,24 @@ struct logits_job {
     i64 shape[2]; /* [B,T] of the ids to read; 0: all */
 };
 
+static void read_device(const struct tensor_source *source, void *out, i64 at, i64 bytes)
+{
+    device_get(source->context, out, (const char *)source->data + at, bytes);
+}
+
 static int save_logits(const char *out, struct model *model, const struct forward *forward, float loss,
                        const i64 shape[2])
 {
-    i64 bytes = shape[0] * shape[1] * model->config.vocabulary * 4;
-    float *logits = memory_alloc(bytes);
-    device_get(model->device, logits, forward->logits[TARGET_TEXT][0]->data, bytes);
     const struct tensor_source tensors[2] = {
         {.name = "logits",
          .dtype = DTYPE_F32,
          .rank = 3,
          .shape = {shape[0], shape[1], model->config.vocabulary},
-         .data = logits},
+         .data = forward->logits[TARGET_TEXT][0]->data,
+         .read = read_device,
+         .context = model->device},
         {.name = "loss", .dtype = DTYPE_F32, .rank = 1, .shape = {1}, .data = &loss}};
-    int status = safetensors_save(out, tensors, 2, NULL);
-    memory_free(logits);
-    return status;
+    return safetensors_save(out, tensors, 2, NULL);
 }
 
 static int make_logits(const char *out, struct model *model, const struct submodel *sub, const i32 *ids,

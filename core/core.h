@@ -319,6 +319,9 @@ struct file_view { /* a read-only mapping */
  * failed, ends the program with a message and STATUS_FAILED. */
 int file_map(struct file_view *view, const char *path);
 void file_unmap(struct file_view *view);
+/* After `bytes` at `data` were read: those of a mapping leave the memory of this process, the system's
+ * cache keeps them. Reading them again is allowed. Other memory is left alone. */
+void file_pass(const void *data, i64 bytes);
 /* XXH3 and size of a file's content, without mapping it. -1 and a message if it cannot be read. */
 int hash_file(u64 *hash, i64 *bytes, const char *path);
 u64 hash_pieces(const struct file_view *pieces, i64 count, u64 seed); /* hash_bytes of the concatenation */

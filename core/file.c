@@ -148,6 +148,24 @@ static void forget_mapping(const struct file_view *view)
     memory_free(m);
 }
 
+/* A fault maps pages around it, too: 64 kB, or the whole block of the cache that the page lies in, of at
+ * most AROUND_BYTES. Such windows are passed whole. */
+void file_pass(const void *data, i64 bytes)
+{
+    enum { AROUND_BYTES = 2 << 20 };
+    const u8 *at = data;
+    pthread_mutex_lock(&mappings_lock);
+    const struct file_mapping *m = mappings;
+    while (m && (at < m->data || at + bytes > m->data + m->bytes))
+        m = m->next;
+    if (m) {
+        i64 before = (at - m->data) / AROUND_BYTES * AROUND_BYTES;
+        i64 end = min_i64(round_up(at + bytes - m->data, AROUND_BYTES), m->bytes);
+        madvise((void *)(uintptr_t)(m->data + before), (size_t)(end - before), MADV_DONTNEED);
+    }
+    pthread_mutex_unlock(&mappings_lock);
+}
+
 static int map_descriptor(struct file_view *view, int descriptor, const char *path)
 {
     struct stat status;

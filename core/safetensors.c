@@ -397,6 +397,17 @@ i64 tensor_view_elements(const struct tensor_view *view)
     return elements;
 }
 
+struct tensor_view tensor_view_part(const struct tensor_view *view, i64 first, i64 count)
+{
+    struct tensor_view part = *view;
+    i64 width = view->bytes / max_i64(1, tensor_view_elements(view));
+    part.rank = 1;
+    part.shape[0] = count;
+    part.bytes = count * width;
+    part.data = (const char *)view->data + first * width;
+    return part;
+}
+
 static float f16_to_f32(u16 half)
 {
     u32 sign = (u32)(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 1023;
@@ -499,6 +510,8 @@ static u64 tensor_digest(struct file_writer *writer, const struct tensor_source 
         if (source->read)
             source->read(source, buffer, at, run);
         digest = hash_bytes(piece, run, digest);
+        if (!source->read)
+            file_pass(piece, run);
         if (writer)
             file_write(writer, piece, run);
     }

@@ -45,6 +45,8 @@ void safetensors_close(struct safetensors *set);
 /* Returns NULL, without a message, if the tensor is absent. */
 const struct tensor_view *safetensors_find(const struct safetensors *set, const char *name);
 i64 tensor_view_elements(const struct tensor_view *view);
+/* Values [first, +count) in the order of the file, as a tensor of rank 1. */
+struct tensor_view tensor_view_part(const struct tensor_view *view, i64 first, i64 count);
 /* Converts F32, F16, BF16, F64, I32 or I64 to f32. Returns -1 and a message for other dtypes. */
 int tensor_view_to_f32(float *out, const struct tensor_view *view);
 

@@ -202,12 +202,8 @@ bool submodel_shape_in_order(struct submodel_shape *shape, const struct model *m
                              const struct submodel_target *target);
 
 /* ---- Extraction ----
- * `out` becomes a model of its own with the kept layers and experts. The function compares the
- * logits of the sub-model and of `out` on the same random ids bit for bit; a difference is an
- * error. Returns 0, or -1 with a message and `out` closed. */
-int elastic_extract(struct model *out, struct model *from, const struct submodel *sub);
-/* Writes the same model into an existing folder, piece by piece, so memory holds `from` alone. Compares
- * nothing. Returns 0, or -1 and a message. */
+ * Writes a model of its own with the kept layers and experts into an existing folder, piece by piece, so
+ * memory holds `from` alone. Compares nothing. Returns 0, or -1 and a message. */
 int elastic_save(const char *directory, struct model *from, const struct submodel *sub);
 /* What is left of logits to compare them by: hashes (XXH3) and sizes, 0: no targets. */
 struct logits_hash {

@@ -87,24 +87,6 @@ static void read_kept(const struct weights_reader *reader, void *out, const stru
     }
 }
 
-static void copy_weight(struct weights *weights, struct weight *to, const struct weights_reader *kept)
-{
-    enum { STRIP_BYTES = 4 << 20 };
-    i64 columns = to->columns, rows = to->matrices * to->rows, most = max_i64(1, STRIP_BYTES / (columns * 4));
-    i64 strip = min_i64(most, rows);
-    void *stored = memory_alloc(strip * columns * 4);
-    float *values = memory_alloc(strip * columns * 4);
-    for (i64 row = 0; row < rows; row += strip) {
-        i64 n = min_i64(strip, rows - row);
-        read_kept(kept, stored, to, STATE_COPY, row * columns, n * columns);
-        for (i64 i = 0; i < n * columns; i++)
-            values[i] = to->value.dtype == DTYPE_BF16 ? bf16_to_f32(((bf16 *)stored)[i]) : ((const float *)stored)[i];
-        weight_put(weights, to, row, n, values);
-    }
-    memory_free(stored);
-    memory_free(values);
-}
-
 static double *kept_use(const struct model *from, const struct submodel *sub)
 {
     struct model_config c = submodel_config(sub, &from->config);
@@ -142,10 +124,9 @@ int elastic_save(const char *directory, struct model *from, const struct submode
 
 /* ---- Proof ---- */
 
-static u64 hash_device(struct device *device, const void *data, i64 bytes)
+static u64 hash_device(struct device *device, const void *data, i64 bytes, u64 hash)
 {
     enum { PIECE_BYTES = 1 << 20 };
-    u64 hash = 0;
     char *piece = memory_alloc(PIECE_BYTES);
     for (i64 at = 0; at < bytes; at += PIECE_BYTES) {
         i64 n = min_i64(PIECE_BYTES, bytes - at);
@@ -156,21 +137,30 @@ static u64 hash_device(struct device *device, const void *data, i64 bytes)
     return hash;
 }
 
+struct seen_logits {
+    struct logits_hash *out;
+    struct device *device;
+};
+
+static void see_logits(void *context, enum target_kind kind, i64 level, const struct tensor *logits)
+{
+    struct seen_logits *s = context;
+    i64 bytes = logits->rows * logits->columns * dtype_bytes(logits->dtype);
+    u64 *hash = &s->out->hash[kind][level];
+    *hash = hash_device(s->device, logits->data, bytes, *hash);
+    s->out->bytes[kind][level] += bytes;
+}
+
 void elastic_logits(struct logits_hash *out, struct model *model, const struct submodel *sub, const struct batch *batch)
 {
     struct tape tape;
     struct forward forward;
+    struct seen_logits seen = {out, model->device};
+    const struct forward_options options = {.see_logits = see_logits, .logits_context = &seen};
     tape_open(&tape, model->device, model->weights.dtype, (i64)64 << 30);
     tape_clear(&tape, false);
-    model_forward(&forward, &tape, model, batch, sub, NULL);
     memset(out, 0, sizeof *out);
-    for (int kind = 0; kind < TARGETS; kind++)
-        for (int level = 0; level < LEVELS_MOST; level++) {
-            const struct tensor *logits = forward.logits[kind][level];
-            i64 bytes = logits ? logits->rows * logits->columns * dtype_bytes(logits->dtype) : 0;
-            out->bytes[kind][level] = bytes;
-            out->hash[kind][level] = bytes ? hash_device(model->device, logits->data, bytes) : 0;
-        }
+    model_forward(&forward, &tape, model, batch, sub, &options);
     tape_close(&tape);
 }
 
@@ -198,38 +188,4 @@ int elastic_compare(unsigned *heads, struct model *out, struct model *from, cons
     elastic_logits(&masked, from, sub, batch);
     elastic_logits(&extracted, out, &full, batch);
     return elastic_logits_equal(heads, &masked, &extracted);
-}
-
-static int check_equal(struct model *out, struct model *from, const struct submodel *sub)
-{
-    enum { ROWS = 2, LENGTH = 48 };
-    i32 ids[ROWS * LENGTH];
-    struct arena arena;
-    struct batch batch;
-    unsigned heads = 0;
-    for (u32 i = 0; i < ROWS * LENGTH; i++)
-        ids[i] = (i32)rng_below((struct rng_key){7, RNG_TEST}, from->config.vocabulary, i, 0, 0, 0);
-    arena_open(&arena, 16 << 20);
-    batch_of_ids(&batch, &arena, ids, ROWS, LENGTH, true);
-    int status = elastic_compare(&heads, out, from, sub, &batch);
-    arena_close(&arena);
-    return status;
-}
-
-int elastic_extract(struct model *out, struct model *from, const struct submodel *sub)
-{
-    struct model_config config = submodel_config(sub, &from->config);
-    if (model_open(out, from->device, &config, from->weights.dtype, false, NULL))
-        return -1;
-    struct cut cut = {from, sub};
-    struct weights_reader kept = {read_kept, &out->weights, &cut};
-    double *use = kept_use(from, sub);
-    for (i64 i = 0; i < out->weights.count; i++)
-        copy_weight(&out->weights, &out->weights.list[i], &kept);
-    model_use_put(out, use);
-    memory_free(use);
-    if (check_equal(out, from, sub) == 0)
-        return 0;
-    model_close(out);
-    return -1;
 }

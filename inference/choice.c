@@ -15,6 +15,7 @@ static const double GAIN_COUNTS = 0.25;
 static void sum_losses(struct step_result *out, struct choice *c, const struct submodel *sub, int direction,
                        struct forward_options *options, const struct batch **seen)
 {
+    struct forward_options plain = {.losses_only = true};
     struct step_end end;
     step_sums_clear(c->model->device, c->sums);
     for (i64 i = 0; i < c->rows[direction].count; i++) {
@@ -23,7 +24,7 @@ static void sum_losses(struct step_result *out, struct choice *c, const struct s
         if (seen)
             *seen = batch;
         tape_clear(&c->tape, false);
-        model_forward(&forward, &c->tape, c->model, batch, sub, options);
+        model_forward(&forward, &c->tape, c->model, batch, sub, options ? options : &plain);
         step_sums_add(c->model->device, c->sums, &forward, &c->model->config);
     }
     step_sums_get(out, &end, c->model->device, c->sums);
@@ -190,7 +191,7 @@ static void direction_sums(double *sums, struct choice *c, int direction)
 {
     i64 cells = c->model->config.layers * c->model->config.experts;
     struct expert_sums s = {c->model, NULL, sums, sums + cells, sums + 2 * cells, sums + 3 * cells, 0};
-    struct forward_options options = {.see_experts = add_layer, .see_context = &s};
+    struct forward_options options = {.losses_only = true, .see_experts = add_layer, .see_context = &s};
     struct step_result ignored;
     struct submodel full;
     submodel_full(&full, &c->model->config);

@@ -15,43 +15,79 @@ const struct setting export_table[] = {
 
 enum { PROBE_ROWS = 2, PROBE_LENGTH = 32, PROBE = PROBE_ROWS * PROBE_LENGTH };
 
-/* Logits of the ids. Free with memory_free. */
-static float *probe_logits(struct model *model, const i32 *ids, i64 *count)
+/* Ids, and their logits by the model before the export: random ids, then text of the model's shards. */
+struct probe {
+    i32 ids[2][PROBE];
+    float *logits[2];
+    int count;
+    double most, off; /* largest logit, and difference of the export's */
+};
+struct probe_run {
+    struct probe *probe;
+    struct device *device;
+    float *logits; /* the next of `probe` */
+};
+
+static void take_logits(void *context, enum target_kind kind, i64 level, const struct tensor *logits)
+{
+    struct probe_run *r = context;
+    i64 count = logits->rows * logits->columns;
+    (void)level;
+    if (kind != TARGET_TEXT)
+        return;
+    device_get(r->device, r->logits, logits->data, count * 4);
+    r->logits += count;
+}
+
+static void compare_logits(void *context, enum target_kind kind, i64 level, const struct tensor *logits)
+{
+    enum { PIECE = 1 << 16 };
+    struct probe_run *r = context;
+    i64 all = kind == TARGET_TEXT ? logits->rows * logits->columns : 0;
+    float *piece = memory_alloc(PIECE * 4);
+    (void)level;
+    for (i64 at = 0; at < all; at += PIECE) {
+        i64 count = min_i64(PIECE, all - at);
+        device_get(r->device, piece, (const float *)logits->data + at, count * 4);
+        for (i64 i = 0; i < count; i++) {
+            double a = *r->logits++, difference = fabs(a - piece[i]);
+            r->probe->most = fmax(r->probe->most, fabs(a));
+            r->probe->off = isnan(difference) ? INFINITY : fmax(r->probe->off, difference);
+        }
+    }
+    memory_free(piece);
+}
+
+static void run_probe(struct probe *p, int k, struct model *model, bool compares)
 {
     struct arena arena;
     struct tape tape;
     struct batch batch;
     struct submodel full;
     struct forward out;
+    struct probe_run run = {p, model->device, p->logits[k]};
+    const struct forward_options options = {.see_logits = compares ? compare_logits : take_logits,
+                                            .logits_context = &run};
     arena_open(&arena, 16 << 20);
     tape_open(&tape, model->device, model->weights.dtype, (i64)4 << 30);
     tape_clear(&tape, false);
-    batch_of_ids(&batch, &arena, ids, PROBE_ROWS, PROBE_LENGTH, true);
+    batch_of_ids(&batch, &arena, p->ids[k], PROBE_ROWS, PROBE_LENGTH, true);
     submodel_full(&full, &model->config);
-    model_forward(&out, &tape, model, &batch, &full, NULL);
-    *count = batch.n * model->config.vocabulary;
-    float *logits = memory_alloc(*count * 4);
-    device_get(model->device, logits, out.logits[TARGET_TEXT][0]->data, *count * 4);
+    model_forward(&out, &tape, model, &batch, &full, &options);
     tape_close(&tape);
     arena_close(&arena);
-    return logits;
 }
-
-/* Ids, and the logits of the model before the export: random ids, then text of the model's shards. */
-struct probe {
-    i32 ids[2][PROBE];
-    float *logits[2];
-    i64 values;
-    int count;
-};
 
 static void probe_open(struct probe *p, struct model *model, const char *from)
 {
+    *p = (struct probe){.count = 1};
     for (u32 i = 0; i < PROBE; i++)
         p->ids[0][i] = (i32)rng_below((struct rng_key){11, RNG_TEST}, model->config.vocabulary, i, 0, 0, 0);
-    p->count = proof_ids(p->ids[1], PROBE, model, from) ? 2 : 1;
-    for (int i = 0; i < p->count; i++)
-        p->logits[i] = probe_logits(model, p->ids[i], &p->values);
+    p->count += proof_ids(p->ids[1], PROBE, model, from);
+    for (int k = 0; k < p->count; k++) {
+        p->logits[k] = memory_alloc(PROBE * model->config.vocabulary * 4);
+        run_probe(p, k, model, false);
+    }
 }
 
 static void probe_close(struct probe *p)
@@ -65,18 +101,11 @@ static void probe_close(struct probe *p)
 static int compare_reloaded(struct probe *p, struct device *device, const char *folder, enum dtype dtype, bool exact)
 {
     struct model again;
-    double most = 0, off = 0;
     if (model_load(&again, device, folder, dtype, false))
         return -1;
-    for (int k = 0; k < p->count; k++) {
-        float *b = probe_logits(&again, p->ids[k], &p->values);
-        for (i64 i = 0; i < p->values; i++) {
-            double a = p->logits[k][i], difference = fabs(a - b[i]);
-            most = fmax(most, fabs(a));
-            off = isnan(difference) ? INFINITY : fmax(off, difference);
-        }
-        memory_free(b);
-    }
+    for (int k = 0; k < p->count; k++)
+        run_probe(p, k, &again, true);
+    double most = p->most, off = p->off;
     log_info("reloaded: logits differ by %.1e of the largest, on random ids%s", most > 0 ? off / most : 0,
              p->count > 1 ? " and on text of the model's shards" : "");
     model_close(&again);
@@ -109,9 +138,34 @@ static enum dtype stored_dtype(const char *directory)
     return dtype;
 }
 
+/* The sub-model in a folder beside `beside`, until it is loaded. Closes `whole`. */
+static int cut_out(struct model *out, struct model *whole, const struct submodel *sub, const char *directory,
+                   const char *beside)
+{
+    struct buffer on = {0};
+    char *folder = directory_make_temporary(beside), *message = NULL;
+    int status = -1;
+    if (folder)
+        status = proof_extract(out, &on, whole, sub, directory, folder);
+    else
+        model_close(whole);
+    if (status)
+        message = string_copy(error_text());
+    if (folder && directory_remove(folder) && status == 0) {
+        model_close(out);
+        status = -1;
+    }
+    if (message)
+        error_set("%s", message);
+    memory_free(message);
+    memory_free(folder);
+    buffer_release(&on);
+    return status;
+}
+
 /* The model, or the sub-model that the options select as one of its own. */
 static int load_cut(struct model *out, const char *directory, const struct submodel_options *options, enum dtype dtype,
-                    struct device *device)
+                    struct device *device, const char *beside)
 {
     struct model whole;
     struct submodel sub;
@@ -122,10 +176,11 @@ static int load_cut(struct model *out, const char *directory, const struct submo
         return -1;
     arena_open(&arena, 64 << 20);
     int status = submodel_parse(&sub, &arena, options, &whole);
-    if (status == 0)
-        status = elastic_extract(out, &whole, &sub);
+    if (status)
+        model_close(&whole);
+    else
+        status = cut_out(out, &whole, &sub, directory, beside);
     arena_close(&arena);
-    model_close(&whole);
     return status;
 }
 
@@ -139,7 +194,7 @@ static int load_and_write_hf(const char *directory, const struct submodel_option
     enum dtype stored = stored_dtype(directory);
     dtype = dtype == DTYPE_OTHER ? stored : dtype;
     enum dtype computed = dtype == DTYPE_BF16 && stored == DTYPE_BF16 ? DTYPE_OTHER : DTYPE_F32;
-    if (load_cut(&model, directory, options, computed, device))
+    if (load_cut(&model, directory, options, computed, device, folder))
         return -1;
     probe_open(&probe, &model, directory);
     int status =
@@ -198,7 +253,7 @@ int export_gguf(const char *directory, const struct submodel_options *options, c
                 struct device *device)
 {
     struct model model;
-    if (file_check_new(out) || load_cut(&model, directory, options, DTYPE_OTHER, device))
+    if (file_check_new(out) || load_cut(&model, directory, options, DTYPE_OTHER, device, out))
         return -1;
     int status = write_gguf(&model, directory, out, dtype == DTYPE_OTHER ? stored_dtype(directory) : dtype);
     model_close(&model);

@@ -275,18 +275,6 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
 
 /* ---- Extraction ---- */
 
-static int compare_written(struct buffer *on, i64 *parameters, struct proof_logits *masked, const char *out,
-                           struct device *device, enum dtype dtype, const char *from)
-{
-    struct model extracted;
-    if (model_load(&extracted, device, out, dtype, false))
-        return -1;
-    *parameters = weights_parameters(&extracted.weights);
-    int status = proof_logits_compare(on, masked, &extracted, from);
-    model_close(&extracted);
-    return status;
-}
-
 static void log_sizes(const struct model_config *whole, const struct submodel *sub, double share, const char *on)
 {
     log_info("kept %lld of %lld layers, %lld of %lld experts, top-%lld of %lld: %.2f of the parameters; logits equal "
@@ -295,28 +283,23 @@ static void log_sizes(const struct model_config *whole, const struct submodel *s
              (long long)whole->experts, (long long)sub->topk, (long long)whole->topk, share, on);
 }
 
-/* Closes the model before what is written is read back, so memory holds one of both. */
+/* Closes the model. */
 static int write_extracted(struct model *model, const struct submodel *sub, const char *from, const char *out)
 {
-    struct device *device = model->device;
+    struct model extracted;
     struct model_config whole = model->config;
-    enum dtype dtype = model->weights.dtype;
     i64 all = weights_parameters(&model->weights), kept = 0;
-    struct proof_logits masked;
     struct buffer on = {0};
-    int status = proof_logits_take(&masked, model, sub, from);
-    if (status == 0)
-        status = elastic_save(out, model, sub);
-    model_close(model);
-    if (status == 0)
-        status = compare_written(&on, &kept, &masked, out, device, dtype, from);
-    if (status == 0)
+    int status = proof_extract(&extracted, &on, model, sub, from, out);
+    if (status == 0) {
+        kept = weights_parameters(&extracted.weights);
+        model_close(&extracted);
         status = copy_tokenizers(out, from);
+    }
     if (status == 0)
         status = loss_weights_copy(out, from);
     if (status == 0)
         log_sizes(&whole, sub, (double)kept / (double)all, on.data);
-    proof_logits_release(&masked);
     buffer_release(&on);
     return status;
 }

@@ -231,6 +231,27 @@ int proof_logits_compare(struct buffer *on, struct proof_logits *logits, struct 
     return status;
 }
 
+int proof_extract(struct model *out, struct buffer *on, struct model *from, const struct submodel *sub,
+                  const char *directory, const char *folder)
+{
+    struct device *device = from->device;
+    enum dtype dtype = from->weights.dtype;
+    struct proof_logits masked;
+    int status = proof_logits_take(&masked, from, sub, directory);
+    if (status == 0)
+        status = elastic_save(folder, from, sub);
+    model_close(from);
+    if (status == 0)
+        status = model_load(out, device, folder, dtype, false);
+    if (status == 0) {
+        status = proof_logits_compare(on, &masked, out, directory);
+        if (status)
+            model_close(out);
+    }
+    proof_logits_release(&masked);
+    return status;
+}
+
 /* ---- Ids ---- */
 
 struct proof_text {

@@ -17,6 +17,11 @@ int proof_logits_take(struct proof_logits *out, struct model *from, const struct
 /* Compares those of `out` with them. Says in `on` what was compared. Returns 0, or -1 and a message
  * that names the head. */
 int proof_logits_compare(struct buffer *on, struct proof_logits *logits, struct model *out, const char *directory);
+/* Writes a sub-model of `from`, the model in `directory`, into an existing folder and opens it from there
+ * as `out`, after it has closed `from`: memory holds one of both. Compares their logits and says in `on`
+ * on what. Returns 0, or -1 and a message; `from` is closed either way. */
+int proof_extract(struct model *out, struct buffer *on, struct model *from, const struct submodel *sub,
+                  const char *directory, const char *folder);
 void proof_logits_release(struct proof_logits *logits);
 /* Fills ids [count] with text of these shards. False if they have none that can be read. */
 bool proof_ids(i32 *ids, i64 count, struct model *model, const char *directory);

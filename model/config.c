@@ -371,10 +371,18 @@ static bool same_values(const struct tensor_view *a, const struct tensor_view *b
     i64 n = tensor_view_elements(a);
     if (tensor_view_elements(b) != n || a->rank != b->rank || memcmp(a->shape, b->shape, sizeof a->shape) != 0)
         return false;
-    if (a->dtype == b->dtype)
-        return memcmp(a->data, b->data, (size_t)a->bytes) == 0;
-    float *x = memory_alloc(max_i64(n, 1) * 4), *y = memory_alloc(max_i64(n, 1) * 4);
-    bool same = tensor_view_to_f32(x, a) == 0 && tensor_view_to_f32(y, b) == 0 && memcmp(x, y, (size_t)n * 4) == 0;
+    enum { PIECE = 1 << 18 };
+    float *x = memory_alloc(PIECE * 4), *y = memory_alloc(PIECE * 4);
+    bool same = true;
+    for (i64 first = 0; first < n && same; first += PIECE) {
+        i64 count = min_i64(PIECE, n - first);
+        struct tensor_view u = tensor_view_part(a, first, count), v = tensor_view_part(b, first, count);
+        same = u.dtype == v.dtype ? memcmp(u.data, v.data, (size_t)u.bytes) == 0
+                                  : tensor_view_to_f32(x, &u) == 0 && tensor_view_to_f32(y, &v) == 0 &&
+                                        memcmp(x, y, (size_t)count * 4) == 0;
+        file_pass(u.data, u.bytes);
+        file_pass(v.data, v.bytes);
+    }
     memory_free(x);
     memory_free(y);
     return same;

@@ -51,6 +51,43 @@ static struct tensor *run_layer(struct tape *tape, void *context, struct tensor 
     return op_add_linear(tape, sum, op_linear_swiglu(tape, n, &l->gate_up->value), &l->down->value);
 }
 
+/* Moves the tensor of a scratch scope to x and ends the scope. */
+static void keep_only(struct pass *p, struct tensor *x, struct tensor *inside, i64 scratch)
+{
+    p->tape->device->ops->copy(p->tape->device, tensor_matrix(x), tensor_matrix(inside), 1, false);
+    tape_scratch_end(p->tape, scratch);
+}
+
+/* True if nothing reads what a layer leaves besides its output: no backward, and no decoder's step on a
+ * GPU, where a copy is one launch more. */
+static bool forgets_layers(const struct pass *p)
+{
+    const struct tape *tape = p->tape;
+    bool decodes = p->options->cache && device_is_gpu(tape->device);
+    return !tape->recording && !tape->keeping && !tape->segments && !decodes;
+}
+
+static struct tensor *enter(struct pass *p)
+{
+    if (!parallel_first(p))
+        return parallel_receive(p);
+    if (!forgets_layers(p))
+        return modality_inputs(p);
+    struct tensor *x = tape_tensor(p->tape, p->tape->activations, p->batch->n, p->model->config.width);
+    i64 scratch = tape_scratch_begin(p->tape);
+    keep_only(p, x, modality_inputs(p), scratch);
+    return x;
+}
+
+static struct tensor *run_layer_of(struct pass *p, struct layer_pass *lp, struct tensor *x)
+{
+    if (!forgets_layers(p))
+        return p->options->recompute ? tape_recompute(p->tape, run_layer, lp, x) : run_layer(p->tape, lp, x);
+    i64 scratch = tape_scratch_begin(p->tape);
+    keep_only(p, x, run_layer(p->tape, lp, x), scratch);
+    return x;
+}
+
 static struct tensor *run_layers(struct pass *p, struct tensor *x)
 {
     i64 count = p->end_layer - p->first_layer;
@@ -63,8 +100,7 @@ static struct tensor *run_layers(struct pass *p, struct tensor *x)
         if (p->layer_state[layer] == LAYER_SKIPPED || (p->layer_state[layer] == LAYER_SERVED && !l->router))
             continue;
         tape_segment_begin(p->tape, place_of_layer(layer));
-        x = p->options->recompute ? tape_recompute(p->tape, run_layer, &passes[i], x)
-                                  : run_layer(p->tape, &passes[i], x);
+        x = run_layer_of(p, &passes[i], x);
         tape_segment_end(p->tape);
         if (p->layer_state[layer] == LAYER_RUN)
             x = layer_heads(p, x, layer);
@@ -110,7 +146,7 @@ void pass_run(struct pass *p)
 {
     struct forward *out = p->out;
     keep_routes(p);
-    struct tensor *x = run_layers(p, parallel_first(p) ? modality_inputs(p) : parallel_receive(p));
+    struct tensor *x = run_layers(p, enter(p));
     place_gradient(p, x);
     out->hidden = parallel_anchor(p, x);
     if (parallel_last(p))
@@ -133,13 +169,6 @@ void model_segments_open(struct tape *tape, const struct model *model)
         tape_segments_open(tape, place_of_mtp(&model->config) + 1);
 }
 
-/* Moves the tensor of a scratch scope to x and ends the scope. */
-static void keep_only(struct pass *p, struct tensor *x, struct tensor *inside, i64 scratch)
-{
-    p->tape->device->ops->copy(p->tape->device, tensor_matrix(x), tensor_matrix(inside), 1, false);
-    tape_scratch_end(p->tape, scratch);
-}
-
 void model_teach(struct teacher *teacher, struct tape *tape, struct model *model, const struct batch *batch)
 {
     struct submodel full;
@@ -151,12 +180,10 @@ void model_teach(struct teacher *teacher, struct tape *tape, struct model *model
     struct pass *p = pass_open(&out, tape, model, batch, &full, NULL);
     require(parallel_first(p) && parallel_last(p), "a teacher runs all layers");
     p->teaches = teacher;
-    struct tensor *x = tape_tensor(tape, tape->activations, batch->n, model->config.width);
-    i64 scratch = tape_scratch_begin(tape);
-    keep_only(p, x, modality_inputs(p), scratch);
+    struct tensor *x = enter(p);
     for (i64 layer = 0; layer < model->config.layers; layer++) {
         struct layer_pass lp = {p, &model->layer[layer], layer};
-        scratch = tape_scratch_begin(tape);
+        i64 scratch = tape_scratch_begin(tape);
         keep_only(p, x, layer_heads(p, run_layer(tape, &lp, x), layer), scratch);
     }
     final_heads(p, x);

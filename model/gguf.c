@@ -270,9 +270,15 @@ static void write_header(struct file_writer *out, const struct gguf *g)
     buffer_release(&head);
 }
 
-static void write_rows(struct file_writer *out, const struct gguf_tensor *t, const float *rows, bf16 *buffer)
+/* Rows of a matrix that are in memory as f32 at a time. */
+static i64 strip_rows(const struct gguf_tensor *t)
 {
-    i64 n = t->rows * t->dims[0];
+    enum { STRIP_BYTES = 1 << 20 };
+    return max_i64(1, min_i64(t->rows, STRIP_BYTES / (4 * t->weight->columns)));
+}
+
+static void write_rows(struct file_writer *out, const struct gguf_tensor *t, const float *rows, i64 n, bf16 *buffer)
+{
     if (t->dtype == DTYPE_F32) {
         file_write(out, rows, n * 4);
         return;
@@ -286,12 +292,15 @@ static void write_tensor(struct file_writer *out, const struct weights *weights,
 {
     static const char zeros[ALIGNMENT];
     const struct weight *w = t->weight;
-    bf16 *buffer = memory_alloc(t->rows * w->columns * 2);
-    float *rows = memory_alloc(t->rows * w->columns * 4);
-    for (i64 part = 0; part < w->matrices; part++) {
-        weight_get(weights, w, part * w->rows + t->first_row, t->rows, rows);
-        write_rows(out, t, rows, buffer);
-    }
+    i64 strip = strip_rows(t);
+    bf16 *buffer = memory_alloc(strip * w->columns * 2);
+    float *rows = memory_alloc(strip * w->columns * 4);
+    for (i64 part = 0; part < w->matrices; part++)
+        for (i64 row = 0, n; row < t->rows; row += n) {
+            n = min_i64(strip, t->rows - row);
+            weight_get(weights, w, part * w->rows + t->first_row + row, n, rows);
+            write_rows(out, t, rows, n * w->columns, buffer);
+        }
     file_write(out, zeros, round_up(tensor_bytes(t), ALIGNMENT) - tensor_bytes(t));
     memory_free(rows);
     memory_free(buffer);
@@ -370,13 +379,16 @@ static bool same_rows(const u8 *stored, const float *rows, i64 n, enum dtype dty
 static bool same_values(const u8 *stored, const struct weights *weights, const struct gguf_tensor *t)
 {
     const struct weight *w = t->weight;
-    i64 n = t->rows * w->columns;
-    float *rows = memory_alloc(n * 4);
+    i64 strip = strip_rows(t), width = w->columns * dtype_bytes(t->dtype);
+    float *rows = memory_alloc(strip * w->columns * 4);
     bool same = true;
-    for (i64 part = 0; part < w->matrices && same; part++) {
-        weight_get(weights, w, part * w->rows + t->first_row, t->rows, rows);
-        same = same_rows(stored + part * n * dtype_bytes(t->dtype), rows, n, t->dtype);
-    }
+    for (i64 part = 0; part < w->matrices; part++)
+        for (i64 row = 0, n; row < t->rows && same; row += n, stored += n * width) {
+            n = min_i64(strip, t->rows - row);
+            weight_get(weights, w, part * w->rows + t->first_row + row, n, rows);
+            same = same_rows(stored, rows, n * w->columns, t->dtype);
+            file_pass(stored, n * width);
+        }
     memory_free(rows);
     return same;
 }

@@ -63,14 +63,31 @@ static void score(struct pass *p, const struct modality_in_model *m, i64 level, 
         p->teaches->rows[m->target][level] = tape_keep_tensor(p->tape, logits);
         return;
     }
+    if (p->options->see_logits) {
+        p->options->see_logits(p->options->logits_context, m->target, level, logits);
+        return;
+    }
     float *coefficient = new_coefficient(p, m->target, level);
     p->out->logits[m->target][level] = logits;
     p->out->loss[m->target][level] = m->loss(p->tape, logits, target, coefficient, p->options->want_entropy,
                                              soft_targets_of(&soft, p, m->target, level));
 }
 
-/* Scores ids against the hidden states h. With factors known in advance, one fused op computes the
- * head and the cross entropy without keeping the logits. */
+static void show_logits(struct pass *p, enum target_kind kind, struct tensor *h)
+{
+    struct tensor *head = &p->model->head->value;
+    for (i64 first = 0, end; first < h->rows; first = end) {
+        i64 scratch = tape_scratch_begin(p->tape);
+        end = logits_end(p->tape, head, first, h->rows);
+        struct matrix rows = matrix_rows(tensor_matrix(h), first, end - first);
+        struct tensor *some = op_borrow(p->tape, rows.data, h->dtype, rows.rows, h->columns);
+        p->options->see_logits(p->options->logits_context, kind, 0, op_linear(p->tape, some, head, DTYPE_F32));
+        tape_scratch_end(p->tape, scratch);
+    }
+}
+
+/* Scores ids against the hidden states h. If nobody reads the logits, or with factors known in advance,
+ * one fused op computes the head and the cross entropy without keeping them. */
 static void score_ids(struct pass *p, const struct modality_in_model *m, struct tensor *h)
 {
     struct tensor *head = &p->model->head->value;
@@ -80,7 +97,11 @@ static void score_ids(struct pass *p, const struct modality_in_model *m, struct 
         p->teaches->rows[m->target][0] = tape_keep_tensor(p->tape, h);
         return;
     }
-    if (!p->options->factors) {
+    if (p->options->see_logits) {
+        show_logits(p, m->target, h);
+        return;
+    }
+    if (!p->options->factors && !p->options->losses_only) {
         require(!p->options->teacher, "a teacher's hidden rows, without factors");
         score(p, m, 0, op_linear(p->tape, h, head, DTYPE_F32), ids);
         return;

@@ -159,6 +159,12 @@ struct forward_options {
      * the factor (divided by the number of audio levels); ids are then scored without keeping their
      * logits. NULL: the caller fills the coefficients between forward and backward. */
     const double *factors;
+    /* Forward only: nobody reads the logits of ids, which are then scored a few rows at a time. */
+    bool losses_only;
+    /* Called with the logits in place of scoring them, those of ids a few rows at a time. They are gone
+     * when it returns. NULL: not called. */
+    void (*see_logits)(void *context, enum target_kind kind, i64 level, const struct tensor *logits);
+    void *logits_context;
     bool recompute;                /* keep only each layer's input and recompute the layer in the backward */
     i64 chunk;                     /* pipeline chunk: the first embeds, the last runs the heads */
     struct attention_cache *cache; /* [L]; generation only */

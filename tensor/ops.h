@@ -165,6 +165,8 @@ struct loss op_cross_entropy(struct tape *tape, struct tensor *logits, const i32
  * NULL: forward only. */
 struct loss op_linear_cross_entropy(struct tape *tape, struct tensor *h, struct tensor *w, const i32 *target,
                                     const float *coefficient, bool want_entropy, const struct soft_targets *soft);
+/* End of the piece of rows of n, from `first` on, whose logits over the head w are in memory at a time. */
+i64 logits_end(const struct tape *tape, const struct tensor *w, i64 first, i64 n);
 struct loss op_bit_cross_entropy(struct tape *tape, struct tensor *logits, const u8 *bits, const float *coefficient,
                                  bool want_entropy, const struct soft_targets *soft);
 /* Mean over the columns of |x-y| or (x-y)^2, per row. y is not differentiated. */

@@ -3,15 +3,17 @@
  * The cross entropy of the head (op_linear_cross_entropy) never holds all logits [N, V]:
  *
  *     h [N, C]                    w [V, C]
- *     | chunk 0: 1024 rows |  ->  logits = h w^T  ->  loss, lse  ->  dlogits
+ *     | chunk 0            |  ->  logits = h w^T  ->  loss, lse  ->  dlogits
  *     | chunk 1            |                          dw += dlogits^T h,  dh = dlogits w
  *     | ..                 |      a chunk's logits and dlogits are gone before the next one
  *
- * Their memory is that of CHUNK_ROWS rows. The gradients are computed in the forward, with
+ * Their memory is that of one chunk. The gradients are computed in the forward, with
  * coefficients that are known by then, and the backward only adds dh. As in Liger Kernel's
  * FusedLinearCrossEntropy (Hsu et al. 2024, arXiv 2410.10989). A teacher's hidden rows take the same
  * way: its logits exist for one chunk at a time. */
 #include "tensor/ops.h"
+
+#include "tensor/fp8.h"
 
 struct loss_record {
     struct tape_record record;
@@ -104,7 +106,17 @@ struct loss op_cross_entropy(struct tape *tape, struct tensor *logits, const i32
 
 /* ---- cross entropy of h w^T, whose logits would be the largest tensor of a step ---- */
 
-enum { CHUNK_ROWS = 1024 };
+/* The end of the chunk that begins at row `first` of n. Losses alone on a CPU take chunks whose logits
+ * are small beside the weights, all about as long: a short one would read w for a few rows. */
+enum { CHUNK_ROWS = 1024, LEAST_ROWS = 64, CHUNK_BYTES = 16 << 20 };
+i64 logits_end(const struct tape *tape, const struct tensor *w, i64 first, i64 n)
+{
+    if (tape->recording || device_is_gpu(tape->device))
+        return min_i64(n, first + CHUNK_ROWS);
+    i64 most = min_i64(CHUNK_ROWS, max_i64(LEAST_ROWS, CHUNK_BYTES / (4 * w->rows)));
+    return first + ceil_div(n - first, ceil_div(n - first, most));
+}
+
 struct linear_loss_record {
     struct tape_record record;
     struct tensor *h, *dh; /* dh: gradient of h, computed in the forward */
@@ -129,10 +141,10 @@ static void linear_cross_entropy_backward(struct tape_record *base, struct devic
 static void run_chunk(struct tape *tape, const struct linear_loss *l, i64 first, i64 count)
 {
     const struct kernels *ops = tape->device->ops;
-    struct matrix w = tensor_matrix(l->w), h = matrix_rows(tensor_matrix(l->h), first, count);
+    struct matrix h = matrix_rows(tensor_matrix(l->h), first, count);
     struct matrix logits = tensor_matrix(tape_tensor(tape, DTYPE_F32, count, l->w->rows));
     float *lse = tape_alloc(tape, count * 4), *entropy = l->loss.entropy ? l->loss.entropy + first : NULL;
-    ops->matmul(tape->device, logits, h, false, w, true, false);
+    linear_forward(&(struct linear_weight){tape, l->w, NULL, NULL}, logits, h);
     ops->cross_entropy(tape->device, l->loss.value + first, lse, entropy, logits, l->target + first);
     struct scored_rows s = {.logits = logits, .lse = lse, .target = l->target + first};
     if (l->soft) {
@@ -140,8 +152,8 @@ static void run_chunk(struct tape *tape, const struct linear_loss *l, i64 first,
         s.teacher = tensor_matrix(tape_tensor(tape, DTYPE_F32, count, l->w->rows));
         s.teacher_lse = teacher_lse;
         s.weight = l->soft->weight + first;
-        ops->matmul(tape->device, s.teacher, matrix_rows(tensor_matrix(l->soft->teacher), first, count), false, w, true,
-                    false);
+        linear_forward(&(struct linear_weight){tape, l->w, NULL, NULL}, s.teacher,
+                       matrix_rows(tensor_matrix(l->soft->teacher), first, count));
         diverge(tape, l->loss.divergence + first, teacher_lse, logits, lse, s.teacher, s.target);
     }
     if (!l->coefficient)
@@ -152,7 +164,8 @@ static void run_chunk(struct tape *tape, const struct linear_loss *l, i64 first,
     if (l->dw.matrix.data)
         ops->matmul(tape->device, l->dw.matrix, dlogits, true, h, false, l->dw.add || first > 0);
     if (l->dh)
-        ops->matmul(tape->device, matrix_rows(tensor_matrix(l->dh), first, count), dlogits, false, w, false, false);
+        ops->matmul(tape->device, matrix_rows(tensor_matrix(l->dh), first, count), dlogits, false, tensor_matrix(l->w),
+                    false, false);
 }
 
 struct loss op_linear_cross_entropy(struct tape *tape, struct tensor *h, struct tensor *w, const i32 *target,
@@ -168,9 +181,10 @@ struct loss op_linear_cross_entropy(struct tape *tape, struct tensor *h, struct 
         l.dh = r ? tape_tensor(tape, h->grad_dtype, h->rows, h->columns) : NULL;
         KEEP(r, .h = h, .dh = l.dh);
     }
-    for (i64 first = 0; first < h->rows; first += CHUNK_ROWS) {
+    for (i64 first = 0, end; first < h->rows; first = end) {
         i64 mark = arena_mark(&tape->arena);
-        run_chunk(tape, &l, first, min_i64(CHUNK_ROWS, h->rows - first));
+        end = logits_end(tape, w, first, h->rows);
+        run_chunk(tape, &l, first, end - first);
         arena_reset(&tape->arena, mark);
     }
     return l.loss;

@@ -52,15 +52,16 @@ static void put_block(struct weights *weights, struct weight *w, i64 row, const 
     memory_free(cut);
 }
 
+static void pass_values(const struct tensor_view *view, i64 first, i64 count)
+{
+    struct tensor_view part = tensor_view_part(view, first, count);
+    file_pass(part.data, part.bytes);
+}
+
 /* Values [first, +count) of a tensor as f32. */
 static int view_values(float *out, const struct tensor_view *view, i64 first, i64 count, const char *origin)
 {
-    struct tensor_view part = *view;
-    i64 width = view->bytes / max_i64(1, tensor_view_elements(view));
-    part.rank = 1;
-    part.shape[0] = count;
-    part.bytes = count * width;
-    part.data = (const char *)view->data + first * width;
+    struct tensor_view part = tensor_view_part(view, first, count);
     return tensor_view_to_f32(out, &part) ? error_prefix("%s", origin) : 0;
 }
 
@@ -80,13 +81,14 @@ static int finite_values(float *out, const struct tensor_view *view, i64 first, 
 static int put_view(struct weights *weights, struct weight *w, i64 row, const struct tensor_view *view, i64 first,
                     i64 rows, const char *origin)
 {
-    enum { BLOCK_BYTES = 4 << 20, BLOCK_ROWS = 32 };
+    enum { BLOCK_BYTES = 2 << 20, BLOCK_ROWS = 32 };
     i64 columns = w->spec.columns, most = max_i64(BLOCK_ROWS, BLOCK_BYTES / (4 * columns) / BLOCK_ROWS * BLOCK_ROWS);
     float *values = memory_alloc(min_i64(most, rows) * columns * 4);
     int status = 0;
     for (i64 at = 0; at < rows && status == 0; at += most) {
         i64 count = min_i64(most, rows - at);
         status = finite_values(values, view, (first + at) * columns, count * columns, origin);
+        pass_values(view, (first + at) * columns, count * columns);
         if (status == 0)
             put_block(weights, w, row + at, values, count);
     }
@@ -372,7 +374,7 @@ void weights_list_optimizer(struct weight_list *list, const struct weights *weig
     }
 }
 
-enum { LOAD_BYTES = 4 << 20 }; /* rows read at a time: no rank holds another's part of a checkpoint */
+enum { LOAD_BYTES = 1 << 20 }; /* rows read at a time: no rank holds another's part of a checkpoint */
 
 static int load_state(struct weights *weights, struct weight *w, const struct safetensors *set, const char *kind,
                       float *out, const char *origin)
@@ -399,6 +401,8 @@ static int load_state(struct weights *weights, struct weight *w, const struct sa
         for (i64 i = 0; i < count && status == 0; i++)
             status = view_values(rows + i * w->columns, view, weight_logical_at(&read, read.share_first + row + i),
                                  w->columns, origin);
+        i64 begin = weight_logical_at(&read, read.share_first + row);
+        pass_values(view, begin, weight_logical_at(&read, read.share_first + row + count - 1) + w->columns - begin);
         if (status == 0 && of_slice)
             weight_put(weights, w, row, count, rows);
         else if (status == 0)

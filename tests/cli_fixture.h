@@ -126,4 +126,23 @@ static inline int clear(void **state)
     return 0;
 }
 
+/* A model of 4.2 M parameters and those of the parts, in a folder; memory_free */
+static inline char *write_wide_model(unsigned parts)
+{
+    struct model model;
+    struct model_config c = toy_config(2, parts);
+    char *folder = in_folder("wide");
+    c.vocabulary = round_up(fixture_meta.vocabulary, 16);
+    c.width = 256;
+    c.experts = 16;
+    c.topk = 4;
+    c.expert_width = 168;
+    toy_open(&model, &device, &c, false);
+    assert_int_equal(directory_make(folder), 0);
+    assert_int_equal(model_save(&model, folder), 0);
+    assert_int_equal(copy_tokenizers(folder, shards), 0);
+    model_close(&model);
+    return folder;
+}
+
 #endif

@@ -119,6 +119,7 @@ void heldout_forward(struct forward *out, struct tape *tape, struct model *model
 {
     const struct comm *pipeline = model->parallel->pipeline;
     options->chunk = pipeline->rank;
+    options->losses_only = true;
     model_forward(out, tape, model, batch, sub, options);
     for (i64 chunk = pipeline->rank + pipeline->size; chunk < model_chunks(model); chunk += pipeline->size) {
         struct forward next;

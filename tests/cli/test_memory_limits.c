@@ -8,23 +8,6 @@
 static char *wide; /* a model of 4.2 M parameters, stored in f32: 16.9 MB */
 enum { WIDE_BYTES = 16800000 };
 
-static void write_wide_model(void)
-{
-    struct model model;
-    struct model_config c = toy_config(2, 0);
-    c.vocabulary = round_up(fixture_meta.vocabulary, 16);
-    c.width = 256;
-    c.experts = 16;
-    c.topk = 4;
-    c.expert_width = 168;
-    toy_open(&model, &device, &c, false);
-    wide = in_folder("wide");
-    succeed(directory_make(wide));
-    succeed(model_save(&model, wide));
-    succeed(copy_tokenizers(wide, shards));
-    model_close(&model);
-}
-
 /* Private memory of this process, which its forks begin with. */
 static i64 own_bytes(void)
 {
@@ -99,6 +82,64 @@ static void what_is_cut_out_takes_the_place_of_the_whole(void **state)
     assert_int_equal(WEFT("extract", wide, "-o", out, "--experts", "0-2"), 2);
     expect_complaint("fewer than top-k 4");
     memory_free(out);
+}
+
+/* How much a process grows that loads the model. */
+static i64 grown_by_loading(int bits)
+{
+    const struct model_source source = {.directory = wide, .dtype = DTYPE_OTHER, .bits = bits};
+    int ends[2], status;
+    i64 grown = 0;
+    assert_int_equal(pipe(ends), 0);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        struct device cpu;
+        struct model model;
+        int peak = open("/proc/self/clear_refs", O_WRONLY);
+        bool begun = write(peak, "5", 1) == 1; /* the peak begins anew */
+        i64 before = memory_peak_bytes();
+        device_open_cpu(&cpu);
+        if (!begun || model_load_source(&model, &cpu, &source))
+            _exit(1);
+        grown = memory_peak_bytes() - before;
+        _exit(write(ends[1], &grown, sizeof grown) == sizeof grown ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(read(ends[0], &grown, sizeof grown), sizeof grown);
+    close(ends[0]);
+    close(ends[1]);
+    return grown;
+}
+
+/* The file's pages leave when they were read: its checksum, then its weights. With 4 bits a weight the
+ * file is six times as large as what is kept. */
+static void a_model_lies_in_memory_once_while_it_is_read(void **state)
+{
+    (void)state;
+    skip_sanitized();
+    i64 stored = grown_by_loading(0), four = grown_by_loading(4);
+    print_message("%.1f MB, with 4 bits %.1f\n", (double)stored * 1e-6, (double)four * 1e-6);
+    assert_in_range(stored, WIDE_BYTES * 9 / 10, WIDE_BYTES + (10 << 20));
+    assert_in_range(four, WIDE_BYTES / 8, WIDE_BYTES * 3 / 4);
+}
+
+/* A sub-model with a name is exported in the place of the whole; each form takes a few rows at a time. */
+static void what_is_exported_lies_in_memory_once(void **state)
+{
+    char *named = string_format("%s@most", wide), *hf = in_folder("hf"), *gguf = in_folder("most.gguf");
+    (void)state;
+    skip_sanitized();
+    if (WEFT("extract", wide, "--experts", "0-14", "--name", "most"))
+        fail_msg("%s", complained.data);
+    allow(WIDE_BYTES + (30 << 20));
+    if (WEFT("export", named, "-o", hf) || WEFT("export", named, "-o", gguf, "--to", "gguf"))
+        fail_msg("%s", complained.data);
+    unsetenv("WEFT_MEMORY_LIMIT");
+    memory_free(named);
+    memory_free(hf);
+    memory_free(gguf);
 }
 
 /* Nothing is read: the damage to a weight is not found. */
@@ -256,7 +297,7 @@ static int make_all(void **state)
     char *validation = in_folder("validation");
     require(symlink("train", validation) == 0, "cannot link %s", validation);
     memory_free(validation);
-    write_wide_model();
+    wide = write_wide_model(0);
     return 0;
 }
 
@@ -265,6 +306,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_is_refused_before_its_weights_are_read),
         cmocka_unit_test(what_is_cut_out_takes_the_place_of_the_whole),
+        cmocka_unit_test(a_model_lies_in_memory_once_while_it_is_read),
+        cmocka_unit_test(what_is_exported_lies_in_memory_once),
         cmocka_unit_test(a_damaged_model_that_does_not_fit_is_not_looked_at),
         cmocka_unit_test(a_stage_is_refused_before_its_first_step),
         cmocka_unit_test(in_a_control_group_the_message_comes_in_place_of_the_signal),

@@ -49,6 +49,50 @@ static void a_file_is_replaced_and_leaves_nothing_beside(void **state)
     assert_holds(path_of("replace/x"), "");
 }
 
+/* Bytes of the mapping at `data` that this process has in memory. */
+static i64 mapped_bytes(const void *data)
+{
+    struct buffer text = {0};
+    char *name = string_format("%llx-", (unsigned long long)(uintptr_t)data);
+    succeed(file_read(&text, "/proc/self/smaps"));
+    const char *at = strstr(text.data, name), *rss = at ? strstr(at, "Rss:") : NULL;
+    assert_non_null(rss);
+    i64 bytes = strtoll(rss + 4, NULL, 10) * 1024;
+    buffer_release(&text);
+    memory_free(name);
+    return bytes;
+}
+
+static void what_was_read_of_a_mapping_leaves_memory(void **state)
+{
+    enum { BYTES = 16 << 20, PIECE = 3 << 18 }; /* a piece: no whole number of windows */
+    struct file_view view;
+    u8 *content = memory_alloc(BYTES);
+    i64 sum = 0, again = 0;
+    (void)state;
+    for (i64 i = 0; i < BYTES; i++)
+        content[i] = (u8)(i * 7 + i / 4096);
+    char *path = put_file("mapped", content, BYTES);
+    succeed(file_map(&view, path));
+    for (i64 i = 0; i < BYTES; i++)
+        sum += view.data[i];
+    assert_in_range(mapped_bytes(view.data), BYTES / 2, BYTES);
+    for (i64 at = 0; at < BYTES; at += PIECE) {
+        i64 n = min_i64(PIECE, BYTES - at);
+        for (i64 i = 0; i < n; i++)
+            again += view.data[at + i];
+        file_pass(view.data + at, n);
+    }
+    assert_in_range(mapped_bytes(view.data), 0, 3 << 20);
+    assert_int_equal(sum, again);
+    assert_memory_equal(view.data, content, BYTES);
+    file_pass(content, BYTES); /* no mapping */
+    assert_memory_equal(view.data, content, BYTES);
+    file_unmap(&view);
+    memory_free(content);
+    memory_free(path);
+}
+
 static void readers_see_the_old_file_until_commit(void **state)
 {
     (void)state;
@@ -500,6 +544,7 @@ int main(void)
         /* First: file_map sets its handler once, and cmocka sets its own in front of each test. */
         cmocka_unit_test(a_mapped_file_that_shrinks_is_reported),
         cmocka_unit_test(a_file_is_replaced_and_leaves_nothing_beside),
+        cmocka_unit_test(what_was_read_of_a_mapping_leaves_memory),
         cmocka_unit_test(readers_see_the_old_file_until_commit),
         cmocka_unit_test(an_abandoned_file_leaves_the_old_one),
         cmocka_unit_test(long_streams_arrive_whole),

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include <string.h>
 
+#include "tests/cut_fixture.h"
 #include "tests/scratch.h"
 #include "tests/toy_train.h"
 
@@ -176,12 +177,12 @@ static void subsets_have_a_bias_of_their_own(void **state)
     get_bias(bias, &r.model);
     assert_memory_not_equal(bias, bias + CELLS_OF_BIAS, sizeof bias / 2);
     succeed(submodel_parse(&sub, &arena, &o, &r.model));
-    succeed(elastic_extract(&cut, &r.model, &sub));
+    succeed(toy_cut(&cut, &r.model, &sub, path_of("toy_cut")));
     assert_false(cut.config.reduced_bias);
     expect_bias(&cut, bias + CELLS_OF_BIAS, ids, 4);
     model_close(&cut);
     succeed(submodel_parse(&sub, &arena, &whole, &r.model));
-    succeed(elastic_extract(&cut, &r.model, &sub));
+    succeed(toy_cut(&cut, &r.model, &sub, path_of("toy_cut")));
     assert_true(cut.config.reduced_bias);
     expect_bias(&cut, bias, all, EXPERTS);
     succeed(directory_make(folder));

@@ -3,6 +3,7 @@
 #include <math.h>
 #include "core/json.h"
 #include "elastic/elastic.h"
+#include "tests/cut_fixture.h"
 #include "tests/scratch.h"
 #include "tests/toy.h"
 #include "train/synthetic_batches.h"
@@ -308,7 +309,7 @@ static void what_is_cut_out_keeps_its_counts(void **state)
     struct model out;
     double use[4 * 4];
     (void)state;
-    succeed(elastic_extract(&out, &model, &sub));
+    succeed(toy_cut(&out, &model, &sub, path_of("toy_cut")));
     assert_int_equal(out.config.layers, 4);
     assert_int_equal(out.config.experts, 4);
     assert_int_equal(out.config.topk, 2);
@@ -330,7 +331,7 @@ static void what_is_cut_out_takes_the_top_k_asked_for(void **state)
         struct model out;
         struct model_config c;
         const char *folder = path_of("cut");
-        succeed(elastic_extract(&out, &model, &sub));
+        succeed(toy_cut(&out, &model, &sub, path_of("toy_cut")));
         assert_int_equal(out.config.topk, atoi(asked[i]));
         succeed(directory_make(folder));
         succeed(model_save(&out, folder));
@@ -362,7 +363,7 @@ static void every_head_of_what_is_cut_out_is_compared(void **state)
     synthetic_batches_init(&random, &c, 2, 2, 512, 7);
     struct batch_source source = synthetic_batches_source(&random);
     succeed(source.fill(source.context, 0, 0, &batch, &arena));
-    succeed(elastic_extract(&out, &from, &sub));
+    succeed(toy_cut(&out, &from, &sub, path_of("toy_cut")));
     succeed(elastic_compare(&heads, &out, &from, &sub, &batch));
     assert_int_equal(heads, (1u << TARGETS) - 1);
     for (i64 i = 0; i < COUNT_OF(spoilt); i++) {
@@ -408,7 +409,7 @@ static void heads_of_sound_stay_with_their_layers(void **state)
         synthetic_batches_init(&random, &c, 2, 2, 512, 7);
         struct batch_source source = synthetic_batches_source(&random);
         succeed(source.fill(source.context, 0, 0, &batch, &arena));
-        succeed(elastic_extract(&out, &from, &sub));
+        succeed(toy_cut(&out, &from, &sub, path_of("toy_cut")));
         succeed(elastic_compare(&heads, &out, &from, &sub, &batch));
         assert_true(heads & 1u << TARGET_AUDIO);
         const char *folder = path_of("cut");

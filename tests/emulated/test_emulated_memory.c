@@ -201,12 +201,16 @@ static void held_out_rows_take_what_is_estimated(void **state)
 
 static void shorter_rows_that_fit_are_named(void **state)
 {
-    const char *const rows[] = {ROWS("eval", "--length", "2048"), NULL};
-    const char *const looked[] = {ROWS("routing", "--length", "2048", "-o", out), NULL};
+    char *wide = write_wide_model(TOY_MEDIA);
+#define WIDE_ROWS(command, ...)                                                                                        \
+    command, wide, "--data", shards, "--part", "train", "--rows", "2", "--length", "2048", __VA_ARGS__
+    const char *const rows[] = {WIDE_ROWS("eval", NULL)};
+    const char *const looked[] = {WIDE_ROWS("routing", "-o", out, NULL)};
     (void)state;
     i64 bytes = expect_refused(1, rows, "; nothing smaller would do, not even ");
     expect_refused(bytes - 1, rows, "; length=1024 would take ");
     expect_refused(expect_refused(1, looked, "") - 1, looked, "; length=1024 would take ");
+    memory_free(wide);
 }
 
 /* Prompts are read after the model is loaded. */

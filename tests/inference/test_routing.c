@@ -11,6 +11,7 @@
 #include "inference/routing.h"
 #include "inference/grid_speed.h"
 #include "inference/inference.h"
+#include "tests/cut_fixture.h"
 #include "tests/shard_fixture.h"
 #include "tests/toy.h"
 #include "train/pretrain.h"
@@ -473,7 +474,9 @@ static void a_cut_is_compared_on_the_shards_of_its_model(void **state)
     arena_open(&arena, 64 << 20);
     assert_int_equal(model_load(&model, &device, model_folder, DTYPE_F32, false), 0);
     assert_int_equal(submodel_parse(&sub, &arena, &options, &model), 0);
-    assert_int_equal(elastic_extract(&cut, &model, &sub), 0);
+    char *cut_folder = string_format("%s-cut", model_folder);
+    assert_int_equal(toy_cut(&cut, &model, &sub, cut_folder), 0);
+    memory_free(cut_folder);
     if (proof_logits_take(&masked, &model, &sub, model_folder) ||
         proof_logits_compare(&on, &masked, &cut, model_folder))
         fail_msg("%s", error_text());
