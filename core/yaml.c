@@ -28,11 +28,27 @@ struct yaml {
     char *origin;
 };
 
+/* The line with the problem begins with spaces and a tab, or a tab. */
+static bool is_indented_by_tab(const yaml_parser_t *parser)
+{
+    const char *text = (const char *)parser->input.string.start, *end = (const char *)parser->input.string.end;
+    for (size_t line = 0; line < parser->problem_mark.line && text; line++) {
+        text = memchr(text, '\n', (size_t)(end - text));
+        text = text ? text + 1 : NULL;
+    }
+    while (text && text < end && *text == ' ')
+        text++;
+    return text && text < end && *text == '\t';
+}
+
 static int parser_error(const yaml_parser_t *parser, const char *origin)
 {
     require_memory(parser->problem, "a YAML document"); /* all errors of a text have one */
     if (parser->error == YAML_READER_ERROR)
         return error_usage("%s: byte %zu: not valid YAML: %s", origin, parser->problem_offset, parser->problem);
+    if (is_indented_by_tab(parser))
+        return error_usage("%s:%zu: not valid YAML: a tab indents the line: expected spaces", origin,
+                           parser->problem_mark.line + 1);
     return error_usage("%s:%zu:%zu: not valid YAML: %s%s%s", origin, parser->problem_mark.line + 1,
                        parser->problem_mark.column + 1, parser->problem, parser->context ? " " : "",
                        parser->context ? parser->context : "");
