@@ -30,6 +30,7 @@ struct program_exchange { /* exchange with a running program */
     double begin, look;            /* look: when its processes are measured next */
     i64 memory_most;               /* bytes of all its processes */
     unsigned short threads_before; /* of the whole system, when it began */
+    i64 threads;                   /* by which the system had more at the last look */
     int over;                      /* consecutive looks that found more */
     const struct program_limits *limits;
     struct process_list before; /* children that are not of the program */
@@ -184,39 +185,52 @@ static int too_many(const struct program_exchange *t, i64 count, const char *wha
                      (long long)count, what, (long long)most);
 }
 
-/* Measures what its processes use together. A process that is about to start another one shares all
- * its memory with it for a moment and counts twice: so only the third look in a row decides. The
- * number of all threads of the system is known at once, even while thousands wait for a CPU; a look
- * is early if it has grown. */
-static int check_use(struct program_exchange *t)
+/* A process that is about to start another one shares all its memory with it for a moment and counts
+ * twice: so only the third look in a row decides. */
+static int check_memory(struct program_exchange *t, struct processes_use *use)
 {
-    enum { THREADS_EACH = 32, LOOKS = 3 };
-    struct processes_use use;
-    struct sysinfo system = {0};
-    double begin = clock_s();
-    i64 most = t->limits->processes ? t->limits->processes : INT32_MAX, threads_most = THREADS_EACH * most;
-    i64 more = sysinfo(&system) == 0 ? (short)(system.procs - t->threads_before) : 0; /* procs has 16 bits */
-    if (more > threads_most + 1024)
-        return too_many(t, more, "threads", threads_most);
-    if (begin < t->look - (more > most ? 0.8 * look_s : 0))
-        return 0;
-    t->look = begin + look_s;
-    processes_measure(&use, &t->before, most, false);
-    if (use.processes > most)
-        return too_many(t, use.processes, "processes", most);
-    if (use.threads > threads_most)
-        return too_many(t, use.threads, "threads", threads_most);
-    if (use.bytes > t->memory_most) {
-        begin = clock_s();
-        processes_measure(&use, &t->before, most, true);
+    enum { LOOKS = 3 };
+    if (use->bytes > t->memory_most) {
+        double begin = clock_s();
+        processes_measure(use, &t->before, use->processes + 1, true);
         t->look = clock_s() + fmax(0.2 * look_s, 10 * (clock_s() - begin));
     }
-    t->over = use.bytes > t->memory_most ? t->over + 1 : 0;
+    t->over = use->bytes > t->memory_most ? t->over + 1 : 0;
     return t->over < LOOKS
                ? 0
                : error_set("%s used %.0f MB of memory in %lld processes and was killed: at most %.0f MB are allowed "
                            "(program_memory)",
-                           t->name, (double)use.bytes / 1e6, (long long)use.processes, (double)t->memory_most / 1e6);
+                           t->name, (double)use->bytes / 1e6, (long long)use->processes, (double)t->memory_most / 1e6);
+}
+
+/* Measures what its processes use together. The number of all threads of the system is known at once,
+ * even while hundreds wait for a CPU. If it has grown, the look is early, and the program stands still
+ * meanwhile, for the look needs a CPU. */
+static int check_use(struct program_exchange *t)
+{
+    enum { THREADS_EACH = 32 };
+    struct processes_use use;
+    struct sysinfo system = {0};
+    double now = clock_s();
+    i64 most = t->limits->processes ? t->limits->processes : INT32_MAX, threads_most = THREADS_EACH * most;
+    i64 more = sysinfo(&system) == 0 ? (short)(system.procs - t->threads_before) : 0; /* procs has 16 bits */
+    bool early = more - t->threads > most;
+    if (more > threads_most + 1024)
+        return too_many(t, more, "threads", threads_most);
+    if (now < t->look && !early)
+        return 0;
+    if (early)
+        kill(-t->process, SIGSTOP);
+    t->look = now + look_s;
+    processes_measure(&use, &t->before, most, false);
+    t->threads = more;
+    if (use.processes > most)
+        return too_many(t, use.processes, "processes", most);
+    if (use.threads > threads_most)
+        return too_many(t, use.threads, "threads", threads_most);
+    if (early)
+        kill(-t->process, SIGCONT);
+    return check_memory(t, &use);
 }
 
 /* Runs until all lines have arrived, the program closes its output, or a limit is exceeded. */
