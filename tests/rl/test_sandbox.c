@@ -464,6 +464,10 @@ static int expect_score(double expected, const char *name, const char *target, b
 {
     const struct program_limits limits = {
         .seconds = TEST_SECONDS_MOST, .memory_mb = 1000000000 /* for sanitizers */, .sandbox = sandbox};
+    if (sandbox && program_check_sandbox()) {
+        fprintf(stderr, "%s is not tried as user %d: %s\n", name, (int)getuid(), error_text());
+        return 0;
+    }
     int shown = dup(STDERR_FILENO), dropped = open("/dev/null", O_WRONLY | O_CLOEXEC);
     if (expected == 1)
         dup2(dropped, STDERR_FILENO); /* what succeeded is of no interest then */
