@@ -189,6 +189,21 @@ static void a_template_that_does_not_end_is_stopped(void **state)
         check_ends(templates[i]);
 }
 
+/* Jinja's macros have further attributes, such as `arguments`. */
+static void attributes_of_macros_are_refused(void **state)
+{
+    static const char text[] = "{% macro f(a) %}{% endmacro %}{{ f.name }}{{ f.arguments }}";
+    struct template_output out;
+    struct json *variables = json_object();
+    (void)state;
+    struct template *template = template_open(text, (i64)strlen(text), "here");
+    assert_non_null(template);
+    assert_int_equal(template_render(&out, template, variables), -1);
+    assert_non_null(strstr(error_text(), "the attribute arguments of a macro is not supported"));
+    template_close(template);
+    json_free(variables);
+}
+
 static void deep_nesting_is_refused(void **state)
 {
     static const struct {
@@ -316,6 +331,7 @@ int main(void)
         cmocka_unit_test(templates_write_what_transformers_writes),
         cmocka_unit_test(json_is_that_of_python),
         cmocka_unit_test(a_template_that_does_not_end_is_stopped),
+        cmocka_unit_test(attributes_of_macros_are_refused),
         cmocka_unit_test(deep_nesting_is_refused),
         cmocka_unit_test(deep_variables_are_refused),
         cmocka_unit_test(what_is_not_supported_is_refused_by_name),

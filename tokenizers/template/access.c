@@ -72,6 +72,8 @@ struct jinja_value jinja_own_attribute(struct jinja_run *run, struct jinja_value
         return object.cycler->items->items[object.cycler->at];
     if (object.kind == JINJA_MACRO && strcmp(words, "name") == 0 && object.macro->node->name)
         return (struct jinja_value){JINJA_TEXT, {.text = object.macro->node->name}};
+    if (object.kind == JINJA_MACRO && strcmp(words, "name") != 0)
+        jinja_fail(run, "the attribute %s of a macro is not supported in chat templates", words);
     const struct jinja_function *method = jinja_method(object, words);
     if (!method)
         return JINJA_MISSING_VALUE;
