@@ -201,7 +201,8 @@ bool record_key_is_known(const char *name)
 {
     char plain[KEY_NAME_MOST];
     plain_name(plain, name);
-    return row_of(name) || listed_names(name) || speaks_of_learning(name, plain);
+    return row_of(name) || listed_names(name) || speaks_of_learning(name, plain) ||
+           count_words(plain, "image images img picture photo screenshot figure video clip audio sound speech");
 }
 
 enum learning record_key_learning(const char *name, const struct json *value)
@@ -284,7 +285,8 @@ static enum key_use use_of(const struct sample_builder *b, const char *name, con
     const struct record_key_row *row = row_of(name);
     if (b->instructs && strcmp(name, "context") == 0)
         return KEY_INPUT;
-    bool mark = json_kind(value) == JSON_BOOL || (form == FORM_TURNS && truth_of(value) >= 0);
+    bool mark =
+        json_kind(value) == JSON_BOOL || (form == FORM_TURNS && is_one_of("true false", json_string(value, "")));
     if (row && row->use[form] == KEY_CHOSEN && mark) /* chosen, is_chosen */
         return KEY_GOOD;
     /* Templates read a list of objects; a list of texts is to be read before the question. */
@@ -316,6 +318,11 @@ static int read_other(struct sample_builder *b, const struct record_key *key, en
     enum learning learning = form == FORM_PROMPT ? LEARNING_UNSAID : record_key_learning(key->name, key->value);
     if (learning == LEARNING_NO)
         return leave_out(b, key->name, "says that they are not to be learned");
+    bool asks = form == FORM_MESSAGES || form == FORM_TURNS;
+    if (asks && !source_maps(b->place->columns) && listed_is_there(b, b->object, key->value))
+        return error_set("key %s: it names a medium, and nothing says where it stands: call it image, video or audio, "
+                         "or leave the key out",
+                         key->name);
     if (learning == LEARNING_UNCLEAR && form != FORM_OTHERS && !source_maps(b->place->columns))
         return refuse_key(key);
     if (learning != LEARNING_YES && !source_maps(b->place->columns))

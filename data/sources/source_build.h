@@ -103,6 +103,8 @@ int listed_read(struct sample_builder *build, const struct json *object, enum fo
 bool listed_names(const char *key);
 /* True if a key of a message names media that can be read. */
 bool listed_is_usable(const struct sample_builder *build, const char *key, const struct json *value);
+/* True if a value names a medium that is there, by a name or as bytes, and no listed one of the object. */
+bool listed_is_there(const struct sample_builder *build, const struct json *object, const struct json *value);
 i64 listed_marks(const struct json *text); /* marks of media in a text */
 /* Length of <img>NAME</img>, <audio>NAME</audio> and the like at `at`, which name their medium
  * themselves; 0: there is none, or one that is not there. kind: which, name [length]: the file's. */

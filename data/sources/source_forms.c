@@ -179,6 +179,21 @@ static int build_caption(struct sample_builder *b, const struct json *text)
                  : sample_add_caption(b->out, json_string(text, ""), json_string_length(text));
 }
 
+/* A text beside media: they stand at its marks, or else in front of it. */
+static int add_text_with_media(struct sample_builder *b, const struct json *text, i64 media)
+{
+    i64 marks = listed_marks(text);
+    if (marks && marks != media)
+        return error_set("%lld media are listed, and the text has %lld marks of such", (long long)media,
+                         (long long)marks);
+    b->out->layout = marks || media > 1 ? SAMPLE_MIXED : SAMPLE_CAPTIONED;
+    for (int kind = MODALITY_TEXT + 1; kind < MODALITIES && !marks; kind++)
+        for (i64 i = 0; i < json_count(b->media[kind]); i++)
+            if (build_medium(b, (enum modality)kind, json_at(b->media[kind], b->used[kind]++)) < 0)
+                return -1;
+    return marks ? build_marked_text(b, json_string(text, ""), json_string_length(text)) : build_caption(b, text);
+}
+
 static int add_captioned(struct sample_builder *b, enum modality kind, const char *key, const struct json *value)
 {
     const struct json *text = caption_of(b);
@@ -186,6 +201,11 @@ static int add_captioned(struct sample_builder *b, enum modality kind, const cha
     const char *speaker = json_string(json_get(b->object, "speaker"), client);
     if (listed_check_alone(b, kind, value) < 0)
         return -1;
+    if (listed_marks(text)) { /* it stands there */
+        b->media[kind] = json_array();
+        json_push(b->media[kind], json_copy(value));
+        return add_text_with_media(b, text, 1);
+    }
     b->out->layout = SAMPLE_CAPTIONED;
     bool missing = !text && !b->place->media_alone, looks = missing && modality_rows[kind].lasts;
     if ((!missing || looks) && build_medium(b, kind, value) < 0)
@@ -272,21 +292,6 @@ static int add_interleaved(struct sample_builder *b, const struct sample_form *f
             return -1;
     }
     return 0;
-}
-
-/* A text beside media: they stand at its marks, or else in front of it. */
-static int add_text_with_media(struct sample_builder *b, const struct json *text, i64 media)
-{
-    i64 marks = listed_marks(text);
-    if (marks && marks != media)
-        return error_set("%lld media are listed, and the text has %lld marks of such", (long long)media,
-                         (long long)marks);
-    b->out->layout = marks || media > 1 ? SAMPLE_MIXED : SAMPLE_CAPTIONED;
-    for (int kind = MODALITY_TEXT + 1; kind < MODALITIES && !marks; kind++)
-        for (i64 i = 0; i < json_count(b->media[kind]); i++)
-            if (build_medium(b, (enum modality)kind, json_at(b->media[kind], b->used[kind]++)) < 0)
-                return -1;
-    return marks ? build_marked_text(b, json_string(text, ""), json_string_length(text)) : build_caption(b, text);
 }
 
 /* The text, if it need not be a caption, with the media that the record names. */

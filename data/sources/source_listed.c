@@ -124,6 +124,33 @@ bool listed_is_usable(const struct sample_builder *b, const char *key, const str
     return !is_nothing(value) && (proper_kind(key) >= 0 || kind_of_all(b, key, value) >= 0);
 }
 
+/* True if a listed medium of the record has this name too, as an id may. */
+static bool is_listed(const struct json *object, const char *name)
+{
+    struct json_iterator it;
+    bool listed = false;
+    for (bool more = json_first(&it, object); more && !listed; more = json_next(&it, object)) {
+        bool lists = listed_names(it.key);
+        listed = lists && strcmp(json_string(it.value, json_string(json_get(it.value, "path"), "")), name) == 0;
+        for (i64 i = 0; lists && !listed && i < json_count(it.value); i++) {
+            const struct json *one = json_kind(it.value) == JSON_ARRAY ? json_at(it.value, i) : NULL;
+            listed = strcmp(json_string(one, json_string(json_get(one, "path"), "")), name) == 0;
+        }
+    }
+    return listed;
+}
+
+bool listed_is_there(const struct sample_builder *b, const struct json *object, const struct json *value)
+{
+    const char *name = json_string(value, json_string(json_get(value, "path"), ""));
+    const struct buffer *bytes = record_bytes(b->place->record, json_get(value, "bytes"));
+    bool there = (bytes && bytes->length) || (*name && medium_kind(name_extension(name)) > MODALITY_TEXT &&
+                                              is_file(b, name) && !is_listed(object, name));
+    for (i64 i = 0; json_kind(value) == JSON_ARRAY && !there && i < json_count(value); i++)
+        there = listed_is_there(b, object, json_at(value, i));
+    return there;
+}
+
 /* ---- Lists ---- */
 
 /* A list in the text of a table. */
@@ -218,6 +245,13 @@ void listed_release(struct sample_builder *b)
 
 /* ---- One medium ---- */
 
+/* True if another key names a file that is there, and is not the own one. */
+static bool is_another(const struct sample_builder *b, const struct json *own, const struct json *value)
+{
+    const char *name = json_string(value, NULL), *first = json_string(own, json_string(json_get(own, "path"), ""));
+    return name && strcmp(name, first) != 0 && medium_kind(name_extension(name)) > MODALITY_TEXT && is_file(b, name);
+}
+
 int listed_check_alone(struct sample_builder *b, enum modality own, const struct json *value)
 {
     const struct record_key *key;
@@ -226,6 +260,9 @@ int listed_check_alone(struct sample_builder *b, enum modality own, const struct
         if (key->value == value || is_nothing(key->value))
             continue;
         if (kind >= 0 && (kind != (int)own || json_count(key->value) > 1))
+            return error_set("key %s: the record has a %s already: expected one medium with its caption", key->name,
+                             modality_rows[own].one);
+        if (kind < 0 && !source_maps(b->place->columns) && is_another(b, value, key->value))
             return error_set("key %s: the record has a %s already: expected one medium with its caption", key->name,
                              modality_rows[own].one);
         note_key(b, key->name, "of records, which are not read");

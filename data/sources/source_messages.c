@@ -139,6 +139,8 @@ static int read_keys(struct sample_builder *b, struct json *keys, const struct j
             note_key(b, it.key, "of messages, whose answers are not learned");
             continue;
         }
+        if (!is_one_of(known, it.key) && listed_is_there(b, message, it.value))
+            return error_set("key %s: it names a medium, and nothing reads it: call it image, video or audio", it.key);
         json_set(keys, it.key, json_copied(b, it.value));
         if (!is_one_of(known, it.key))
             note_key(b, it.key, "of messages, which only a chat template may read");

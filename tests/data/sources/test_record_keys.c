@@ -301,6 +301,8 @@ static void an_answer_is_the_chosen_one(void **state)
 {
     CHECK({"{\"prompt\": \"q\", \"response\": \"b\", \"chosen\": \"a\", \"rejected\": \"b\"}",
            "bad: key chosen: another answer than that of the record: expected one of them" REJECTED("rejected")},
+          {"{\"prompt\": \"q\", \"response\": \"b\", \"chosen\": \"good\"}",
+           "bad: key chosen: another answer than that of the record: expected one of them"},
           {"{" CHAT ", \"chosen\": [{\"role\": \"assistant\", \"content\": \"b\"}]}",
            "bad: key chosen: another answer than that of the record: expected one of them"},
           {"{" CHAT ", \"chosen\": \" a\"}",
@@ -443,6 +445,31 @@ static void media_have_other_names(void **state)
     (void)state;
 }
 
+/* A file that is there under a name of no table is not lost in silence. */
+static void media_of_unknown_names_are_refused(void **state)
+{
+#define PLACELESS(key)                                                                                                 \
+    "bad: key " key ": it names a medium, and nothing says where it stands: call it image, video or audio, or leave "  \
+    "the key out"
+    CHECK({"{" TURN ", \"question_image\": \"red.png\"}", PLACELESS("question_image")},
+          {"{" CHAT ", \"screenshots\": [\"red.png\"]}", PLACELESS("screenshots")},
+          {"{" CHAT ", \"Image\": {\"path\": \"red.png\"}}", PLACELESS("Image")},
+          {"{" TURN ", \"question_image\": \"no.png\"}",
+           SAID "; 1 keys \"question_image\" of records, which are not read"},
+          {"{" TURN ", \"id\": \"red.png\", \"image\": \"red.png\"}",
+           SEEN "; 1 keys \"id\" of records, which are not read"},
+          {"{\"text\": \"t\", \"screenshot\": \"red.png\"}",
+           "plain 't'; 1 keys \"screenshot\" of records, which are not read"},
+          {"{\"messages\": [{\"role\": \"user\", \"content\": \"q\", \"files\": [\"red.png\"]}]}",
+           "bad: message 1: key files: it names a medium, and nothing reads it: call it image, video or audio"},
+          {"{\"image\": \"a.png\", \"image_path\": \"red.png\", \"caption\": \"c\"}",
+           "bad: key image_path: the record has a picture already: expected one medium with its caption"},
+          {"{\"image\": \"red.png\", \"text\": \"t <image> u\"}", "mixed 't ' image@red.png ' u'"},
+          {"{\"image\": \"red.png\", \"text\": \"<image><image>\"}",
+           "bad: 1 media are listed, and the text has 2 marks of such"});
+    (void)state;
+}
+
 /* With names that the user chose, marks and contexts count, and nothing else is noted. */
 static void chosen_names_leave_keys_in_force(void **state)
 {
@@ -569,6 +596,7 @@ int main(void)
         cmocka_unit_test(marks_without_media_are_counted),
         cmocka_unit_test(listed_media_have_a_place),
         cmocka_unit_test(media_have_other_names),
+        cmocka_unit_test(media_of_unknown_names_are_refused),
         cmocka_unit_test(chosen_names_leave_keys_in_force),
         cmocka_unit_test(tables_have_the_same_keys),
         cmocka_unit_test(cells_are_read_as_values),
