@@ -340,7 +340,7 @@ static void saving_replaces_only_when_asked(void **state)
 static void lines_of_messages_get_lines_of_answers(void **state)
 {
     static const char lines[] =
-        "{\"id\":7,\"messages\":[{\"role\":\"user\",\"content\":\"sort 312\"}]}\n\n"
+        "{\"id\":7,\"messages\":[{\"role\":\"user\",\"content\":\"sort 312\"}]}\n \t\r\n"
         "[{\"role\":\"system\",\"content\":\"be brief\"},{\"role\":\"user\",\"content\":[\"so\","
         "{\"type\":\"image\",\"image\":\"picture.png\"}]}]\n"
         "{\"conversations\":[{\"from\":\"human\",\"value\":\"sort 312\"}]}\n";
@@ -367,6 +367,33 @@ static void lines_of_messages_get_lines_of_answers(void **state)
     expect_complaint("wrote out.jsonl, 3 conversations with their answers");
     assert_int_equal(said.length, 0);
     memory_free(one);
+}
+
+/* More conversations than are answered at a time, all alike: each has draws of its own. */
+static void each_conversation_is_drawn_for_itself(void **state)
+{
+    enum { COUNT = 2 * GENERATE_SLOTS };
+    struct buffer lines = {0};
+    char *answers[COUNT];
+    (void)state;
+    for (i64 i = 0; i < COUNT; i++)
+        buffer_printf(&lines, "{\"messages\":[{\"role\":\"user\",\"content\":\"sort 312\"}]}\n");
+    expect(WEFT(lines.data, "generate", model, "--messages", "-", "--max-tokens", "8"), 0);
+    const char *at = said.data;
+    for (i64 i = 0; i < COUNT; i++) {
+        const char *end = strchr(at, '\n');
+        assert_non_null(end);
+        struct json *j = json_parse(at, end - at, "line");
+        answers[i] = text_of(json_get(json_at(json_get(j, "messages"), 1), "content"));
+        for (i64 k = 0; k < i; k++)
+            if (strlen(answers[i]) > 4 && strcmp(answers[i], answers[k]) == 0)
+                fail_msg("answers %lld and %lld are the same: %s", (long long)k, (long long)i, answers[i]);
+        json_free(j);
+        at = end + 1;
+    }
+    for (i64 i = 0; i < COUNT; i++)
+        memory_free(answers[i]);
+    buffer_release(&lines);
 }
 
 #define ASK(content) "{\"messages\":[{\"role\":\"user\",\"content\":" content "}]}"
@@ -1061,6 +1088,7 @@ int main(void)
         cmocka_unit_test(a_saved_conversation_goes_on),
         cmocka_unit_test(saving_replaces_only_when_asked),
         cmocka_unit_test(lines_of_messages_get_lines_of_answers),
+        cmocka_unit_test(each_conversation_is_drawn_for_itself),
         cmocka_unit_test(bad_messages_get_one_line),
         cmocka_unit_test(bad_lines_end_a_pipe_with_one_line),
         cmocka_unit_test(a_model_that_saw_no_conversation_is_named),

@@ -437,6 +437,8 @@ static void tokenize_there_and_back(void **state)
     char *ids = string_copy(said.data);
     assert_int_equal(run(ids, decode), 0);
     assert_string_equal(said.data, "{\"text\":\"Words, 123 \u00e9\u4f60 \\n end\"}\n{\"text\":\"\"}\n");
+    assert_int_equal(run("{\"ids\":[64,3070]}\n{\"ids\":[64,3070],\"skip_special\":true}\n", decode), 0);
+    assert_string_equal(said.data, "{\"text\":\"a<|im_end|>\"}\n{\"text\":\"a\"}\n");
     assert_int_equal(run("{\"text\":1}\n", encode), 1);
     expect_complaint("stdin:1");
     assert_int_equal(run("{\"ids\":[99999999]}\n", decode), 1);
@@ -575,6 +577,40 @@ static void expect_kind(const char *path, const char *kind)
     assert_true(said.length > 0);
 }
 
+static i64 figure_of(const struct json *all, const char *part, const char *name)
+{
+    return json_integer(json_get(json_get(json_get(all, "parts"), part), name), 0);
+}
+
+/* Makes the folder `again` anew; what is said of both is the sum of what is said of each, and the longest sample. */
+static void expect_sums(char *path, const char *runs, const char *again)
+{
+    static const char *const parts[] = {"train", "validation"}, *const names[] = {"samples", "positions", "shards",
+                                                                                  "bytes", "longest"};
+    char *to = string_format("run=%s/%s", runs, again);
+    struct json *each[3];
+    if (WEFT("run", path, to, "--redo", "shards"))
+        fail_msg("%s", complained.data);
+    for (i64 i = 0; i < 3; i++) {
+        char *folder = i < 2 ? string_format("%s/%lld/shards", runs, (long long)i) : string_copy(runs);
+        assert_int_equal(WEFT("inspect", folder, "--json"), 0);
+        each[i] = json_parse(said.data, said.length, "stdout");
+        memory_free(folder);
+    }
+    for (i64 p = 0; p < COUNT_OF(parts); p++)
+        for (i64 n = 0; n < COUNT_OF(names); n++) {
+            i64 a = figure_of(each[0], parts[p], names[n]), b = figure_of(each[1], parts[p], names[n]);
+            i64 sum = strcmp(names[n], "longest") == 0 ? max_i64(a, b) : a + b;
+            assert_true(a > 0 || p > 0);
+            if (figure_of(each[2], parts[p], names[n]) != sum)
+                fail_msg("%s of %s: %lld and %lld, together %lld", names[n], parts[p], (long long)a, (long long)b,
+                         (long long)figure_of(each[2], parts[p], names[n]));
+        }
+    for (i64 i = 0; i < 3; i++)
+        json_free(each[i]);
+    memory_free(to);
+}
+
 /* Accepts lists and folders like `data`, and adds up to the output of one call. */
 static void inspect_sums_up_folders_of_shards(void **state)
 {
@@ -607,6 +643,12 @@ static void inspect_sums_up_folders_of_shards(void **state)
     struct json *direction = json_at(json_get(json_get(all, "train"), "directions"), 0);
     assert_int_equal(json_integer(json_get(direction, "samples"), 0), 2 * train);
     json_free(j);
+    buffer_clear(&t);
+    for (i64 i = 0; i < 30; i++)
+        buffer_printf(&t, "{\"text\": \"a line that is longer, %lld of thirty\"}\n", (long long)i);
+    assert_int_equal(file_replace(lines, t.data, t.length), 0);
+    expect_sums(path, runs, "0");
+    expect_sums(path, runs, "1");
     assert_int_equal(directory_make(partial) || file_replace(meta, "{}", 2), 0);
     assert_int_equal(WEFT("inspect", runs), 1);
     expect_complaint("shards.partial: not finished");

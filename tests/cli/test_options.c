@@ -1,5 +1,6 @@
 /* Options that are given more than once: repeated in their order, or refused, but never dropped. */
 #include <string.h>
+#include "cli/cli.h"
 #include "tests/cli_fixture.h"
 
 static char *answer_to(const char *a, const char *b, const char *c, const char *d)
@@ -98,6 +99,62 @@ static void an_override_is_refused_if_it_is_there_twice(void **state)
     assert_int_equal(WEFT("plan", recipe, "base", "base.steps=3", "sft.steps=4", "run=/dev/null/a"), 0);
 }
 
+/* Both ends of a range are in it, and a value is the whole word. */
+static void values_of_options_are_within_their_range(void **state)
+{
+    static const struct {
+        const char *text;
+        i64 value;
+        bool good;
+    } integers[] = {
+        {NULL, 7, true},  {"3", 3, true}, {"9", 9, true},   {"2", 0, false},   {"10", 0, false},
+        {"-5", 0, false}, {"", 0, false}, {"4x", 0, false}, {"4.0", 0, false}, {"99999999999999999999", 0, false}};
+    static const struct {
+        const char *text;
+        double value;
+        bool good;
+    } numbers[] = {{NULL, 0.25, true}, {"0", 0, true},    {"1", 1, true},    {"5e-1", 0.5, true},
+                   {"-0.1", 0, false}, {"1.1", 0, false}, {"nan", 0, false}, {"0.5 ", 0, false}};
+    static const struct {
+        const char *text;
+        enum dtype dtype;
+        int bits;
+    } weights[] = {{NULL, DTYPE_OTHER, 0},  {"stored", DTYPE_OTHER, 0}, {"f32", DTYPE_F32, 0},
+                   {"bf16", DTYPE_BF16, 0}, {"int8", DTYPE_OTHER, 8},   {"int4", DTYPE_OTHER, 4}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(integers); i++) {
+        int status = 0;
+        i64 value = option_integer(integers[i].text, "n", 7, 3, 9, &status);
+        if ((status == 0) != integers[i].good || (status == 0 && value != integers[i].value))
+            fail_msg("%s: %lld", integers[i].text ? integers[i].text : "absent", (long long)value);
+    }
+    for (i64 i = 0; i < COUNT_OF(numbers); i++) {
+        int status = 0;
+        double value = option_number(numbers[i].text, "x", 0.25, 0, 1, &status);
+        if ((status == 0) != numbers[i].good || (status == 0 && value != numbers[i].value))
+            fail_msg("%s: %g", numbers[i].text ? numbers[i].text : "absent", value);
+    }
+    for (i64 i = 0; i < COUNT_OF(weights); i++) {
+        struct model_source source = {.dtype = DTYPE_OTHER, .bits = 3};
+        assert_int_equal(option_weights(&source, weights[i].text), 0);
+        if (source.dtype != weights[i].dtype || source.bits != weights[i].bits)
+            fail_msg("%s: dtype %d, %d bits", weights[i].text, (int)source.dtype, source.bits);
+    }
+    assert_int_equal(option_weights(&(struct model_source){0}, "int2"), -1);
+}
+
+/* Behind -- words are no options. */
+static void words_behind_two_dashes_are_arguments(void **state)
+{
+    (void)state;
+    assert_int_equal(WEFT("inspect", "--", "--json"), 1);
+    expect_complaint("--json");
+    if (strstr(complained.data, "unknown option"))
+        fail_msg("%s", complained.data);
+    assert_int_equal(WEFT("inspect", "--jsoon", "--"), 2);
+    expect_complaint("unknown option --jsoon, did you mean --json?");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -105,6 +162,8 @@ int main(void)
         cmocka_unit_test(a_prompt_with_too_many_media_is_refused),
         cmocka_unit_test(an_option_of_one_value_is_refused_if_it_is_there_twice),
         cmocka_unit_test(an_override_is_refused_if_it_is_there_twice),
+        cmocka_unit_test(values_of_options_are_within_their_range),
+        cmocka_unit_test(words_behind_two_dashes_are_arguments),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }

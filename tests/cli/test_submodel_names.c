@@ -225,6 +225,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_name_is_the_choice_that_made_it), cmocka_unit_test(extracts_exports_and_grids_take_names),
         cmocka_unit_test(wrong_names_are_refused),           cmocka_unit_test(the_file_of_names_is_checked),
+
         cmocka_unit_test(a_name_changes_no_input),           cmocka_unit_test(the_command_does_what_the_stage_does),
     };
     return cmocka_run_group_tests(tests, make, clear);

@@ -208,6 +208,21 @@ static void a_limit_ends_the_program_with_a_message(void **state)
     assert_ends(use_blocks_and_promises, OWN_LIMIT, 0, "WEFT_MEMORY_LIMIT");
 }
 
+/* Half of the letters may be wrong, left out or too many: a name that is further away helps nobody. */
+static void the_nearest_name_is_found(void **state)
+{
+    static const char *const names[] = {"steps", "step", "width", "heads", NULL};
+    static const char *const cases[][2] = {{"steps", "steps"}, {"stesp", "step"}, {"stp", "step"},  {"widht", "width"},
+                                           {"hds", NULL},      {"xxxxx", NULL},   {"x", NULL},      {"", NULL},
+                                           {"stone", NULL},    {"wixxx", NULL},   {"head", "heads"}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        const char *near = string_nearest(cases[i][0], names);
+        if (near != cases[i][1] && (!near || !cases[i][1] || strcmp(near, cases[i][1]) != 0))
+            fail_msg("\"%s\": %s", cases[i][0], near ? near : "nothing");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -216,6 +231,7 @@ int main(void)
         cmocka_unit_test(what_is_given_back_does_not_count),
         cmocka_unit_test(the_tightest_limit_leaves_room),
         cmocka_unit_test(resized_blocks_keep_their_bytes_and_are_zero_behind),
+        cmocka_unit_test(the_nearest_name_is_found),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -107,6 +107,29 @@ static void words_at_the_same_place_are_a_class(void **state)
     caption_classes_release(&c);
 }
 
+/* Words of which each is used 3 times, and both together in a tenth of the captions. */
+static void a_class_is_used_in_a_tenth_of_the_captions(void **state)
+{
+    static const struct {
+        i64 captions, classes;
+        int uses;
+    } cases[] = {{60, 1, 3}, {61, 0, 3}, {20, 0, 2}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        char *captions[64];
+        struct caption_classes c;
+        for (i64 k = 0; k < cases[i].captions; k++)
+            captions[k] = k < 2 * cases[i].uses
+                              ? string_format("it%lld %s on%lld", (long long)k, k % 2 ? "up" : "left", (long long)k)
+                              : string_format("w%lld", (long long)k);
+        caption_classes_find(&c, captions, cases[i].captions);
+        assert_int_equal(c.count, cases[i].classes);
+        caption_classes_release(&c);
+        for (i64 k = 0; k < cases[i].captions; k++)
+            memory_free(captions[k]);
+    }
+}
+
 static void without_captions_there_is_no_class(void **state)
 {
     struct caption_classes c;
@@ -127,6 +150,7 @@ int main(void)
         cmocka_unit_test(words_of_several_captions_make_a_better_answer),
         cmocka_unit_test(a_word_is_repeated_as_often_as_it_helps),
         cmocka_unit_test(words_at_the_same_place_are_a_class),
+        cmocka_unit_test(a_class_is_used_in_a_tenth_of_the_captions),
         cmocka_unit_test(without_captions_there_is_no_class),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

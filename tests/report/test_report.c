@@ -162,13 +162,14 @@ static void test_time_of_what_was_made_anew(void **state)
     char *run = run_folder("anew"), *timings = path_join(run, "timings.jsonl");
     (void)state;
     put_done(run, "base", "pretrain");
-    const char *lines = "{\"stage\":\"base\",\"seconds\":1000,\"finished\":true}\n"
-                        "{\"stage\":\"base\",\"seconds\":20}\n"
-                        "{\"stage\":\"base\",\"seconds\":22,\"finished\":true}\n";
+    const char *lines = "{\"stage\":\"base\",\"seconds\":1000,\"peak_bytes\":9e9,\"finished\":true}\n"
+                        "{\"stage\":\"base\",\"seconds\":20,\"peak_bytes\":3e9}\n"
+                        "{\"stage\":\"base\",\"seconds\":22,\"peak_bytes\":2e9,\"finished\":true}\n";
     succeed(file_replace(timings, lines, (i64)strlen(lines)));
     struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, "42\u00a0s");
     lacks(&page, "17\u00a0min");
+    shows(&page, "<td>2.8\u00a0GiB</td>"); /* the most of the calls since it was begun anew */
     buffer_release(&page);
     memory_free(timings);
     memory_free(run);

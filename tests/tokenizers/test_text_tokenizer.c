@@ -436,6 +436,8 @@ static void added_tokens_obey_their_flags(void **state)
     assert_encodes(tokenizer, "a  <l> a", "0 10 5 0", NULL);
     assert_encodes(tokenizer, "a <r>  a", "0 5 11 0", NULL);
     assert_encodes(tokenizer, "<r>xa<r>", "13 0 11", NULL);
+    assert_encodes(tokenizer, "a <r>  <l> a", "0 5 11 10 5 0", NULL); /* blanks that the token before has taken */
+    assert_encodes(tokenizer, "<l>  <l>", "10 10", NULL);
     /* already in the vocabulary: keeps its id there, and splits the text */
     assert_encodes(tokenizer, "ab", "0 1", NULL);
     assert_encodes(tokenizer, "<w>", "12", NULL);

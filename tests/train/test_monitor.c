@@ -282,6 +282,25 @@ static i64 keys_of(const struct json *line, const char *begin)
     return found;
 }
 
+/* routing/LAYER/overlap/STREAM/STREAM, in the order of modalities.h, as readers of the log look for it. */
+static void expect_order_of_overlaps(const struct json *line)
+{
+    struct json_iterator it;
+    for (bool more = json_first(&it, line); more; more = json_next(&it, line)) {
+        const char *at = strstr(it.key, "/overlap/"), *second = at ? strchr(at + 9, '/') : NULL;
+        int one = -1, other = -1;
+        for (int s = 0; second && s < STREAMS; s++) {
+            size_t length = strlen(stream_rows[s].name);
+            if (strncmp(at + 9, stream_rows[s].name, length) == 0 && at[9 + length] == '/')
+                one = s;
+            if (strcmp(second + 1, stream_rows[s].name) == 0)
+                other = s;
+        }
+        if (at && (one < 0 || one >= other))
+            fail_msg("%s", it.key);
+    }
+}
+
 static void each_measurement_stands_at_its_step(void **state)
 {
     static const char *const points[] = {"full", "k/2", "experts 1/2", "layers -1/8"};
@@ -296,6 +315,7 @@ static void each_measurement_stands_at_its_step(void **state)
         assert_int_equal(keys_of(line, "grid/") > 0, step % 4 == 0);
         assert_true(step % 2 == 0 || keys_of(line, "routing/") == 0);
         routed += keys_of(line, "routing/") > 0;
+        expect_order_of_overlaps(line);
         for (int kind = 0; kind < TARGETS && step % 4 == 0; kind++)
             for (i64 i = 0; i < COUNT_OF(points); i++) {
                 char *key = string_format("grid/%s/%s", points[i], target_rows[kind].name);

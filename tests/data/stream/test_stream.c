@@ -490,6 +490,10 @@ static void what_cannot_be_is_said(void **state)
     struct shard_stream none;
     assert_int_equal(shard_stream_load(&none, "/dev/shm"), -1);
     assert_non_null(strstr(error_text(), "no stream: expected the folder of a stage"));
+    expect_refusal("measured", ", stream: {on: true}", "}\n  eval: {kind: eval, from: base, data: shards", 2,
+                   "data: shards prepares shards during training (stream.on): only `data` of pretrain and sft");
+    expect_refusal("model", ", stream: {on: true}", "}\n  tune: {kind: sft, from: shards, data: shards, steps: 1", 2,
+                   "from: shards prepares shards during training (stream.on): only `data` of pretrain and sft");
     expect_refusal("part", ", part: 0/2, stream: {on: true}", "", 2, "leave part out");
     expect_refusal("long", ", stream: {on: true}, filter: {chars_least: 100000}", "", 1, "no sample for training");
     expect_in_stderr("see its messages above");
