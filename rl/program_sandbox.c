@@ -36,12 +36,14 @@ static int restrict_mounts(void)
 
 static const char *const devices[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"};
 
-/* Opens the devices as mounts of their own, which restrict_mounts does not change. -1: there is none. */
-static void open_devices(int *out)
+/* Opens the devices as mounts of their own, which restrict_mounts does not change. Those but the first,
+ * which every shell needs, may be missing (-1). */
+static int open_devices(int *out)
 {
     enum { CLONE = 1 }; /* OPEN_TREE_CLONE */
-    for (int i = 0; i < COUNT_OF(devices); i++)
+    for (int i = COUNT_OF(devices) - 1; i >= 0; i--)
         out[i] = (int)syscall(SYS_open_tree, AT_FDCWD, devices[i], CLONE | O_CLOEXEC);
+    return out[0] < 0 ? -1 : 0;
 }
 
 /* A user who is not root here may not make devices, so those of the system are mounted. */
@@ -79,7 +81,8 @@ const char *sandbox_enter(struct sandbox_plan *plan)
         return "mapping users";
     if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL))
         return "private mounts";
-    open_devices(opened);
+    if (open_devices(opened))
+        return "/dev/null";
     if (restrict_mounts())
         return "read-only mounts (Linux 5.12 or newer)";
     if (make_dev(opened, plan->room))

@@ -294,6 +294,9 @@ static void messages_are_escaped(void **state)
         assert_string_equal(passed.data, cases[i].passed);
         buffer_release(&passed);
     }
+    struct json *answers[1];
+    assert_int_equal(ask(answers, "printf '\\033]0;owned\\007\\n'", 1, TEST_SECONDS_MOST), -1); /* in an error too */
+    assert_true(strchr(error_text(), 033) == NULL && strchr(error_text(), 007) == NULL);
 }
 
 static void a_sandbox_shows_no_network_no_processes_and_no_writable_file(void **state)
