@@ -60,7 +60,7 @@ void eval_print(struct buffer *out, const struct json *result);
         SETTING(type, grader.limits.memory_mb, "program_memory", INTEGER, "0", 0, 1e9, NULL,                           \
                 "memory of all processes of the program together, MB; 0: half of the machine's"),                      \
         SETTING(type, grader.limits.processes, "program_processes", INTEGER, "256", 0, 1e6, NULL,                      \
-                "processes of the program at a time, with 32 threads for each; 0: no limit"),                          \
+                "processes of the program at a time, with 4 threads for each and 1024 more; 0: no limit"),             \
         SETTING(type, grader.limits.file_mb, "program_file", INTEGER, "1024", 0, 1e9, NULL,                            \
                 "size of each file the program writes, MB; 0: no limit"),                                              \
         SETTING(type, grader.limits.environment, "program_environment", STRINGS, "", 0, 0, NULL,                       \

@@ -208,11 +208,10 @@ static int check_memory(struct program_exchange *t, struct processes_use *use)
  * meanwhile, for the look needs a CPU. */
 static int check_use(struct program_exchange *t)
 {
-    enum { THREADS_EACH = 32 };
     struct processes_use use;
     struct sysinfo system = {0};
     double now = clock_s();
-    i64 most = t->limits->processes ? t->limits->processes : INT32_MAX, threads_most = THREADS_EACH * most;
+    i64 most = t->limits->processes ? t->limits->processes : INT32_MAX, threads_most = process_threads_most(most);
     i64 more = sysinfo(&system) == 0 ? (short)(system.procs - t->threads_before) : 0; /* procs has 16 bits */
     bool early = more - t->threads > most;
     if (more > threads_most + 1024)

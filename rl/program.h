@@ -21,10 +21,10 @@
 #include "core/settings.h"
 
 struct program_limits {
-    double seconds;                 /* for all answers; also limits the CPU time of a process, times CPUs */
-    i64 memory_mb;                  /* of all its processes, and address space of each; 0: half of the machine's */
-    i64 processes;                  /* at a time, the program included, and 32 threads for each; 0: no limit */
-    i64 file_mb;                    /* of each file written; in a sandbox, of all in TMPDIR; 0: no limit */
+    double seconds; /* for all answers; also limits the CPU time of a process, times CPUs */
+    i64 memory_mb;  /* of all its processes, and address space of each; 0: half of the machine's */
+    i64 processes;  /* at a time, the program included, with 4 threads for each and 1024 more; 0: no limit */
+    i64 file_mb;    /* of each file written; in a sandbox, of all in TMPDIR; 0: no limit */
     struct string_list environment; /* names of variables that the program gets, beside the usual ones */
     int sandbox;                    /* 1: on */
 };

@@ -79,6 +79,11 @@ static int begin_process(void *context)
     _exit(p->failed ? 127 : 0);
 }
 
+i64 process_threads_most(i64 processes)
+{
+    return 4 * processes + 1024;
+}
+
 i64 process_memory_most(const struct program_limits *limits)
 {
     struct memory_room room = memory_room(); /* of a container */
@@ -107,9 +112,9 @@ static void plan_limits(struct process_plan *p, const struct program_limits *lim
     add_limit(p, RLIMIT_CPU, 1 + ceil(limits->seconds) * (double)max_i64(1, sysconf(_SC_NPROCESSORS_ONLN)));
     if (limits->file_mb)
         add_limit(p, RLIMIT_FSIZE, (double)limits->file_mb * 1e6);
-    /* Of this user, whose other processes count. It only slows what processes_count sees too late. */
+    /* Of this user, whose other processes count. It only slows what is counted too late. */
     if (limits->processes && sysinfo(&system) == 0)
-        add_limit(p, RLIMIT_NPROC, (double)(system.procs + limits->processes) + 1024);
+        add_limit(p, RLIMIT_NPROC, (double)(system.procs + process_threads_most(limits->processes)) + 256);
     add_limit(p, RLIMIT_AS, limits->memory_mb ? bytes : fmax(bytes, address_bytes_least));
     if (limits->sandbox) {
         add_limit(p, RLIMIT_NOFILE, FILES_MOST);

@@ -10,6 +10,8 @@
  * sandbox leaves named pipes writable; may be NULL. */
 int process_start(pid_t *process, char *const *argv, const int ends[3], const struct program_limits *limits,
                   bool *open_pipes);
+/* Threads that so many processes may have together. */
+i64 process_threads_most(i64 processes);
 /* Bytes that all processes of a program may have together. */
 i64 process_memory_most(const struct program_limits *limits);
 

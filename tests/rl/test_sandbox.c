@@ -636,8 +636,8 @@ static void memory_is_limited_together(void **state)
         assert_true(score_of("hogs", "leaderless", &limits) == -1);
         assert_says("program_memory");
         assert_true(score_of("sharers", "", &limits) == 1);
-        assert_true(score_of("threads", "600", &limits) == 1);
-        assert_true(score_of("threads", "700", &limits) == -1);
+        assert_true(score_of("threads", "1000", &limits) == 1);
+        assert_true(score_of("threads", "1200", &limits) == -1);
         assert_says("program_processes");
     }
 }
