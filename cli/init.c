@@ -718,8 +718,10 @@ static int write_recipe(const char *out, const struct init_data *data, i64 count
         fwrite(text.data, 1, (size_t)text.length, stdout);
     if (status == 0 && out) {
         struct buffer word = {0};
+        shell_word(&word, program_name());
+        buffer_printf(&word, " run ");
         shell_word(&word, out);
-        log_info("next: weft run %s", word.data);
+        log_info("next: %s", word.data);
         buffer_release(&word);
     }
     buffer_release(&text);

@@ -138,6 +138,7 @@ static void reserve_streams(void)
 int weft_main(int argc, char **argv)
 {
     reserve_streams();
+    program_called(argc ? argv[0] : "");
     if (argc < 2) {
         usage(stderr);
         return 2;

@@ -91,6 +91,9 @@ _Noreturn void out_of_memory(const char *format, ...) PRINTF(1, 2);
 /* A message is one line: a line feed in it is escaped like other control characters. */
 enum log_level { LOG_SILENT, LOG_QUIET, LOG_NORMAL };
 enum log_level log_set_level(enum log_level level); /* returns the previous level */
+/* The program for commands that a reader pastes: as it was called, if that was by a path, else weft. */
+void program_called(const char *argument);
+const char *program_name(void); /* borrowed */
 void log_info(const char *format, ...) PRINTF(1, 2);
 void log_warn(const char *format, ...) PRINTF(1, 2); /* prefixed with "warning: " */
 

@@ -14,6 +14,18 @@
 static enum log_level level = LOG_NORMAL;
 static bool bar_is_open; /* the terminal's last line shows a progress bar */
 
+static const char *program = "weft";
+
+void program_called(const char *argument)
+{
+    program = strchr(argument, '/') ? argument : "weft";
+}
+
+const char *program_name(void)
+{
+    return program;
+}
+
 enum log_level log_set_level(enum log_level next)
 {
     enum log_level before = level;

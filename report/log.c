@@ -169,42 +169,65 @@ static char *prompt_of(const struct run *run)
     return prompt;
 }
 
+/* One line of commands to try. The first has the label. */
+struct next_commands {
+    const struct run *run;
+    i64 count;
+};
+
+/* Appends the folder of a stage as a word for a shell. */
+static void put_stage_word(struct buffer *out, const struct run *run, const char *stage)
+{
+    char *path = path_join(run->path, stage);
+    shell_word(out, path);
+    memory_free(path);
+}
+
+/* Logs "PROGRAM NAME FOLDER": the program as it was called, a command, and a stage; then `option`, its value as
+ * a word, and `rest`. */
+static void log_next(struct next_commands *next, const char *name, const char *stage, const char *option,
+                     const char *value, const char *rest)
+{
+    struct buffer line = {0};
+    shell_word(&line, program_name());
+    buffer_printf(&line, " %s ", name);
+    put_stage_word(&line, next->run, stage);
+    if (option)
+        buffer_printf(&line, " %s ", option);
+    if (option)
+        shell_word(&line, value);
+    log_info("%s%s%s%s", next->count++ ? "         " : "try:     ", line.data, *rest ? " " : "", rest);
+    buffer_release(&line);
+}
+
 /* Prompts are captions of the run's own samples. Without any, text is continued. */
 static void log_next_commands(const struct run *run)
 {
     const char *base = stage_of_kind(run, "pretrain"), *shards = stage_of_kind(run, "prepare");
-    const char *chat = chat_stage(run), *label = "try:     ";
-    if (chat) {
-        log_info("%sweft chat %s/%s", label, run->path, chat);
-        label = "         ";
-    }
+    const char *chat = chat_stage(run);
+    struct next_commands next = {run, 0};
+    if (chat)
+        log_next(&next, "chat", chat, NULL, NULL, "");
     if (!base)
         return;
     bool makes_media = false;
     for (i64 i = 0; i < COUNT_OF(media_commands); i++) {
         char *caption = caption_of(run, media_commands[i].kind);
-        struct buffer prompt = {0};
-        if (caption) {
-            shell_word(&prompt, caption);
-            log_info("%sweft generate %s/%s --prompt %s %s", label, run->path, base, prompt.data,
-                     media_commands[i].rest);
-            label = "         ";
-            makes_media = true;
-        }
-        buffer_release(&prompt);
+        if (caption)
+            log_next(&next, "generate", base, "--prompt", caption, media_commands[i].rest);
+        makes_media |= caption != NULL;
         memory_free(caption);
     }
     if (!makes_media) {
         char *start = prompt_of(run);
-        struct buffer prompt = {0};
-        shell_word(&prompt, start);
-        log_info("%sweft generate %s/%s --prompt %s", label, run->path, base, prompt.data);
-        label = "         ";
-        buffer_release(&prompt);
+        log_next(&next, "generate", base, "--prompt", start, "");
         memory_free(start);
     }
-    if (shards)
-        log_info("%sweft grid %s/%s --data %s/%s", label, run->path, base, run->path, shards);
+    if (shards) {
+        char *data = path_join(run->path, shards);
+        log_next(&next, "grid", base, "--data", data, "");
+        memory_free(data);
+    }
 }
 
 /* Of the runs in the folder of a recipe with arms or seeds: how many there are, and what differs. */

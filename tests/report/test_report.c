@@ -512,6 +512,18 @@ static void test_commands_to_try(void **state)
     lacks(&said, tuned);
     buffer_release(&said);
     memory_free(run);
+    run = run_folder("it's in"); /* a path that a shell would take apart, and a program called by its own */
+    put_done(run, "base", "pretrain");
+    program_called("../build of mine/weft");
+    said = log_of(run);
+    program_called("weft");
+    char *scratch = path_of("it"),
+         *quoted =
+             string_format("try:     '../build of mine/weft' generate '%s'\\''s in/base' --prompt Once\n", scratch);
+    shows(&said, quoted);
+    buffer_release(&said);
+    memory_free(quoted);
+    memory_free(run);
     run = run_folder("tuned"); /* a model from elsewhere was tuned */
     put_done(run, "tune", "sft");
     memory_free(tuned);
