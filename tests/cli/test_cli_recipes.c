@@ -1,6 +1,7 @@
 /* The program with whole stages: recipes, plans, the folders of stages, the page. */
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "kernels/isa.h"
 #include "core/json.h"
@@ -154,6 +155,19 @@ static void a_finished_stage_is_not_checked_again(void **state)
     expect_complaint("argv is empty");
     assert_false(file_exists(second));
     memory_free(second);
+    memory_free(path);
+}
+
+static void a_pipe_in_place_of_the_timings_holds_no_run_up(void **state)
+{
+    char *path = in_folder("piped.yaml"), *timings = in_folder("piped/timings.jsonl");
+    (void)state;
+    write_recipe(path, "piped", "  a: {kind: command, argv: [sh, -c, 'touch $OUT/file']}\n");
+    assert_int_equal(WEFT("run", path), 0);
+    assert_int_equal(unlink(timings), 0);
+    assert_int_equal(mkfifo(timings, 0600), 0);
+    assert_int_equal(WEFT("run", path, "--redo"), 0);
+    memory_free(timings);
     memory_free(path);
 }
 
@@ -524,6 +538,7 @@ int main(void)
         cmocka_unit_test(a_recipe_with_an_unknown_key_is_named_by_line),
         cmocka_unit_test(wrong_names_are_refused_before_any_stage_runs),
         cmocka_unit_test(a_finished_stage_is_not_checked_again),
+        cmocka_unit_test(a_pipe_in_place_of_the_timings_holds_no_run_up),
         cmocka_unit_test(rows_that_ranks_do_not_share_are_refused_before_any_stage_runs),
         cmocka_unit_test(stages_that_were_not_chosen_must_be_done),
         cmocka_unit_test(elastic_settings_are_refused_before_any_stage_runs),
