@@ -76,11 +76,28 @@ static void a_long_text_counts_as_its_parts(void **state)
     buffer_release(&whole);
 }
 
+/* By the expression of GPT-2 two line feeds in front of a letter are two pieces, and one piece only at the end of
+ * a text: a long text must not be cut behind them. */
+static void a_text_of_gpt2_is_not_cut_at_lines(void **state)
+{
+    struct buffer text = {0};
+    struct text_trainer *trainer = text_trainer_open(&(struct text_training){.vocabulary = 300, .family = "gpt-2"});
+    (void)state;
+    while (text.length < 5 << 20)
+        buffer_append(&text, "ab\n\n", 4);
+    assert_int_equal(text_trainer_feed(trainer, text.data, text.length - 2), 0);
+    struct text_tokenizer *tokenizer = text_trainer_finish(trainer);
+    assert_int_equal(text_merge(tokenizer, -1, NULL, NULL), 1); /* a and b alone */
+    text_tokenizer_free(tokenizer);
+    buffer_release(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_texts_give_the_merges_of_hf_on_any_number_of_threads),
         cmocka_unit_test(a_long_text_counts_as_its_parts),
+        cmocka_unit_test(a_text_of_gpt2_is_not_cut_at_lines),
     };
     return cmocka_run_group_tests(tests, read_text, release_text);
 }
