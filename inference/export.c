@@ -1,6 +1,7 @@
 #include "inference/inference.h"
 
 #include "inference/proof.h"
+#include "kernels/device/dry_run.h"
 #include "tokenizers/text/text.h"
 
 #include <math.h>
@@ -163,6 +164,11 @@ static int cut_out(struct model *out, struct model *whole, const struct submodel
     return status;
 }
 
+static bool selects(const struct submodel_options *options)
+{
+    return options && (options->layers || options->experts || options->topk);
+}
+
 /* The model, or the sub-model that the options select as one of its own. */
 static int load_cut(struct model *out, const char *directory, const struct submodel_options *options, enum dtype dtype,
                     struct device *device, const char *beside)
@@ -170,7 +176,7 @@ static int load_cut(struct model *out, const char *directory, const struct submo
     struct model whole;
     struct submodel sub;
     struct arena arena;
-    if (!options || (!options->layers && !options->experts && !options->topk))
+    if (!selects(options))
         return model_load(out, device, directory, dtype, false);
     if (model_load(&whole, device, directory, dtype, false))
         return -1;
@@ -184,6 +190,40 @@ static int load_cut(struct model *out, const char *directory, const struct submo
     return status;
 }
 
+/* ---- Memory estimate ---- */
+
+struct export_work {
+    const char *directory;
+    const struct submodel_options *options; /* NULL: the model as a whole */
+    enum dtype dtype;
+    bool probes; /* logits are compared before and after */
+};
+
+static int run(struct memory_estimate *out, struct device *meta, void *context)
+{
+    const struct export_work *w = context;
+    struct model model;
+    struct probe probe;
+    (void)out;
+    if (model_load(&model, meta, w->directory, w->dtype, false))
+        return -1;
+    int status = w->options ? proof_dry_run(&model, w->options, w->directory) : 0;
+    if (status == 0 && w->probes) {
+        probe_open(&probe, &model, w->directory);
+        probe_close(&probe);
+    }
+    model_close(&model);
+    return status;
+}
+
+static int check_memory(const char *directory, const struct submodel_options *options, enum dtype dtype, bool probes,
+                        const struct device *device)
+{
+    struct export_work w = {directory, selects(options) ? options : NULL, dtype, probes};
+    const struct dry_run check = {directory, run, &w, .otherwise = SMALLER_MODEL};
+    return dry_run_check(&check, device);
+}
+
 /* The model is closed before its export is opened. Both compute in f32 unless both are stored in bf16:
  * then as stored, which takes half the memory. */
 static int load_and_write_hf(const char *directory, const struct submodel_options *options, const char *folder,
@@ -194,7 +234,8 @@ static int load_and_write_hf(const char *directory, const struct submodel_option
     enum dtype stored = stored_dtype(directory);
     dtype = dtype == DTYPE_OTHER ? stored : dtype;
     enum dtype computed = dtype == DTYPE_BF16 && stored == DTYPE_BF16 ? DTYPE_OTHER : DTYPE_F32;
-    if (load_cut(&model, directory, options, computed, device, folder))
+    if (check_memory(directory, options, computed, true, device) ||
+        load_cut(&model, directory, options, computed, device, folder))
         return -1;
     probe_open(&probe, &model, directory);
     int status =
@@ -253,7 +294,8 @@ int export_gguf(const char *directory, const struct submodel_options *options, c
                 struct device *device)
 {
     struct model model;
-    if (file_check_new(out) || load_cut(&model, directory, options, DTYPE_OTHER, device, out))
+    if (file_check_new(out) || check_memory(directory, options, DTYPE_OTHER, false, device) ||
+        load_cut(&model, directory, options, DTYPE_OTHER, device, out))
         return -1;
     int status = write_gguf(&model, directory, out, dtype == DTYPE_OTHER ? stored_dtype(directory) : dtype);
     model_close(&model);

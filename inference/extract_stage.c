@@ -258,7 +258,7 @@ static int choose_submodel(struct submodel *sub, struct arena *arena, const stru
     return status;
 }
 
-/* ---- Memory estimate of the passes over data ---- */
+/* ---- Memory estimate of the passes over data, and of the comparison ---- */
 
 static int run(struct memory_estimate *out, struct device *meta, void *context)
 {
@@ -268,7 +268,10 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
     (void)out;
     if (model_load(&model, meta, s->from, DTYPE_OTHER, false))
         return -1;
-    int status = heldout_dry_run(&model, &(struct submodel_options){0}, &pass);
+    const struct submodel_options whole = {0}; /* the largest that can be chosen */
+    int status = is_given(s->data) ? heldout_dry_run(&model, &whole, &pass) : 0;
+    if (status == 0)
+        status = proof_dry_run(&model, &whole, s->from);
     model_close(&model);
     return status;
 }
@@ -308,11 +311,12 @@ static int extract(const struct extract_settings *settings, const char *out, con
 {
     static const struct reduction reductions[] = {{"length"}, {0}};
     struct extract_settings s = *settings;
-    const struct dry_run check = {s.from, run, &s, SMALLER_MODEL, &s, extract_table, reductions};
+    const struct dry_run check = {
+        s.from, run, &s, SMALLER_MODEL, &s, extract_table, is_given(s.data) ? reductions : NULL};
     struct model model;
     struct submodel sub;
     struct arena arena;
-    if (extract_check_settings(settings) || (is_given(s.data) && dry_run_check(&check, device)) ||
+    if (extract_check_settings(settings) || dry_run_check(&check, device) ||
         model_load(&model, device, s.from, DTYPE_OTHER, false))
         return -1;
     arena_open(&arena, 64 << 20);

@@ -220,6 +220,20 @@ int proof_logits_take(struct proof_logits *out, struct model *from, const struct
     return status;
 }
 
+int proof_dry_run(struct model *meta, const struct submodel_options *options, const char *directory)
+{
+    struct arena arena;
+    struct submodel sub;
+    struct proof_logits logits = {0};
+    arena_open(&arena, 64 << 20);
+    int status = submodel_parse(&sub, &arena, options, meta);
+    if (status == 0)
+        status = proof_logits_take(&logits, meta, &sub, directory);
+    proof_logits_release(&logits);
+    arena_close(&arena);
+    return status;
+}
+
 int proof_logits_compare(struct buffer *on, struct proof_logits *logits, struct model *out, const char *directory)
 {
     struct submodel full;

@@ -14,6 +14,8 @@ struct proof_logits {
     i64 count;
 };
 int proof_logits_take(struct proof_logits *out, struct model *from, const struct submodel *sub, const char *directory);
+/* The same of a model on the meta backend, for an estimate of its memory. */
+int proof_dry_run(struct model *meta, const struct submodel_options *options, const char *directory);
 /* Compares those of `out` with them. Says in `on` what was compared. Returns 0, or -1 and a message
  * that names the head. */
 int proof_logits_compare(struct buffer *on, struct proof_logits *logits, struct model *out, const char *directory);
