@@ -55,6 +55,31 @@ static struct json *message(const char *role, const char *content)
 
 /* ---- Answers ---- */
 
+/* What the model says greedily behind these ids, in which control tokens are spelled out. */
+static char *continued(const char *layout)
+{
+    struct generator generator;
+    struct prompt prompt;
+    struct id_list ids = {0};
+    struct buffer text = {0};
+    struct answer said_of = {0};
+    struct generator_options options = {.sampling = {0, 1, 0, {1, RNG_SAMPLING}}, .slots = 1};
+    succeed(generator_open(&generator, &device, &(struct model_source){.directory = model, .dtype = DTYPE_F32}));
+    prompt_init(&prompt, MODALITY_TEXT);
+    succeed(text_encode(generator.text, &ids, layout, (i64)strlen(layout), NULL));
+    succeed(prompt_ids(&prompt, ids.ids, ids.count) || prompt_ask(&prompt, &generator, NULL, 12));
+    struct generate_request request = prompt_request(&prompt, 0, 1);
+    succeed(generator_run(&said_of, &generator, &request, 1, &options));
+    succeed(answer_text(&text, &generator, &prompt, &said_of));
+    char *out = without_zeros(text.data, text.length);
+    buffer_release(&text);
+    id_list_release(&ids);
+    answer_release(&said_of);
+    prompt_release(&prompt);
+    generator_close(&generator);
+    return out;
+}
+
 /* The oracle is the same model on the layout written out by hand. It does not end with a message. */
 static void the_whole_conversation_is_the_prompt(void **state)
 {
@@ -65,9 +90,8 @@ static void the_whole_conversation_is_the_prompt(void **state)
                                  "<|im_start|>user\nand now 54<|im_end|>\n<|im_start|>assistant\n",
                                  first);
     assert_int_equal(strncmp(both, first, strlen(first)), 0);
-    expect(WEFT("", "generate", model, "--greedy", "--max-tokens", "12", "--prompt", prompt), 0);
     const char *second = both + strlen(first) + 1;
-    char *shown = answer();
+    char *shown = continued(prompt);
     if (strncmp(shown, second, strlen(second)) != 0)
         fail_msg("\"%s\" does not begin with \"%s\"", shown, second);
     memory_free(shown);
