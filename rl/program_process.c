@@ -205,6 +205,7 @@ int process_start(pid_t *process, char *const *argv, const int ends[3], const st
 int program_check_sandbox(void)
 {
     pid_t process;
+    static bool warned;
     int how;
     bool open_pipes;
     const struct program_limits limits = {.seconds = 1, .sandbox = 1};
@@ -212,7 +213,8 @@ int program_check_sandbox(void)
         return -1;
     while (waitpid(process, &how, 0) < 0 && errno == EINTR) {
     }
-    if (open_pipes)
+    if (open_pipes && !warned)
         log_warn("sandbox: on: this system has no Landlock, so the program can write to named pipes of yours");
+    warned = true;
     return 0;
 }

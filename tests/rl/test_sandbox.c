@@ -294,11 +294,12 @@ static bool usual(const char *target)
     fine =
         fine && socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP) >= 0 && socket(AF_INET6, SOCK_DGRAM, 0) >= 0;
     fine = fine && prctl(PR_SET_NAME, "judge") == 0;
-    return fine && system("set -e; cd \"$TMPDIR\"; echo x > /dev/null; echo x > /dev/stderr; [ $(head -c 3 /dev/zero | "
-                          "wc -c) = 3 ]\n"
-                          "[ $(head -c 3 /dev/urandom | wc -c) = 3 ]; [ \"$(echo y | cat /dev/stdin)\" = y ]\n"
-                          "mkdir a b; echo z > a/f; ln a/f b/f; mv a/f b/g; [ \"$(cat b/f b/g | tr -d '\\n')\" = zz ]\n"
-                          "mkfifo p; (echo q > p) & [ \"$(cat p)\" = q ]; wait; chmod 700 b; rm -r a b p") == 0;
+    return fine &&
+           system("set -e; cd \"$TMPDIR\"; echo x > /dev/null; [ $(head -c 3 /dev/zero | wc -c) = 3 ]\n"
+                  "[ $(head -c 3 /dev/urandom | wc -c) = 3 ]\n"
+                  "if [ -e /proc/self ]; then echo x > /dev/stderr; [ \"$(echo y | cat /dev/stdin)\" = y ]; fi\n"
+                  "mkdir a b; echo z > a/f; ln a/f b/f; mv a/f b/g; [ \"$(cat b/f b/g | tr -d '\\n')\" = zz ]\n"
+                  "mkfifo p; (echo q > p) & [ \"$(cat p)\" = q ]; wait; chmod 700 b; rm -r a b p") == 0;
 }
 
 /* ---- Memory ---- */
