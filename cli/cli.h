@@ -155,6 +155,7 @@ int command_report(int argc, char **argv);
 int command_serve_tokens(int argc, char **argv);
 int command_plan(int argc, char **argv);
 int command_bench(int argc, char **argv);
+const char *program_version(void); /* "0.1.0 (commit 1234abcd)"; static */
 int command_doctor(int argc, char **argv);
 int command_version(int argc, char **argv);
 int command_help(int argc, char **argv);

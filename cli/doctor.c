@@ -60,10 +60,14 @@ static void set_line(struct json *j, const char *name, const char *format, ...)
     json_set(j, name, json_of_string(text));
 }
 
+const char *program_version(void)
+{
+    return strlen(WEFT_COMMIT) > 0 ? WEFT_VERSION " (commit " WEFT_COMMIT ")" : WEFT_VERSION;
+}
+
 static void say_build(struct json *j)
 {
-    bool given = strlen(WEFT_COMMIT) > 0;
-    set_line(j, "weft", "%s%s%s%s", WEFT_VERSION, given ? " (commit " : "", WEFT_COMMIT, given ? ")" : "");
+    set_line(j, "weft", "%s", program_version());
 #ifdef __clang__
     set_line(j, "compiler", "%s", __VERSION__);
 #else

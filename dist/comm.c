@@ -41,6 +41,46 @@ static struct comm *comm_over(struct comm *host, struct device *device)
     return comm;
 }
 
+struct rank_identity { /* what all ranks have in common; otherwise they get other bits */
+    i64 backend, isa;
+    char program[56], device[56]; /* device: for the message */
+};
+
+static void refuse_rank(struct comm *host, i64 rank, const struct rank_identity *own, const struct rank_identity *other)
+{
+    if (other->backend != own->backend || other->isa != own->isa)
+        comm_stop(host,
+                  "rank %lld computes on %.55s, this one on %s: expected the same of all ranks, or they compute other "
+                  "bits; set WEFT_CPU for all to what the least of their CPUs has, or give all the same --device",
+                  (long long)rank, other->device, own->device);
+    if (strncmp(own->program, other->program, sizeof own->program) != 0)
+        comm_stop(host, "rank %lld runs weft %.55s, this one weft %s: expected the same version on all machines",
+                  (long long)rank, other->program, own->program);
+}
+
+/* The first calls of a world, which end within launch_wait_s: what has come as a rank may be none. */
+static void greet_world(struct comm *host, const struct device *device, const struct launch_info *launch)
+{
+    struct rank_identity *all = memory_alloc(host->size * (i64)sizeof *all), *own = &all[host->rank];
+    i64 wait_s = host->wait_s;
+    host->call = "meeting";
+    host->wait_s = launch_wait_s();
+    host->end_s = clock_s() + (double)host->wait_s;
+    own->backend = device->backend;
+    own->isa = device->backend == BACKEND_CPU ? (i64)device->isa : 0;
+    snprintf(own->program, sizeof own->program, "%s", launch->program ? launch->program : "");
+    snprintf(own->device, sizeof own->device, "%s", device_name(device));
+    for (i64 r = 0; r < host->size; r++)
+        host->bytes[r] = sizeof *all;
+    host->transport->all_gather(host, all, host->bytes);
+    for (i64 r = 0; r < host->size; r++)
+        refuse_rank(host, r, own, &all[r]);
+    host->watch = watch_open(host, launch);
+    host->wait_s = wait_s;
+    host->end_s = 0;
+    memory_free(all);
+}
+
 struct comm *comm_open(struct device *device, const struct launch_info *launch)
 {
     if (launch->size > 1 && device->backend == BACKEND_META)
@@ -49,7 +89,7 @@ struct comm *comm_open(struct device *device, const struct launch_info *launch)
                         : launch->master  ? tcp_open(launch)
                                           : mpi_open(launch);
     if (host && host->size > 1)
-        host->watch = watch_open(host, launch);
+        greet_world(host, device, launch);
     return host ? comm_over(host, device) : NULL;
 }
 
@@ -87,6 +127,7 @@ void comm_close(struct comm *comm)
     if (!comm)
         return;
     struct comm *host = comm->host;
+    watch_leave_world(comm->watch);
     if (owns_state(comm))
         comm->transport->close(comm);
     watch_close(comm->watch);
@@ -119,7 +160,7 @@ void comm_stop_waiting(struct comm *host, i64 rank)
         snprintf(who, sizeof who, "rank %lld of the world", (long long)rank);
     comm_stop(host,
               "%s: %s did not respond for %lld s (WEFT_WAIT_S): it hangs, or runs another program or other settings",
-              host->call, who, (long long)host->wait_s);
+              host->call, who, (long long)(host->wait_s ? host->wait_s : launch_wait_s()));
 }
 
 void *comm_scratch(struct comm *comm, i64 bytes)

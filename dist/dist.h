@@ -33,7 +33,8 @@
  * A rank that hangs is told from a slow one by a thread of its own, which sends signs of life
  * whatever the rank computes, reads or waits for (watch.c). If they stay away for launch_wait_s,
  * because the process is stopped or its machine is gone, rank 0 names the rank and exits; if rank 0
- * is silent, rank 1 does. No wait in a call of CPU ranks is limited: a long step, a checkpoint or
+ * is silent, rank 1 does. If all ranks wait in calls and no byte moves for that long, their calls do
+ * not fit together, and rank 0 names them. No wait in a call of CPU ranks is limited: a long step, a checkpoint or
  * the preparation of data never ends a run. Nor does an endless loop, which nobody can tell from
  * them.
  *
@@ -66,7 +67,8 @@ struct launch_info {
     i64 rank, size, local_rank, local_size; /* size 0: not given */
     const char *master;                     /* borrowed from the environment; NULL: use MPI */
     i64 port;
-    const char *source; /* launcher, e.g. "mpirun"; a literal */
+    const char *source;  /* launcher, e.g. "mpirun"; a literal */
+    const char *program; /* version, compared when the ranks meet; borrowed; NULL: it is not */
 };
 /* Returns -1 and a message if half of a pair is set or a rank or size is out of range. */
 int launch_detect(struct launch_info *launch);
@@ -124,6 +126,8 @@ struct transport {
     void (*stop)(struct comm *comm);  /* ends all ranks; NULL: exit */
     /* Stops if a rank has ended; never blocks. NULL: the launcher ends the ranks. */
     void (*check_alive)(struct comm *comm);
+    /* Sends a sign of life to a rank of the world; any thread, never blocks. NULL: the transport has none. */
+    void (*beat)(struct comm *world, i64 rank);
 };
 struct comm {
     const char *name; /* used in messages: "data", ... */
@@ -137,6 +141,7 @@ struct comm {
     void *scratch;         /* same kind of memory as the comm moves */
     const char *call;      /* control plane: name of the last call, a literal */
     i64 wait_s;            /* timeout of all calls but barriers; 0: none */
+    double end_s;          /* all calls end until then (clock_s); 0: no limit */
     i64 scratch_bytes, calls;
     struct watch *watch; /* control plane of the world; NULL: none */
 };
@@ -200,7 +205,14 @@ bool tcp_local_address(struct sockaddr_storage *out, const struct comm *world, i
 /* Collective: the control plane of the world, which it borrows. NULL: the ranks cannot be watched.
  * Close it behind the last call of the world. */
 struct watch *watch_open(struct comm *world, const struct launch_info *launch);
+/* Call before the transport of the world is closed: no more beats over it. */
+void watch_leave_world(struct watch *watch);
 void watch_close(struct watch *watch);
+/* True if this rank of the world is watched over the connection to it, because no datagram of it
+ * arrives: it sends something there every few seconds, whatever it does. */
+bool watch_is_connected(i64 rank);
+/* Notes bytes that went to or came from another rank. */
+void watch_moved(i64 bytes);
 /* Notes the call that this rank is in, for messages; literals, NULL: none. */
 void watch_call(const char *comm, const char *call);
 /* Connects to all other ranks within launch_wait_s; own entry: -1. Strangers are dropped. Returns -1

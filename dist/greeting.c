@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-static const char magic[8] = "weft-2";
+static const char magic[8] = "weft-3";
 
 void *greeting_space(struct greeting *g, i64 *bytes)
 {

@@ -18,7 +18,11 @@ struct rendezvous_proven { /* what the proofs are of */
     struct rendezvous_hello hello;
     u8 nonce[SECRET_BYTES]; /* of the challenge */
 };
-enum rendezvous_verdict { VERDICT_COME, VERDICT_SECRET, VERDICT_SIZE, VERDICT_RANGE, VERDICT_TWICE };
+/* Behind the verdict rank 0 sends words of 8 bytes. A rank answers STILL_THERE with the same. Behind
+ * ALL_HAVE_COME follow a key, by which the ranks know each other if there is no WEFT_SECRET, and the
+ * addresses of all. */
+enum rendezvous_word { STILL_THERE = 1, ALL_HAVE_COME = 2 };
+enum rendezvous_verdict { VERDICT_COME, VERDICT_SECRET, VERDICT_SIZE, VERDICT_RANGE, VERDICT_TWICE, VERDICT_WAITS };
 
 struct greeting {   /* begins as zeros */
     i64 done_bytes; /* of the hello, then of the proof */

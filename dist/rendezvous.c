@@ -8,9 +8,17 @@
  *                                       <-     challenge: nonce, proof of WEFT_SECRET
  *     proof of WEFT_SECRET              ->
  *                                       <-     verdict: come, or why it may not
+ *     rank 0 alone:                     <-     still there?
+ *     still there                       ->
+ *                                       <-     all have come: a key, the addresses
+ *
+ * Rank 0 asks when a second process comes with the same RANK, and before it goes on. Who hangs up or
+ * does not answer makes room for another process with this RANK, so that a stranger who knows the
+ * greeting and says nothing more keeps no rank out that comes before the deadline.
  *
  * Both prove that they know WEFT_SECRET, so that no other process takes a rank's place. Without it
- * everybody can prove, and only processes that are no ranks are kept out. Greetings are read side
+ * everybody can prove it to rank 0, and only processes that are no ranks are kept out; ranks after 0 ask
+ * for the key that rank 0 has drawn. Greetings are read side
  * by side, each at most as long as its messages are. A connection that says nothing, or anything
  * else, delays no rank and ends none: it is dropped when the ranks have come, or when too many wait.
  * Rank 0 listens at MASTER_ADDR, and the others where they reached it. */
@@ -35,7 +43,9 @@ enum {
     WAITING_MOST = 1024,
     CONNECT_MS = 5000,
     ANSWER_MS = 20000,
-    COMPLAINTS = 8
+    COMPLAINTS = 8,
+    STILL_MS = 2000, /* for the answer to STILL_THERE before another process gets the place */
+    LOOK_MS = 100
 };
 /* A dead machine is noticed after 35 s. */
 enum { KEEP_IDLE_S = 15, KEEP_INTERVAL_S = 5, KEEP_COUNT = 4 };
@@ -44,6 +54,12 @@ struct rendezvous_guest { /* a connection that has not shown that it is a rank *
     int socket;
     struct sockaddr_storage address;
     struct greeting greeting;
+    bool claims; /* it has proven itself, and another process has its rank */
+};
+struct rank_asked { /* whether a rank that has come is still there */
+    double asked_s; /* 0: it was not asked */
+    i64 answer, done_bytes;
+    bool answered;
 };
 struct rank_address { /* listening address of a rank */
     struct sockaddr_storage address;
@@ -56,6 +72,7 @@ struct rendezvous_state {
     i64 listener_count, guest_count, complaints;
     struct rendezvous_guest *guests; /* [GUESTS_MOST], the oldest first */
     u8 *turned;                      /* [size] the rank came and left when it saw this rank's proof */
+    struct rank_asked *asked;        /* [size] by rank 0 */
     struct rank_address *addresses;
     double end_s;
 };
@@ -364,13 +381,57 @@ static void admit(struct rendezvous_state *m, const struct rendezvous_guest *g)
 {
     i64 rank = g->greeting.proven.hello.rank;
     struct rank_address *entry = &m->addresses[rank];
-    if (m->sockets[rank] >= 0) /* it hung up and has come again */
+    if (m->sockets[rank] >= 0) /* it hung up and has come again, or it is silent */
         close(m->sockets[rank]);
     m->sockets[rank] = g->socket;
+    m->asked[rank] = (struct rank_asked){0};
     if (m->launch->rank > 0)
         return;
     *entry = (struct rank_address){.address = g->address, .on_first_host = is_loopback(&g->address)};
     set_port(&entry->address, g->greeting.proven.hello.port);
+}
+
+/* Asks a rank that has come whether it is still there, unless an answer is due. */
+static void ask_rank(struct rendezvous_state *m, i64 rank)
+{
+    const i64 word = STILL_THERE;
+    if (m->asked[rank].asked_s > 0 && !m->asked[rank].answered)
+        return;
+    m->asked[rank] = (struct rank_asked){.asked_s = clock_s()};
+    (void)!send(m->sockets[rank], &word, sizeof word, MSG_NOSIGNAL);
+}
+
+/* Reads what a rank answers. Who hangs up, or says anything else, has not come. */
+static void serve_rank(struct rendezvous_state *m, i64 rank)
+{
+    struct rank_asked *a = &m->asked[rank];
+    bool is_due = a->asked_s > 0 && !a->answered;
+    char unasked, *to = is_due ? (char *)&a->answer + a->done_bytes : &unasked;
+    ssize_t got =
+        recv(m->sockets[rank], to, is_due ? sizeof a->answer - (size_t)a->done_bytes : sizeof unasked, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    a->done_bytes += max_i64(got, 0);
+    a->answered = is_due && a->done_bytes == (i64)sizeof a->answer && a->answer == STILL_THERE;
+    if (is_due && got > 0 && (a->answered || a->done_bytes < (i64)sizeof a->answer))
+        return;
+    close(m->sockets[rank]);
+    m->sockets[rank] = -1;
+    *a = (struct rank_asked){0};
+}
+
+/* Two processes with the same RANK: the first one keeps the place if rank 0 hears from it. */
+static enum rendezvous_verdict judge_claim(struct rendezvous_state *m, struct rendezvous_guest *g, i64 rank)
+{
+    const struct rank_asked *a = &m->asked[rank];
+    if (m->sockets[rank] < 0 || has_hung_up(m->sockets[rank]))
+        return VERDICT_COME;
+    if (m->launch->rank > 0)
+        return VERDICT_TWICE;
+    if (!g->claims)
+        ask_rank(m, rank);
+    g->claims = true;
+    return a->answered ? VERDICT_TWICE : clock_s() - a->asked_s < 1e-3 * STILL_MS ? VERDICT_WAITS : VERDICT_COME;
 }
 
 /* Sends a guest that has proven itself the verdict; lowest: the first rank that connects to this one. */
@@ -380,8 +441,12 @@ static void settle_guest(struct rendezvous_state *m, i64 i, i64 lowest)
     i64 verdict = greeting_judge(&g->greeting, &m->secret, lowest, m->launch->size),
         rank = g->greeting.proven.hello.rank;
     char text[160];
-    if (verdict == VERDICT_COME && m->sockets[rank] >= 0 && !has_hung_up(m->sockets[rank]))
-        verdict = VERDICT_TWICE;
+    if (verdict == VERDICT_COME)
+        verdict = judge_claim(m, g, rank);
+    if (verdict == VERDICT_WAITS)
+        return;
+    if (verdict == VERDICT_COME && g->claims)
+        complain(m, g, "the process that came before it with the same RANK does not answer and is dropped");
     (void)!send(g->socket, &verdict, sizeof verdict, MSG_NOSIGNAL);
     if (verdict == VERDICT_COME) {
         admit(m, g);
@@ -449,27 +514,64 @@ static i64 count_missing(const struct rendezvous_state *m, i64 lowest)
     return missing;
 }
 
+/* True if all ranks from `lowest` on have come and, of rank 0, have answered. */
+static bool have_all_come(struct rendezvous_state *m, i64 lowest)
+{
+    bool all = count_missing(m, lowest) == 0;
+    for (i64 r = lowest; r < m->launch->size && all && m->launch->rank == 0; r++)
+        if (m->asked[r].asked_s == 0)
+            ask_rank(m, r);
+    for (i64 r = lowest; r < m->launch->size && m->launch->rank == 0; r++)
+        all &= m->asked[r].answered;
+    return all;
+}
+
+/* What is waited for: listeners, guests, and of rank 0 those that have come, by rank. Returns the number. */
+static i64 list_waits(struct pollfd *list, const struct rendezvous_state *m, i64 lowest)
+{
+    i64 count = 0;
+    for (i64 i = 0; i < m->listener_count; i++)
+        list[count++] = (struct pollfd){.fd = m->listeners[i], .events = POLLIN};
+    for (i64 i = 0; i < m->guest_count; i++)
+        list[count++] = (struct pollfd){.fd = m->guests[i].claims ? -1 : m->guests[i].socket, .events = POLLIN};
+    for (i64 r = lowest; r < m->launch->size && m->launch->rank == 0; r++)
+        list[count++] = (struct pollfd){.fd = m->sockets[r], .events = POLLIN};
+    return count;
+}
+
+/* Reads what has come; list: of list_waits. */
+static void serve_all(struct rendezvous_state *m, const struct pollfd *list, i64 lowest)
+{
+    const struct pollfd *guests = list + m->listener_count, *ranks = guests + m->guest_count;
+    for (i64 r = lowest; r < m->launch->size && m->launch->rank == 0; r++)
+        if (ranks[r - lowest].revents)
+            serve_rank(m, r);
+    for (i64 i = m->guest_count - 1; i >= 0; i--) /* from the end, because a dropped one moves those behind it */
+        if (m->guests[i].claims && has_hung_up(m->guests[i].socket))
+            drop_guest(m, i);
+        else if (m->guests[i].claims)
+            settle_guest(m, i, lowest);
+        else if (guests[i].revents)
+            serve_guest(m, i, lowest);
+    for (i64 i = 0; i < m->listener_count; i++)
+        if (list[i].revents)
+            accept_guests(m, m->listeners[i]);
+}
+
 /* Accepts the ranks from `lowest` on. False after the deadline. */
 static bool accept_ranks(struct rendezvous_state *m, i64 lowest)
 {
-    struct pollfd list[LISTENERS_MOST + GUESTS_MOST];
-    while (count_missing(m, lowest)) {
-        i64 listeners = m->listener_count, guests = m->guest_count, left = left_ms(m);
-        for (i64 i = 0; i < listeners; i++)
-            list[i] = (struct pollfd){.fd = m->listeners[i], .events = POLLIN};
-        for (i64 i = 0; i < guests; i++)
-            list[listeners + i] = (struct pollfd){.fd = m->guests[i].socket, .events = POLLIN};
-        if (left == 0)
-            return false;
-        poll(list, (nfds_t)(listeners + guests), (int)left);
-        for (i64 i = guests - 1; i >= 0; i--) /* from the end, because a dropped one moves those behind it */
-            if (list[listeners + i].revents)
-                serve_guest(m, i, lowest);
-        for (i64 i = 0; i < listeners; i++)
-            if (list[i].revents)
-                accept_guests(m, m->listeners[i]);
+    struct pollfd *list = memory_alloc((LISTENERS_MOST + GUESTS_MOST + m->launch->size) * (i64)sizeof *list);
+    int left = 1;
+    while (!have_all_come(m, lowest) && (left = left_ms(m)) > 0) {
+        i64 count = list_waits(list, m, lowest);
+        for (i64 i = 0; i < m->guest_count; i++)
+            left = m->guests[i].claims ? (int)min_i64(left, LOOK_MS) : left;
+        poll(list, (nfds_t)count, left);
+        serve_all(m, list, lowest);
     }
-    return true;
+    memory_free(list);
+    return left > 0;
 }
 
 /* ---- The first rank ---- */
@@ -479,8 +581,10 @@ static int report_missing(const struct rendezvous_state *m)
     struct buffer names = {0}, turned = {0};
     i64 missing = 0;
     for (i64 r = 1; r < m->launch->size; r++) {
-        if (m->sockets[r] < 0)
+        if (m->sockets[r] < 0 || (count_missing(m, 1) == 0 && !m->asked[r].answered))
             buffer_printf(&names, "%s%lld", missing++ ? ", " : "", (long long)r);
+        if (m->sockets[r] >= 0 && m->asked[r].asked_s > 0 && !m->asked[r].answered)
+            buffer_printf(&turned, "; what came as rank %lld does not answer", (long long)r);
         if (m->sockets[r] < 0 && m->turned[r])
             buffer_printf(&turned, "; rank %lld came and left: " OTHER_SECRET, (long long)r);
     }
@@ -507,15 +611,23 @@ static void warn_without_secret(const struct rendezvous_state *m)
             m->launch->master, (long long)m->launch->port);
 }
 
+struct rendezvous_all { /* rank 0 sends it to all; the addresses follow */
+    i64 word;
+    u8 key[SECRET_BYTES];
+};
+
 static int meet_as_first(struct rendezvous_state *m)
 {
+    struct rendezvous_all all = {.word = ALL_HAVE_COME};
     if (listen_first(m))
         return -1;
     if (!accept_ranks(m, 1))
         return report_missing(m);
     warn_without_secret(m);
+    secret_draw(all.key, sizeof all.key);
     for (i64 r = 1; r < m->launch->size; r++)
-        if (!write_all(m, m->sockets[r], m->addresses, m->launch->size * (i64)sizeof *m->addresses))
+        if (!write_all(m, m->sockets[r], &all, sizeof all) ||
+            !write_all(m, m->sockets[r], m->addresses, m->launch->size * (i64)sizeof *m->addresses))
             return error_set("rank %lld ended before all had come", (long long)r);
     return 0;
 }
@@ -589,13 +701,29 @@ static int connect_rank(struct rendezvous_state *m, i64 rank, const struct socka
     return status == GREETED ? 0 : error_prefix("rank %lld", (long long)rank);
 }
 
+/* Answers the first rank until all have come. False if it gives up. */
+static bool wait_for_all(struct rendezvous_state *m)
+{
+    struct rendezvous_all all;
+    do {
+        if (!read_all(m, m->sockets[0], &all.word, sizeof all.word, left_ms(m)) ||
+            (all.word == STILL_THERE && !write_all(m, m->sockets[0], &all.word, sizeof all.word)))
+            return false;
+    } while (all.word == STILL_THERE);
+    if (all.word != ALL_HAVE_COME || !read_all(m, m->sockets[0], all.key, sizeof all.key, left_ms(m)))
+        return false;
+    if (!m->secret.given)
+        memcpy(m->secret.key, all.key, sizeof all.key);
+    return read_all(m, m->sockets[0], m->addresses, m->launch->size * (i64)sizeof *m->addresses, left_ms(m));
+}
+
 static int meet_first(struct rendezvous_state *m)
 {
     struct sockaddr_storage first;
-    i64 rank = m->launch->rank, size = m->launch->size;
+    i64 rank = m->launch->rank;
     if (connect_first(m, &first))
         return -1;
-    if (!read_all(m, m->sockets[0], m->addresses, size * (i64)sizeof *m->addresses, left_ms(m)))
+    if (!wait_for_all(m))
         return error_set(
             "rank 0 at %s:%lld gave up, or waits for other ranks for more than %lld s: see its own message",
             m->launch->master, (long long)m->launch->port, (long long)launch_wait_s());
@@ -617,6 +745,7 @@ int rendezvous(int *sockets, const struct launch_info *launch)
     m.addresses = memory_alloc(launch->size * (i64)sizeof *m.addresses);
     m.guests = memory_alloc(GUESTS_MOST * (i64)sizeof *m.guests);
     m.turned = memory_alloc(launch->size);
+    m.asked = memory_alloc(launch->size * (i64)sizeof *m.asked);
     int status = launch->rank ? meet_first(&m) : meet_as_first(&m);
     close_listeners(&m);
     while (m.guest_count)
@@ -626,6 +755,7 @@ int rendezvous(int *sockets, const struct launch_info *launch)
             close(sockets[r]);
     memory_free(m.guests);
     memory_free(m.turned);
+    memory_free(m.asked);
     memory_free(m.addresses);
     return status;
 }

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -100,6 +101,7 @@ static bool write_some(struct tcp_net *net, struct tcp_peer *peer, struct tcp_fr
         peer->lost = true;
     f->done_bytes += max_i64(sent, 0);
     net->sent_bytes += max_i64(sent, 0);
+    watch_moved(max_i64(sent, 0));
     return peer->lost || f->done_bytes == head + f->header.bytes;
 }
 
@@ -236,17 +238,34 @@ static void wait_written(struct tcp_net *net)
     pthread_cond_timedwait(&net->written, &net->lock, &end);
 }
 
+/* Bytes that have come from ranks that are watched over their connections and that nobody reads meanwhile,
+ * signs of life among them. -1: there are no such ranks. */
+static i64 unread_bytes(const struct comm *comm)
+{
+    i64 sum = -1;
+    for (i64 r = 0; r < comm->size; r++) {
+        int bytes = 0;
+        if (r == comm->rank || !watch_is_connected(state_of(comm)->world[r]))
+            continue;
+        sum = max_i64(sum, 0) + (ioctl(peer_of(comm, r)->socket, FIONREAD, &bytes) == 0 ? bytes : 0);
+    }
+    return sum;
+}
+
 static void wait_until_sent(struct comm *comm, const i64 *unsent)
 {
     struct tcp_net *net = state_of(comm)->net;
-    i64 sent = net->sent_bytes;
+    i64 sent = net->sent_bytes, unread = unread_bytes(comm);
     double moved_s = clock_s();
     while (*unsent) {
         wait_written(net);
-        if (net->sent_bytes != sent)
+        i64 waits = unread_bytes(comm), most_s = comm->wait_s ? comm->wait_s : waits < 0 ? 0 : launch_wait_s();
+        if (net->sent_bytes != sent || waits != unread)
             moved_s = clock_s();
         sent = net->sent_bytes;
-        if (*unsent && comm->wait_s && clock_s() - moved_s > (double)comm->wait_s)
+        unread = waits;
+        double now_s = clock_s();
+        if (*unsent && ((most_s && now_s - moved_s > (double)most_s) || (comm->end_s > 0 && now_s > comm->end_s)))
             comm_stop_waiting(comm, -1);
     }
 }
@@ -288,6 +307,7 @@ static bool read_some(struct comm *comm, i64 from)
         stop_for_lost_rank(comm, from);
     if (got > 0 && tcp_reader_advance(&peer->reader, got) < 0)
         stop_for_frame(comm, from);
+    watch_moved(max_i64(got, 0));
     return got > 0;
 }
 
@@ -302,14 +322,24 @@ static struct tcp_receive receive_of(struct comm *comm, i64 from, i64 tag, void 
     return (struct tcp_receive){.comm = comm, .expected = {state_of(comm)->id, tag, bytes}, .from = from, .data = data};
 }
 
-/* Blocks until the socket is readable; stops the run after wait_s. */
+/* Stops the run after wait_s, if the rank is watched over this connection and silent, or after end_s. */
+static void check_wait(const struct tcp_receive *w, double begin_s)
+{
+    i64 rank = state_of(w->comm)->world[w->from];
+    i64 most_s = w->comm->wait_s ? w->comm->wait_s : watch_is_connected(rank) ? launch_wait_s() : 0;
+    double now_s = clock_s();
+    if ((most_s && now_s - begin_s > (double)most_s) || (w->comm->end_s > 0 && now_s > w->comm->end_s))
+        comm_stop_waiting(w->comm, rank);
+}
+
+/* Blocks until the socket is readable. */
 static void wait_readable(const struct tcp_receive *w)
 {
     struct pollfd there = {.fd = peer_of(w->comm, w->from)->socket, .events = POLLIN};
     double begin_s = clock_s();
-    while (poll(&there, 1, w->comm->wait_s ? 100 : -1) == 0)
-        if (clock_s() - begin_s > (double)w->comm->wait_s)
-            comm_stop_waiting(w->comm, state_of(w->comm)->world[w->from]);
+    check_wait(w, begin_s); /* bytes that come one by one do not put end_s off */
+    while (poll(&there, 1, 100) == 0)
+        check_wait(w, begin_s);
 }
 
 static bool is_received(struct tcp_receive *w, bool wait)
@@ -509,6 +539,18 @@ static void stop(struct comm *comm)
     _exit(1);
 }
 
+/* Not behind other frames, which say as much. */
+static void beat(struct comm *world, i64 rank)
+{
+    struct tcp_net *net = state_of(world)->net;
+    struct tcp_peer *peer = peer_of(world, rank);
+    if (pthread_mutex_trylock(&net->lock))
+        return;
+    if (!peer->out && !peer->lost)
+        queue_frame(world, rank, BEAT_TAG, NULL, 0, NULL);
+    pthread_mutex_unlock(&net->lock);
+}
+
 static const struct transport tcp_transport = {.name = "tcp",
                                                .exchange = exchange,
                                                .all_gather = all_gather,
@@ -521,7 +563,8 @@ static const struct transport tcp_transport = {.name = "tcp",
                                                .split = split,
                                                .close = close_tcp,
                                                .stop = stop,
-                                               .check_alive = check_alive};
+                                               .check_alive = check_alive,
+                                               .beat = beat};
 
 struct comm *tcp_open(const struct launch_info *launch)
 {

@@ -54,6 +54,7 @@ static int deliver(struct tcp_reader *r, struct tcp_receive *w, struct tcp_kept 
     if (status == 0 && w->expected.bytes)
         memcpy(w->data, k->buffer, (size_t)w->expected.bytes);
     w->done = status == 0;
+    r->kept_bytes -= k->header.bytes + TCP_KEPT_HEAD_BYTES;
     k->next = *r->spare;
     *r->spare = k;
     return status;
@@ -63,11 +64,18 @@ static int deliver(struct tcp_reader *r, struct tcp_receive *w, struct tcp_kept 
 static int begin_frame(struct tcp_reader *r)
 {
     const struct tcp_header *h = &r->header;
-    if (h->bytes < 0 || h->bytes > tcp_frame_most_bytes || h->tag < LOWEST_TAG)
+    if (h->bytes < 0 || h->bytes > tcp_frame_most_bytes || h->tag < LOWEST_TAG || (h->tag == BEAT_TAG && h->bytes))
         return error_set("what is no frame (tag %lld, %lld bytes)", (long long)h->tag, (long long)h->bytes);
     r->into = take_posted(r, h);
     if (r->into)
         return check_size(r, r->into, h->bytes);
+    if (h->tag == BEAT_TAG)
+        return 0;
+    r->kept_bytes += h->bytes + TCP_KEPT_HEAD_BYTES;
+    if (r->kept_bytes > TCP_KEPT_BYTES)
+        return error_set("more than %d MiB that this rank does not ask for: it makes other calls, or is no rank of "
+                         "this run",
+                         TCP_KEPT_BYTES >> 20);
     r->kept = kept_for(r, h);
     return 0;
 }

@@ -5,16 +5,26 @@
  *
  * The data of a frame goes straight to the posted receive that it is for, which must be of the same
  * size. Without such a receive the data is kept until one is posted. Memory for it follows what has
- * arrived: a head alone makes this rank allocate at most TCP_EARLY_BYTES. Only the calling thread
+ * arrived: a head alone makes this rank allocate at most TCP_EARLY_BYTES. No rank is ahead of another
+ * by more than TCP_KEPT_BYTES, so a peer that sends more than that to nobody is no rank. Only the calling thread
  * of the transport reads. */
 #ifndef WEFT_TCP_READER_H
 #define WEFT_TCP_READER_H
 #include "core/core.h"
 
-/* FAREWELL_TAG: the last frame of a rank that ends with a message. */
-enum { COLLECTIVE_TAG = -1, BARRIER_TAG = -2, TRANSFER_TAG = -3, FAREWELL_TAG = -4, LOWEST_TAG = FAREWELL_TAG };
-enum { TCP_EARLY_BYTES = 16 << 20 };                  /* allocated for a frame of which no data has come */
-static const i64 tcp_frame_most_bytes = (i64)1 << 40; /* a longer one is no frame */
+/* FAREWELL_TAG: the last frame of a rank that ends with a message. BEAT_TAG: a sign of life, without
+ * data, which nobody receives. */
+enum {
+    COLLECTIVE_TAG = -1,
+    BARRIER_TAG = -2,
+    TRANSFER_TAG = -3,
+    FAREWELL_TAG = -4,
+    BEAT_TAG = -5,
+    LOWEST_TAG = BEAT_TAG
+};
+enum { TCP_EARLY_BYTES = 16 << 20 };                          /* allocated for a frame of which no data has come */
+enum { TCP_KEPT_BYTES = 1 << 30, TCP_KEPT_HEAD_BYTES = 128 }; /* kept of one peer; what a frame without data counts */
+static const i64 tcp_frame_most_bytes = (i64)1 << 40;         /* a longer one is no frame */
 
 struct tcp_header {
     u64 comm; /* id of a comm; one that this rank has not split yet is kept for */
@@ -39,6 +49,7 @@ struct tcp_reader {           /* begins as zeros but for `spare` */
     i64 done_bytes;           /* its header and data bytes read */
     struct tcp_receive *into; /* where its data goes; NULL: to `kept` */
     struct tcp_kept *kept;
+    i64 kept_bytes;                  /* of all kept frames, and their heads */
     struct tcp_kept *arrived;        /* kept frames in order of arrival */
     struct tcp_receive *posted;      /* posted receives in order */
     struct tcp_kept **spare;         /* list of free frames, which readers of one thread share */

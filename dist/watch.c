@@ -3,9 +3,12 @@
  * 0 answers each one. Who is not heard for that long is named, and the rank that noticed ends.
  *
  * Rank 0 draws the key that proves each datagram and tells it, with its addresses, to the other
- * ranks over the world. A rank is watched from its first datagram on, so that a network that drops
- * all of them costs the watch and not the run. Time during which this process itself was stopped
- * does not count as silence of others. */
+ * ranks over the world. A rank is watched from its first datagram on. Until then, and where a network
+ * drops them, it sends its signs of life over its connection to rank 0, which notices their absence
+ * when it waits for that rank (tcp.c). Time during which this process itself was stopped does not
+ * count as silence of others.
+ *
+ * The beats also say which call a rank is in. If all wait, and no byte moves, they wait for ever. */
 #include "core/secret.h"
 #include "dist/dist.h"
 
@@ -24,7 +27,7 @@
 #include <unistd.h>
 
 enum { ADDRESSES_MOST = 8, CALL_BYTES = 48, UNHEARD_S = 30, GREETINGS = 20, GREETING_MS = 100 };
-static const char magic[8] = "weftbeat";
+static const char magic[8] = "weftbea2";
 
 /* STAYS; closes its world; ends the run, because a rank is silent */
 enum watch_leave { WATCH_STAYS, WATCH_CLOSES, WATCH_ENDS };
@@ -37,12 +40,16 @@ struct watch_beat { /* the datagram */
     char magic[8];
     i64 rank, number; /* number: ascending, so that a copy is not taken for a new one */
     i64 leaves;       /* enum watch_leave */
+    i64 hears;        /* the sender has heard the receiver */
+    i64 calls, moved; /* begun so far; bytes moved so far */
+    i64 waits;        /* it is in a call */
     char call[CALL_BYTES];
     u8 proof[SECRET_BYTES];
 };
 struct watch_peer {
-    bool heard, left;
-    i64 number;
+    _Atomic bool heard;
+    bool left, hears, waits;
+    i64 number, calls, moved;
     double silent_s;
     struct sockaddr_in6 at; /* where its last datagram came from */
     char call[CALL_BYTES];
@@ -54,18 +61,37 @@ struct watch {
     bool plain; /* the socket is of IPv4 alone */
     struct watch_place place;
     struct watch_peer *peers; /* [size]; ranks after 0 hear rank 0 alone */
+    struct comm *world;       /* to beat over; NULL: it is being closed */
+    pthread_mutex_t lock;     /* of `world` */
+    u64 progress;             /* hash of all calls and bytes when the ranks were last judged */
+    double stalled_s;         /* all ranks have waited in the same calls since then, and no byte moved */
+    bool counts_bytes;
     pthread_t thread;
     _Atomic bool closing;
 };
+static struct watch *_Atomic of_world; /* while its transport is open */
 
 /* ---- The call that this rank waits in ---- */
 
 static const char *_Atomic call_name, *_Atomic call_comm;
+static _Atomic i64 call_count, moved_bytes;
 
 void watch_call(const char *comm, const char *call)
 {
     call_comm = comm;
     call_name = call;
+    call_count += call != NULL;
+}
+
+void watch_moved(i64 bytes)
+{
+    moved_bytes += bytes;
+}
+
+bool watch_is_connected(i64 rank)
+{
+    struct watch *w = of_world;
+    return w && (w->rank == 0 || rank == 0) && rank != w->rank && !w->peers[rank].heard;
 }
 
 static void print_call(char out[CALL_BYTES])
@@ -185,7 +211,13 @@ static void prove(u8 proof[SECRET_BYTES], const struct watch *w, const struct wa
 
 static void send_beat(struct watch *w, const struct sockaddr_in6 *to, enum watch_leave leaves)
 {
-    struct watch_beat beat = {.rank = w->rank, .number = ++w->number, .leaves = leaves};
+    struct watch_beat beat = {.rank = w->rank,
+                              .number = ++w->number,
+                              .leaves = leaves,
+                              .hears = w->rank > 0 && w->peers[0].heard,
+                              .calls = call_count,
+                              .moved = moved_bytes,
+                              .waits = call_name != NULL};
     struct sockaddr_storage address;
     socklen_t length = for_socket(&address, w, to);
     memcpy(beat.magic, magic, sizeof magic);
@@ -206,6 +238,16 @@ static void send_beats(struct watch *w, enum watch_leave leaves)
     for (i64 r = 1; r < w->size && w->rank == 0 && leaves != WATCH_STAYS; r++)
         if (w->peers[r].heard && !w->peers[r].left)
             send_beat(w, &w->peers[r].at, leaves);
+}
+
+/* Beats over the connection to a rank whose datagrams do not arrive, or that does not hear this one's. */
+static void beat_connections(struct watch *w)
+{
+    pthread_mutex_lock(&w->lock);
+    for (i64 r = w->rank ? 0 : 1; w->world && w->world->transport->beat && r < (w->rank ? 1 : w->size); r++)
+        if (!w->peers[r].heard || (w->rank == 0 && !w->peers[r].hears))
+            w->world->transport->beat(w->world, r);
+    pthread_mutex_unlock(&w->lock);
 }
 
 /* Reads what has arrived, a bounded number of datagrams. Those without a proof are dropped. */
@@ -232,6 +274,10 @@ static void read_beats(struct watch *w)
             _exit(1);                    /* rank 0 says why */
         if (w->rank > 0 && !peer->heard) /* nobody else can fill the queue from now on */
             (void)!connect(w->socket, (struct sockaddr *)&from, length);
+        peer->hears = beat.hears != 0;
+        peer->waits = beat.waits != 0;
+        peer->calls = beat.calls;
+        peer->moved = beat.moved;
         peer->heard = true;
         peer->left = beat.leaves == WATCH_CLOSES;
         peer->number = beat.number;
@@ -259,6 +305,38 @@ static _Noreturn void stop_for_silent(struct watch *w, i64 rank)
     _exit(1); /* the launcher ends the silent one */
 }
 
+/* Rank 0 names two different calls, if there are such. */
+static _Noreturn void stop_for_stalled(struct watch *w)
+{
+    char own[CALL_BYTES];
+    i64 other = 1;
+    print_call(own);
+    for (i64 r = w->size - 1; r > 0; r--)
+        other = strcmp(w->peers[r].call, own) != 0 ? r : other;
+    dprintf(
+        2,
+        "rank 0 of %lld (world): all ranks have waited for each other for %.0f s (WEFT_WAIT_S): this rank is in %s, "
+        "rank %lld in %s: they run other programs or settings, or the network drops their messages\n",
+        (long long)w->size, w->stalled_s, own, (long long)other, w->peers[other].call);
+    send_beats(w, WATCH_ENDS);
+    _exit(1);
+}
+
+/* If all ranks are in calls, and neither begin others nor move a byte, their calls do not fit together. */
+static void judge_calls(struct watch *w, double passed_s)
+{
+    bool all = call_name != NULL && w->rank == 0 && w->counts_bytes;
+    u64 progress = (u64)call_count * 31 + (u64)moved_bytes;
+    for (i64 r = 1; r < w->size && all; r++) {
+        all = w->peers[r].heard && !w->peers[r].left && w->peers[r].waits;
+        progress = progress * 31 + (u64)w->peers[r].calls * 7 + (u64)w->peers[r].moved;
+    }
+    w->stalled_s = all && progress == w->progress ? w->stalled_s + passed_s : 0;
+    w->progress = progress;
+    if (w->stalled_s >= (double)w->wait_s)
+        stop_for_stalled(w);
+}
+
 static void warn_of_unheard(const struct watch *w)
 {
     struct buffer names = {0};
@@ -266,9 +344,9 @@ static void warn_of_unheard(const struct watch *w)
         if (!w->peers[r].heard)
             buffer_printf(&names, "%s%lld", names.length ? ", " : "", (long long)r);
     if (names.length)
-        log_warn(
-            "rank%s %s: no datagram (UDP) arrives at rank 0's port %d: if such a rank hangs, the others wait for it",
-            strchr(names.data, ',') ? "s" : "", names.data, (int)ntohs(w->place.at[0].sin6_port));
+        log_warn("rank%s %s: no datagram (UDP) arrives at rank 0's port %d: if such a rank hangs, %s",
+                 strchr(names.data, ',') ? "s" : "", names.data, (int)ntohs(w->place.at[0].sin6_port),
+                 w->counts_bytes ? "that is noticed once rank 0 waits for it" : "the others wait for it");
     buffer_release(&names);
 }
 
@@ -301,8 +379,10 @@ static void *watch_ranks(void *context)
             continue;
         ticked_s += passed_s;
         send_beats(w, WATCH_STAYS);
+        beat_connections(w);
         passed_s = passed_s < 2 * w->period_s ? passed_s : 2 * w->period_s; /* more: this process was stopped */
         judge(w, passed_s);
+        judge_calls(w, passed_s);
         bool before = unheard_s < UNHEARD_S;
         unheard_s += passed_s;
         if (w->rank == 0 && before && unheard_s >= UNHEARD_S)
@@ -316,7 +396,12 @@ struct watch *watch_open(struct comm *world, const struct launch_info *launch)
 {
     struct watch *w = memory_alloc(sizeof *w);
     sigset_t all, before;
-    *w = (struct watch){.rank = world->rank, .size = world->size, .wait_s = launch_wait_s()};
+    *w = (struct watch){.rank = world->rank,
+                        .size = world->size,
+                        .wait_s = launch_wait_s(),
+                        .world = world,
+                        .lock = PTHREAD_MUTEX_INITIALIZER,
+                        .counts_bytes = launch->master != NULL};
     w->period_s = w->wait_s >= 8 ? 1 : (double)w->wait_s / 8;
     if (w->rank == 0) {
         secret_draw(w->place.secret.key, SECRET_BYTES);
@@ -348,7 +433,18 @@ struct watch *watch_open(struct comm *world, const struct launch_info *launch)
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the main thread */
     require(pthread_create(&w->thread, NULL, watch_ranks, w) == 0, "no thread to watch other ranks");
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    of_world = w;
     return w;
+}
+
+void watch_leave_world(struct watch *w)
+{
+    if (!w)
+        return;
+    of_world = NULL;
+    pthread_mutex_lock(&w->lock);
+    w->world = NULL;
+    pthread_mutex_unlock(&w->lock);
 }
 
 void watch_close(struct watch *w)

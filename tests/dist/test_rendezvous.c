@@ -1,6 +1,7 @@
 /* Ranks meet over TCP whatever strangers do at their port: silent, talking, lying, many. What came
  * and was refused is named on both sides. */
 #include "core/secret.h"
+#include "dist/greeting.h"
 #include "tests/ranks.h"
 
 #include <errno.h>
@@ -135,7 +136,57 @@ static void expect_secret_refused(int s)
 
 static struct stranger_hello hello_of(i64 rank, i64 size)
 {
-    return (struct stranger_hello){.magic = "weft-2", .rank = rank, .size = size, .port = 1};
+    return (struct stranger_hello){.magic = "weft-3", .rank = rank, .size = size, .port = 1};
+}
+
+/* Goes through the whole greeting as a rank, without WEFT_SECRET, and says nothing more. */
+static int take_place(const struct meeting_rank *first, i64 rank)
+{
+    struct rendezvous_proven proven = {greeting_hello(rank, RANKS, 1)};
+    struct rendezvous_challenge challenge;
+    struct secret secret;
+    u8 proof[SECRET_BYTES];
+    i64 verdict;
+    unsetenv("WEFT_SECRET");
+    secret_load(&secret);
+    int s = say(first, &proven.hello, sizeof proven.hello);
+    assert_int_equal(recv(s, &challenge, sizeof challenge, MSG_WAITALL), sizeof challenge);
+    assert_int_equal(greeting_prove(proof, &proven, &challenge, &secret), 0);
+    assert_int_equal(send(s, proof, sizeof proof, MSG_NOSIGNAL), sizeof proof);
+    assert_int_equal(recv(s, &verdict, sizeof verdict, MSG_WAITALL), sizeof verdict);
+    assert_int_equal(verdict, VERDICT_COME);
+    return s;
+}
+
+/* One says nothing, one sends half of an answer, and one hangs up. */
+static void who_takes_a_place_and_is_silent_keeps_no_rank_out(void **state)
+{
+    (void)state;
+    port = ranks_free_port();
+    struct meeting_rank first = start(0, RANKS, none);
+    close(take_place(&first, 1));
+    int silent = take_place(&first, 1), half = take_place(&first, 2);
+    assert_int_equal(send(half, "\1\0\0", 3, MSG_NOSIGNAL), 3);
+    expect_meeting(&first, none, NULL);
+    close(silent);
+    close(half);
+    first = start(0, RANKS, none);
+    silent = take_place(&first, 1);
+    expect_meeting(&first, none, "the process that came before it with the same RANK does not answer and is dropped");
+    close(silent);
+}
+
+static void who_takes_the_last_place_and_is_silent_is_named(void **state)
+{
+    (void)state;
+    port = ranks_free_port();
+    setenv("WEFT_WAIT_S", "2", 1);
+    struct meeting_rank first = start(0, RANKS, none), second = start(1, RANKS, none);
+    int silent = take_place(&first, 2);
+    expect_end(&first, 1, "; what came as rank 2 does not answer");
+    expect_end(&second, 1, NULL);
+    setenv("WEFT_WAIT_S", "120", 1);
+    close(silent);
 }
 
 static void silent_strangers_delay_nobody(void **state)
@@ -325,6 +376,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(silent_strangers_delay_nobody),
+        cmocka_unit_test(who_takes_a_place_and_is_silent_keeps_no_rank_out),
+        cmocka_unit_test(who_takes_the_last_place_and_is_silent_is_named),
         cmocka_unit_test(strangers_that_talk_are_named),
         cmocka_unit_test(a_flood_of_strangers_keeps_no_rank_away),
         cmocka_unit_test(without_the_secret_nobody_takes_a_place),

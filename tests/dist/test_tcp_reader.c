@@ -32,7 +32,7 @@ static void a_head_alone_allocates_little(void **state)
 {
     struct tcp_kept *spare = NULL;
     struct tcp_reader r = {.spare = &spare};
-    struct tcp_header head = {.comm = 7, .tag = 1, .bytes = tcp_frame_most_bytes};
+    struct tcp_header head = {.comm = 7, .tag = 1, .bytes = TCP_KEPT_BYTES - TCP_KEPT_HEAD_BYTES};
     (void)state;
     put(&r, &head, 0, sizeof head);
     assert_true(r.kept && r.kept->capacity <= TCP_EARLY_BYTES);
@@ -90,12 +90,54 @@ static void what_cannot_be_read_on_is_named(void **state)
     }
 }
 
+/* A kept frame counts with its head until its receive takes it. */
+static void frames_for_nobody_are_bounded(void **state)
+{
+    struct tcp_kept *spare = NULL;
+    struct tcp_reader r = {.spare = &spare, .kept_bytes = TCP_KEPT_BYTES - TCP_KEPT_HEAD_BYTES - 8};
+    struct tcp_header fits = {.comm = 7, .tag = 1, .bytes = 8}, empty = {.comm = 9, .tag = 1};
+    i64 data, room;
+    struct tcp_receive w = {.expected = fits, .data = &data};
+    (void)state;
+    put(&r, &fits, 0, sizeof fits);
+    put(&r, NULL, 0, 8);
+    assert_int_equal(tcp_reader_post(&r, &w), 0);
+    assert_true(w.done);
+    put(&r, &fits, 0, sizeof fits);
+    put(&r, NULL, 0, 8);
+    memcpy(tcp_reader_space(&r, &room), &empty, sizeof empty);
+    assert_int_equal(tcp_reader_advance(&r, sizeof empty), -1);
+    assert_non_null(strstr(error_text(), "more than 1024 MiB that this rank does not ask for"));
+    tcp_reader_release(&r);
+    tcp_kept_free(spare);
+}
+
+static void signs_of_life_are_not_kept(void **state)
+{
+    struct tcp_kept *spare = NULL;
+    struct tcp_reader r = {.spare = &spare};
+    struct tcp_header beat = {.comm = 0, .tag = BEAT_TAG}, head = {.comm = 7, .tag = 1, .bytes = 8};
+    i64 data;
+    struct tcp_receive w = {.expected = head, .data = &data};
+    (void)state;
+    assert_int_equal(tcp_reader_post(&r, &w), 0);
+    for (int i = 0; i < 3; i++)
+        put(&r, &beat, 0, sizeof beat);
+    assert_true(!r.arrived && !r.kept && r.kept_bytes == 0 && !w.done);
+    put(&r, &head, 0, sizeof head);
+    put(&r, NULL, 0, 8);
+    assert_true(w.done);
+    tcp_kept_free(spare);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_head_alone_allocates_little),
         cmocka_unit_test(a_long_frame_arrives_whole_before_its_receive),
         cmocka_unit_test(what_cannot_be_read_on_is_named),
+        cmocka_unit_test(frames_for_nobody_are_bounded),
+        cmocka_unit_test(signs_of_life_are_not_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,42 @@
  * meanwhile; ranks that are merely slow, or stopped together, are not. */
 #include "tests/ranks.h"
 
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <setjmp.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <cmocka.h>
+
+#include "dist/tcp_reader.h"
 
 enum { RANKS = 3, WAIT_S = 2 };
 static struct device device;
+
+/* ---- A network that drops all datagrams ---- */
+
+static bool drops;
+
+/* Refuses sendto with an address, for this process and its children. */
+static void drop_datagrams(void)
+{
+    enum { ADDRESS = 4 }; /* argument of sendto */
+    const u32 low = offsetof(struct seccomp_data, args) + ADDRESS * 8;
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sendto, 0, 5),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, low),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 2),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, low + 4),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog filter = {COUNT_OF(code), code};
+    require(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0,
+            "no seccomp");
+}
 
 static void reduce(struct comm *world)
 {
@@ -94,6 +124,16 @@ static void run_stopped_together(struct comm *world)
     reduce(world);
 }
 
+/* Past the calls whose arguments the ranks compare, rank 1 makes another one. */
+static void run_stalled(struct comm *world)
+{
+    for (int i = 0; i < 20; i++)
+        reduce(world);
+    if (world->rank == 1)
+        comm_barrier(world);
+    reduce(world);
+}
+
 static const struct {
     const char *name;
     void (*run)(struct comm *world);
@@ -101,10 +141,96 @@ static const struct {
              {"last-hangs-unawaited", run_last_hangs_unawaited},
              {"first-hangs", run_first_hangs},
              {"slow", run_slow},
-             {"stopped-together", run_stopped_together}};
+             {"stopped-together", run_stopped_together},
+             {"stalled", run_stalled}};
+
+/* ---- Processes that are no ranks of this run, or of another kind ---- */
+
+static int run_version(void *none)
+{
+    struct launch_info launch;
+    (void)none;
+    require(launch_detect(&launch) == 0, "%s", error_text());
+    launch.program = launch.rank == 1 ? "0.2 (commit b)" : "0.1 (commit a)";
+    comm_open(&device, &launch);
+    return 0;
+}
+
+static int run_level(void *none)
+{
+    struct device own;
+    struct launch_info launch;
+    (void)none;
+    require(launch_detect(&launch) == 0, "%s", error_text());
+    if (launch.rank == 1)
+        setenv("WEFT_CPU", "v3", 1);
+    device_open_cpu(&own);
+    comm_open(&own, &launch);
+    return 0;
+}
+
+/* Rank 1 passes the greeting, sends `bytes` bytes one by one, or at once, and is silent. */
+struct imposture {
+    const void *data;
+    i64 bytes;
+    bool drips;
+};
+static int run_imposter(void *context)
+{
+    const struct imposture *x = context;
+    struct launch_info launch;
+    int sockets[2];
+    require(launch_detect(&launch) == 0, "%s", error_text());
+    if (launch.rank == 0)
+        comm_open(&device, &launch);
+    require(rendezvous(sockets, &launch) == 0, "%s", error_text());
+    for (i64 i = 0; i < x->bytes && x->drips; i++, usleep(300000))
+        if (send(sockets[0], (const char *)x->data + i, 1, MSG_NOSIGNAL) < 0)
+            return 1;
+    if (!x->drips)
+        send(sockets[0], x->data, (size_t)x->bytes, MSG_NOSIGNAL);
+    struct pollfd ready = {.fd = sockets[0], .events = POLLIN};
+    for (char byte; poll(&ready, 1, -1) == 1 && recv(sockets[0], &byte, 1, 0) > 0;)
+        ;
+    return 1;
+}
+
+static void expect_of_two(int (*run)(void *context), void *context, const char *complaint)
+{
+    struct buffer said = {0};
+    int status = ranks_fork(&said, 2, run, context);
+    if (status == 0 || status == RANKS_HUNG || !said.data || !strstr(said.data, complaint))
+        fail_msg("status %d, expected \"%s\" in:\n%s", status, complaint, said.data ? said.data : "");
+    buffer_release(&said);
+}
+
+static void ranks_of_another_kind_are_refused(void **state)
+{
+    (void)state;
+    expect_of_two(run_version, NULL, "rank 1 runs weft 0.2 (commit b), this one weft 0.1 (commit a)");
+    if (device.isa != CPU_ISA_V3)
+        expect_of_two(run_level, NULL, "rank 1 computes on cpu (AVX2), this one on cpu (AVX-512");
+}
+
+static void imposters_end_the_run_in_bounded_time_and_memory(void **state)
+{
+    struct tcp_header drips = {.comm = 0, .tag = COLLECTIVE_TAG, .bytes = 1 << 20};
+    struct tcp_header floods = {.comm = 5, .tag = 9, .bytes = TCP_KEPT_BYTES};
+    (void)state;
+    expect_of_two(run_imposter, &(struct imposture){NULL, 0, false},
+                  "meeting: rank 1 of the world did not respond for 2 s (WEFT_WAIT_S)");
+    expect_of_two(run_imposter, &(struct imposture){&drips, sizeof drips, true},
+                  "meeting: rank 1 of the world did not respond for 2 s (WEFT_WAIT_S)");
+    expect_of_two(run_imposter, &(struct imposture){&floods, sizeof floods, false},
+                  "rank 1 sends more than 1024 MiB that this rank does not ask for");
+}
+
+/* ---- Ranks of this run ---- */
 
 static int run_part(void *name)
 {
+    if (drops)
+        drop_datagrams();
     struct comm *world = ranks_world(&device);
     for (i64 i = 0; i < COUNT_OF(parts); i++)
         if (strcmp(parts[i].name, name) == 0)
@@ -114,9 +240,9 @@ static int run_part(void *name)
 }
 
 /* Runs a part over MPI, if available, and over TCP. complaint NULL: all ranks end well. */
-static void expect(const char *part, const char *complaint, const char *further)
+static void expect_from(int begin, const char *part, const char *complaint, const char *further)
 {
-    for (int tcp = 0; tcp < 2; tcp++) {
+    for (int tcp = begin; tcp < 2; tcp++) {
         struct buffer said = {0};
         if (!tcp && ranks_missing())
             continue;
@@ -130,6 +256,32 @@ static void expect(const char *part, const char *complaint, const char *further)
                      complaint ? complaint : "", said.data ? said.data : "");
         buffer_release(&said);
     }
+}
+
+static void expect(const char *part, const char *complaint, const char *further)
+{
+    expect_from(0, part, complaint, further);
+}
+
+static void expect_over_tcp(const char *part, const char *complaint, const char *further)
+{
+    expect_from(1, part, complaint, further);
+}
+
+static void calls_that_do_not_fit_together_are_named(void **state)
+{
+    (void)state;
+    expect_over_tcp("stalled", "rank 0 of 3 (world): all ranks have waited for each other for",
+                    "this rank is in all-reduce (world), rank 1 in barrier (world)");
+}
+
+static void ranks_without_datagrams_are_watched_over_their_connections(void **state)
+{
+    (void)state;
+    drops = true;
+    expect_over_tcp("last-hangs", "rank 2 of the world did not respond for 2 s (WEFT_WAIT_S)", "");
+    expect_over_tcp("slow", NULL, NULL);
+    drops = false;
 }
 
 static void a_stopped_rank_is_named(void **state)
@@ -167,6 +319,10 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_stopped_rank_is_named_while_nobody_waits_for_it),
         cmocka_unit_test(slow_ranks_are_waited_for),
         cmocka_unit_test(ranks_stopped_together_go_on),
+        cmocka_unit_test(calls_that_do_not_fit_together_are_named),
+        cmocka_unit_test(ranks_without_datagrams_are_watched_over_their_connections),
+        cmocka_unit_test(ranks_of_another_kind_are_refused),
+        cmocka_unit_test(imposters_end_the_run_in_bounded_time_and_memory),
     };
     char wait[8];
     snprintf(wait, sizeof wait, "%d", WAIT_S);

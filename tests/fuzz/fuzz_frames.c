@@ -27,8 +27,10 @@ static u8 take(void)
 
 static struct tcp_header take_header(void)
 {
+    static const i64 tags[] = {LOWEST_TAG - 1, FAREWELL_TAG,      TRANSFER_TAG, BARRIER_TAG,
+                               COLLECTIVE_TAG, 0 /* a message */, BEAT_TAG};
     struct tcp_header h = {.comm = take() % 2};
-    h.tag = take() % 6 + LOWEST_TAG - 1; /* the lowest is no tag */
+    h.tag = tags[take() % COUNT_OF(tags)]; /* the first is no tag */
     h.bytes = take();
     return h;
 }
@@ -53,7 +55,7 @@ static void build(struct buffer *stream)
 
 static bool is_frame(const struct tcp_header *h)
 {
-    return h->bytes >= 0 && h->bytes <= tcp_frame_most_bytes && h->tag >= LOWEST_TAG;
+    return h->bytes >= 0 && h->bytes <= (h->tag == BEAT_TAG ? 0 : tcp_frame_most_bytes) && h->tag >= LOWEST_TAG;
 }
 
 static bool is_same(const struct tcp_header *a, const struct tcp_header *b)
@@ -79,6 +81,8 @@ static void check(const struct tcp_receive *posted[], i64 count, const struct bu
     for (i64 i = 0; i < frame_count; i++)
         fault |= !is_frame(&frames[i].header);
     require(refused || !fault, "what is no frame is taken");
+    for (i64 i = 0; i < frame_count; i++) /* more than is kept, unless its receive is posted */
+        fault |= frames[i].header.bytes > TCP_KEPT_BYTES - FRAMES_MOST * (TCP_KEPT_HEAD_BYTES + 255);
     for (i64 n = 0; n < count; n++) {
         const struct fuzz_frame *f = frame_of(posted, n);
         i64 bytes = posted[n]->expected.bytes;
@@ -107,6 +111,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
     i64 piece = 1 + take();
     for (i64 i = 0; i < RECEIVES; i++) {
         receives[i] = (struct tcp_receive){.expected = take_header(), .data = memory[i]};
+        if (receives[i].expected.tag == BEAT_TAG) /* nobody receives one */
+            receives[i].expected.tag = 0;
         when[i] = take();
     }
     build(&stream);

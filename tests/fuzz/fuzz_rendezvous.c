@@ -13,7 +13,7 @@ enum { LOWEST = 1, SIZE = 4 };
 /* MAGIC, FITTING, PROOF: put right, so that the code behind is reached. */
 enum { MAGIC = 1, FITTING = 2, PROOF = 4, SECRET = 8, CHANGED = 16 };
 
-static const char magic[8] = "weft-2";
+static const char magic[8] = "weft-3";
 static struct rendezvous_challenge challenge;
 
 /* Feeds up to `count` bytes in pieces, to the end of a message. Returns how many were taken. */
