@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum { FRAMES = 250, RATE_HZ = 25, HEIGHT = 360, WIDTH = 640, SMALL_HEIGHT = 144, SMALL_WIDTH = 256, ROUNDS = 5 };
-enum { TEXTURE = 256, SOUND_S = 120, SOUND_HZ = 16000, WORKERS_MOST = 256 };
+enum { TEXTURE = 256, SOUND_S = 120, SOUND_HZ = 16000 };
 
 static const char begins[] =
     "ffmpeg -nostdin -hide_banner -benchmark -err_detect crccheck -threads %d -filter_threads %d -stream_loop %lld";
@@ -181,7 +181,7 @@ static int measure(const struct video_case *c, const char *path, const struct bu
 static int measure_threads(const struct video_case *c, const char *path, bool json)
 {
     struct buffer file = {0};
-    int threads = workers_count() < WORKERS_MOST ? workers_count() : WORKERS_MOST;
+    int threads = workers_count();
     int status = file_read(&file, path);
     if (status == 0)
         status = measure(c, path, &file, 1, json);

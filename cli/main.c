@@ -139,6 +139,8 @@ int weft_main(int argc, char **argv)
 {
     reserve_streams();
     program_called(argc ? argv[0] : "");
+    if (stack_check())
+        return command_failed();
     if (argc < 2) {
         usage(stderr);
         return 2;

@@ -517,6 +517,22 @@ int recipe_select_kinds(struct recipe *r, const char *kinds)
     return status;
 }
 
+/* Refuses a folder that holds what another stage made. Older identities have no stage seed. */
+static int check_maker(const struct recipe_stage *from, const struct json *identity)
+{
+    const char *kind = json_string(json_get(identity, "kind"), from->kind->name);
+    const char *seed = json_string(json_get(identity, "stage_seed"), NULL);
+    char expected[20];
+    u64 recipe_seed = (u64)json_integer(json_get(identity, "seed"), 0);
+    snprintf(expected, sizeof expected, "%016llx",
+             (unsigned long long)hash_bytes(from->name, (i64)strlen(from->name), recipe_seed));
+    if (strcmp(kind, from->kind->name) == 0 && (!seed || strcmp(seed, expected) == 0))
+        return 0;
+    return error_set("%s/%s holds what another stage made, of kind %s: expected the stage %s, of kind %s; restore the "
+                     "folder, or rerun that stage (--redo)",
+                     from->home, from->name, kind, from->name, from->kind->name);
+}
+
 /* Returns 0, -1 and a message, or STAGE_LACKS if the stage was skipped. Its data do not enter the
  * digest: it is without output whatever they hold. */
 static int hash_stage_output(struct json *inputs, const struct recipe_stage *from, const char *reference)
@@ -525,7 +541,9 @@ static int hash_stage_output(struct json *inputs, const struct recipe_stage *fro
     struct json *j = file_exists(done) ? json_load(done) : NULL;
     const char *hash = json_string(json_get(j, "hash"), NULL);
     bool skipped = json_get(j, "skipped") != NULL;
-    if (hash)
+    if (hash && check_maker(from, json_get(j, "identity")))
+        hash = NULL;
+    else if (hash)
         json_set(inputs, reference, json_of_string(skipped ? "skipped" : hash));
     else if (j || !file_exists(done)) /* else it is damaged, and the message says so */
         error_set("it reads %s, which is not done: run that stage first", reference);

@@ -43,6 +43,7 @@ static int open_world(struct runner *run)
     struct launch_info launch;
     if (launch_detect(&launch))
         return -1;
+    launch.program = program_version();
     if (launch.size > 1) {
         bool bound = workers_cores() < sysconf(_SC_NPROCESSORS_ONLN); /* the launcher set an affinity */
         if (!getenv("WEFT_THREADS"))
@@ -202,6 +203,50 @@ static struct json *with_defaults(const struct json *was, const struct json *def
     for (bool more = json_first(&it, defaults); more; more = json_next(&it, defaults))
         if (!json_get(was, it.key))
             json_set(out, it.key, json_copy(it.value));
+    return out;
+}
+
+/* True if a value is, or names a part of, an input. */
+static bool names_input(const char *value, const struct json *inputs)
+{
+    struct json_iterator it;
+    for (bool more = json_first(&it, inputs); more; more = json_next(&it, inputs))
+        if (strstr(value, it.key))
+            return true;
+    return false;
+}
+
+static struct json *without_inputs(const struct json *from, const struct json *inputs)
+{
+    struct json *out;
+    struct json_iterator it;
+    switch (json_kind(from)) {
+    case JSON_STRING:
+        return json_of_string(names_input(json_string(from, ""), inputs) ? "an input" : json_string(from, ""));
+    case JSON_ARRAY:
+        out = json_array();
+        for (i64 i = 0; i < json_count(from); i++)
+            json_push(out, without_inputs(json_at(from, i), inputs));
+        return out;
+    case JSON_OBJECT:
+        out = json_object();
+        for (bool more = json_first(&it, from); more; more = json_next(&it, from))
+            json_set(out, it.key, without_inputs(it.value, inputs));
+        return out;
+    default:
+        return json_copy(from);
+    }
+}
+
+/* An identity without what depends on where the run and its inputs are: checkpoints carry it, whose
+ * bytes are the same everywhere. */
+static struct json *maker_of(const struct json *identity)
+{
+    struct json *out = json_object();
+    struct json_iterator it;
+    for (bool more = json_first(&it, identity); more; more = json_next(&it, identity))
+        if (strcmp(it.key, "inputs") != 0)
+            json_set(out, it.key, without_inputs(it.value, json_get(identity, "inputs")));
     return out;
 }
 
@@ -368,6 +413,27 @@ static void compare_partial(struct buffer *out, const struct json *was, const st
         compare_identities(out, was, identity, s, run);
 }
 
+/* Refuses checkpoints that another stage, or the same one with other settings, has made. */
+static int check_makers(const char *checkpoints, const struct json *identity, const struct recipe_stage *s,
+                        const char *run)
+{
+    struct json *makers = checkpoint_makers(checkpoints), *own = maker_of(identity);
+    struct json_iterator it;
+    int status = 0;
+    for (bool more = json_first(&it, makers); more && status == 0; more = json_next(&it, makers)) {
+        struct buffer names = {0};
+        compare_identities(&names, it.value, own, s, run);
+        if (names.length)
+            status = error_set("%s is a checkpoint of another stage or of other settings: %s. Restore the right one, "
+                               "or pass --redo to rerun the stage",
+                               it.key, names.data);
+        buffer_release(&names);
+    }
+    json_free(makers);
+    json_free(own);
+    return status;
+}
+
 /* Opens or creates a partial folder and locks it.
  * identity.json in it records the stage's identity. */
 static int open_partial(struct runner *run, const char *folder, const struct json *identity,
@@ -387,6 +453,8 @@ static int open_partial(struct runner *run, const char *folder, const struct jso
         status = refuse_change(folder, was, identity, names.data);
     else if (status == 0 && file_exists(folder) && names.length)
         status = directory_remove(folder); /* no checkpoints, or --redo */
+    else if (status == 0 && check_makers(checkpoints, identity, s, run->recipe->root))
+        status = run->redo ? directory_remove(folder) : -1;
     if (status == 0)
         status = directory_make(folder);
     if (status == 0) {
@@ -425,13 +493,25 @@ static int finish(const char *partial, const char *folder, const struct json *id
     return status;
 }
 
+static const char timings_file[] = "timings.jsonl";
+
+/* Finds out before the work that the timings cannot be written. */
+static int check_timings(const struct recipe_stage *s)
+{
+    char *path = path_join(s->home, timings_file);
+    int descriptor = file_exists(path) ? file_open_append(path) : -1, status = file_exists(path) && descriptor < 0;
+    if (descriptor >= 0)
+        close(descriptor);
+    memory_free(path);
+    return status ? -1 : 0;
+}
+
 /* Appends time and memory to timings.jsonl, as they are not part of a stage's result. Lines after
  * one with "finished" belong to a repeated stage. */
 static void log_timing(const struct recipe_stage *s, double seconds, bool finished)
 {
-    char *path = path_join(s->home, "timings.jsonl");
-    int descriptor = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666); /* a pipe would wait */
-    FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "ae");
+    char *path = path_join(s->home, timings_file);
+    int descriptor = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
     struct json *line = json_object();
     struct buffer text = {0};
     json_set(line, "stage", json_of_string(s->name));
@@ -442,10 +522,11 @@ static void log_timing(const struct recipe_stage *s, double seconds, bool finish
         json_set(line, "finished", json_of_bool(true));
     json_seal(line);
     json_print(&text, line, 0);
-    if (file) {
-        fprintf(file, "%s\n", text.data);
-        fclose(file);
-    }
+    buffer_append(&text, "\n", 1);
+    if (descriptor < 0 || write(descriptor, text.data, (size_t)text.length) != text.length)
+        log_warn("%s: cannot be written: %s; it lacks the time of this stage", path, strerror(errno));
+    if (descriptor >= 0)
+        close(descriptor);
     buffer_release(&text);
     json_free(line);
     memory_free(path);
@@ -485,6 +566,8 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
                           .calibrated = s->kind->work != LIGHT,
                           .ranks = s->kind->work == ON_RANKS ? &run->ranks : parallel_alone(),
                           .filler = filler_words()};
+    struct json *made_by = maker_of(identity);
+    stage.made_by = made_by;
     double begin = clock_s();
     char *what = string_format("stage %s (%s)", s->name, s->kind->name);
     memory_advise(what, s->kind->smaller);
@@ -494,6 +577,7 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
         status = s->kind->run(s->settings, &stage);
     memory_advise(NULL, NULL);
     temporaries_remove_empty(NULL, NULL);
+    json_free(made_by);
     memory_free(what);
     if (status < 0 && error_status() == STATUS_INTERRUPTED)
         status = STAGE_INTERRUPTED;
@@ -526,6 +610,8 @@ static int begin_stage(struct runner *run, const struct recipe_stage *s, const c
     int status = file_check_there(run->folder, run->recipe->root);
     if (status == 0)
         status = check_finished(run, folder, identity, s);
+    if (status == 0)
+        status = check_timings(s);
     if (status)
         return status;
     char *why = reason_to_skip(s);

@@ -160,6 +160,9 @@ struct memory_room memory_room(void);
 /* For the message: the work that goes on and the settings that make it smaller. Borrowed until the
  * next call; NULL: unknown. */
 void memory_advise(const char *work, const char *smaller);
+/* Raises the limit of the stack (ulimit -s), of this thread and of those to come, where it is too low to
+ * work with. Returns -1 and a message if the system does not allow it. */
+int stack_check(void);
 i64 memory_address_left(void); /* address space that ulimit -v and -d leave; INT64_MAX: no limit */
 /* Capacity of a list or string that outgrew the present one and needs `least`. */
 i64 grown_capacity(i64 capacity, i64 least, i64 size);
@@ -258,6 +261,7 @@ u32 crc32c(const void *data, i64 bytes); /* Castagnoli, as in TensorBoard's even
  * On a NUMA machine, if the process may use all CPUs, workers stay on the CPUs of their node and
  * pages are interleaved over the nodes. WEFT_PIN=0 disables pinning; WEFT_PIN=1 pins each worker to
  * its own CPU. */
+enum { WORKERS_MOST = 1024 }; /* the CPUs of the kernel's usual cpu_set_t */
 typedef void worker_fn(void *context, i64 tile, int worker);
 int workers_cores(void);       /* number of CPUs this process may run on */
 void workers_start(int count); /* 0: one per core, or WEFT_THREADS; a second call replaces the pool */
@@ -314,6 +318,8 @@ static inline void arena_reset(struct arena *arena, i64 mark)
  * a descriptor of this process: /dev/stdin, /dev/fd/N or /proc/self/fd/N, as a shell's <(COMMAND) is.
  * All functions below that read a file by name open it so. */
 int file_open(const char *path);
+/* Opens a file to append to it, and makes it if it is not there. What is no file is refused. */
+int file_open_append(const char *path);
 struct file_view { /* a read-only mapping */
     const u8 *data;
     i64 bytes;

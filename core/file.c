@@ -51,23 +51,33 @@ static int check_kind(const struct stat *status, const char *path, bool streams)
 
 /* The first look spares devices an open, which may act on them. The second is at what was opened,
  * which may have changed since. Opening a pipe without O_NONBLOCK waits for a writer. */
-int file_open(const char *path)
+static int open_kind(const char *path, int how, bool streams)
 {
     struct stat status;
-    if (stat(path, &status) == 0 && check_kind(&status, path, true) < 0)
+    if (stat(path, &status) == 0 && check_kind(&status, path, streams) < 0)
         return -1;
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    int descriptor = open(path, how | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
     if (descriptor < 0)
         return error_errno("%s: cannot be opened", path);
     int flags = fcntl(descriptor, F_GETFL);
     int result =
-        fstat(descriptor, &status) < 0 ? error_errno("%s: cannot be read", path) : check_kind(&status, path, true);
+        fstat(descriptor, &status) < 0 ? error_errno("%s: cannot be opened", path) : check_kind(&status, path, streams);
     if (result == 0 && (flags < 0 || fcntl(descriptor, F_SETFL, flags & ~O_NONBLOCK) < 0))
-        result = error_errno("%s: cannot be read", path);
+        result = error_errno("%s: cannot be opened", path);
     if (result == 0)
         return descriptor;
     close(descriptor);
     return -1;
+}
+
+int file_open(const char *path)
+{
+    return open_kind(path, O_RDONLY, true);
+}
+
+int file_open_append(const char *path)
+{
+    return open_kind(path, O_WRONLY | O_APPEND | O_CREAT, false);
 }
 
 /* ---- Mappings ---- */

@@ -1,8 +1,24 @@
-#include "core/core.h"
+#include "core/system_folder.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+static bool is_below(const char *path, const char *folder)
+{
+    size_t length = strlen(folder);
+    return strncmp(path, folder, length) == 0 && (path[length] == '/' || !path[length]);
+}
+
+bool leads_to_system(const char *path)
+{
+    struct stat status;
+    char *real = lstat(path, &status) == 0 && S_ISLNK(status.st_mode) ? realpath(path, NULL) : NULL;
+    bool is = real && (is_below(real, "/proc") || is_below(real, "/sys") ||
+                       (is_below(real, "/dev") && !is_below(real, "/dev/shm")));
+    free(real);
+    return is;
+}
 
 /* True if `path` is a link to a folder that the walk meets below its root without links. */
 static bool is_other_name(const struct folder_visits *v, const char *path)
@@ -46,7 +62,7 @@ bool folder_visit(struct folder_visits *v, const char *path)
         char *real = realpath(path, NULL);
         v->root = string_copy(real ? real : path);
         free(real);
-    } else if (is_other_name(v, path)) {
+    } else if (is_other_name(v, path) || leads_to_system(path)) {
         return false;
     }
     if (stat(path, &status) < 0) /* the listing reports it */

@@ -298,3 +298,24 @@ void thread_start(pthread_t *thread, void *(*run)(void *), void *context, const 
                   "fewer (pids.max): end other programs, or set WEFT_THREADS to a smaller number",
                   what, strerror(code), most);
 }
+
+/* ---- The stack ---- */
+
+int stack_check(void)
+{
+    enum { LEAST = 1 << 20, WANTED = 8 << 20 };
+    struct rlimit limit;
+    pthread_attr_t attributes;
+    if (getrlimit(RLIMIT_STACK, &limit) || limit.rlim_cur >= LEAST)
+        return 0;
+    rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max < WANTED ? limit.rlim_max : WANTED;
+    if (limit.rlim_cur < LEAST || setrlimit(RLIMIT_STACK, &limit))
+        return error_set("the limit of the stack is %lld KiB (ulimit -s): expected at least %d",
+                         (long long)before >> 10, LEAST >> 10);
+    pthread_attr_init(&attributes);
+    if (pthread_attr_setstacksize(&attributes, limit.rlim_cur) == 0) /* a default is that of the start, too low */
+        pthread_setattr_default_np(&attributes);
+    pthread_attr_destroy(&attributes);
+    return 0;
+}

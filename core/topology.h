@@ -4,7 +4,7 @@
 #define WEFT_CORE_TOPOLOGY_H
 #include "core/core.h"
 
-enum { CPUS_MOST = 1024, NODES_MOST = 64 };
+enum { CPUS_MOST = WORKERS_MOST, NODES_MOST = 64 };
 struct cpu_place {
     int cpu, node; /* cpu -1: not bound to a CPU */
 };

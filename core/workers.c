@@ -22,7 +22,7 @@
  * A job ends when all its tiles are done, no matter which workers ran them, so a worker without a
  * core does not delay it. A late worker takes tiles of the job that is current by then; holding a
  * tile guarantees that its job stays alive until the tile is done. */
-enum { WORKERS_MAX = CPUS_MOST, GROUP_MOST = 8, SPINS = 2000 };
+enum { GROUP_MOST = 8, SPINS = 2000 };
 
 struct workers_group {
     _Alignas(64) atomic_uint generation;
@@ -31,9 +31,9 @@ struct workers_group {
 };
 static struct {
     int count, groups, cut;
-    pthread_t threads[WORKERS_MAX];
-    struct cpu_place places[WORKERS_MAX];
-    int group_of[WORKERS_MAX];
+    pthread_t threads[WORKERS_MOST];
+    struct cpu_place places[WORKERS_MOST];
+    int group_of[WORKERS_MOST];
     bool held, spread;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
@@ -45,7 +45,7 @@ static struct {
     _Alignas(64) atomic_int sleeping;
     atomic_bool stop;
     _Alignas(64) atomic_int left; /* groups with unfinished tiles */
-    struct workers_group group[WORKERS_MAX];
+    struct workers_group group[WORKERS_MOST];
 } pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
 
 static inline void cpu_pause(void)
@@ -193,14 +193,14 @@ static u64 nodes_of(const struct cpu_place *places, int count)
  * the same CPUs. */
 void workers_start(int count)
 {
-    static struct cpu_place places[WORKERS_MAX];
+    static struct cpu_place places[WORKERS_MOST];
     const char *wanted = getenv("WEFT_THREADS"), *pin = getenv("WEFT_PIN");
     bool may_run[CPUS_MOST];
     int cpus = topology_mask(may_run);
     workers_stop();
     if (count <= 0 && wanted)
         count = atoi(wanted);
-    count = (int)min_i64(count <= 0 ? cpus : count, WORKERS_MAX);
+    count = (int)min_i64(count <= 0 ? cpus : count, WORKERS_MOST);
     for (int i = 0; i < count; i++)
         places[i] = (struct cpu_place){-1, 0};
     bool all = count == cpus && topology_places(places, count, may_run, "/sys/devices/system") == count;

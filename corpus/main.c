@@ -166,7 +166,7 @@ static int make_corpus(struct corpus *corpus)
 int main(int count, char **arguments)
 {
     struct corpus corpus = {.glyphs = 1500, .clips = 1440, .spoken = 8000, .text_bytes = 6000000, .size = 64};
-    int status = parse_options(&corpus, count, arguments);
+    int status = stack_check() ? -1 : parse_options(&corpus, count, arguments);
     if (status > 0)
         return 0;
     if (status == 0) {

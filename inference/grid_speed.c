@@ -60,7 +60,7 @@ static double time_request(double *step, struct timed_decoder *t, const i32 *pro
     begin = clock_s();
     decoder_step(&t->decoder);
     first = clock_s() - begin;
-    for (begin = clock_s(); count < most && decoder_step(&t->decoder); count++) {
+    for (begin = clock_s(); count < most && !interrupted() && decoder_step(&t->decoder); count++) {
         double now = clock_s();
         steps[count] = now - begin;
         begin = now;
@@ -82,27 +82,29 @@ static void time_point(double *decode, double *prefill, struct timed_decoder *t,
 int grid_speed_measure(struct grid_point *points, i64 count, struct model *model, const struct grid_speed_settings *s)
 {
     struct timed_decoder *timed = memory_alloc(count * (i64)sizeof *timed);
-    i64 cells = s->rounds * count;
+    i64 cells = s->rounds * count, opened = 0;
     double *decode = memory_alloc(cells * (i64)sizeof *decode), *prefill = memory_alloc(cells * (i64)sizeof *prefill);
     double ignored[2];
     i32 *prompt = memory_alloc(s->prompt * 4);
     bool stopped = false;
     for (u32 i = 0; i < s->prompt; i++)
         prompt[i] = (i32)rng_below((struct rng_key){5, RNG_TEST}, model->config.vocabulary, i, 0, 0, 0);
-    for (i64 i = 0; i < count; i++) {
+    for (; opened < count && !stopped; opened++) {
+        i64 i = opened;
         timed[i].options =
             (struct decoder_options){.model = model, .sub = &points[i].sub, .vocabulary = &vocabulary_of_text};
         decoder_open(&timed[i].decoder, &timed[i].options, 1, s->prompt + START + s->tokens + 1);
         time_point(&ignored[0], &ignored[1], &timed[i], prompt, s); /* takes its memory */
-    }
-    for (i64 r = 0; r < s->rounds && !stopped; r++) {
-        for (i64 turn = 0; turn < count; turn++) {
-            i64 i = (r + turn) % count;
-            time_point(&decode[r * count + i], &prefill[r * count + i], &timed[i], prompt, s);
-        }
         stopped = interrupted();
     }
-    for (i64 i = 0; i < count; i++) {
+    for (i64 r = 0; r < s->rounds && !stopped; r++) {
+        for (i64 turn = 0; turn < count && !stopped; turn++) {
+            i64 i = (r + turn) % count;
+            time_point(&decode[r * count + i], &prefill[r * count + i], &timed[i], prompt, s);
+            stopped = interrupted();
+        }
+    }
+    for (i64 i = 0; i < opened; i++) {
         decoder_close(&timed[i].decoder);
         if (stopped || s->rounds == 0)
             continue;

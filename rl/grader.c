@@ -147,9 +147,7 @@ struct grader *grader_open(const struct grader_settings *s, const struct text_to
         return j;
     j->path = path_join(directory, "rewards.jsonl");
     if (read_lines(j, from_step) == 0) {
-        j->file = open(j->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-        if (j->file < 0)
-            error_errno("%s", j->path);
+        j->file = file_open_append(j->path);
     }
     if (j->file >= 0)
         return j;

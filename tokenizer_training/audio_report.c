@@ -204,7 +204,7 @@ struct distances {
 static void decode_levels(float *samples, float *m, struct report *r, const struct audio_report_coded *coded,
                           i64 levels)
 {
-    struct vocoder vocoder = {r->trainer->settings->vocoder_rounds, r->trainer->seed};
+    struct vocoder vocoder = {r->trainer->settings->vocoder_rounds, r->trainer->seed, true};
     audio_decode_spectra(&r->trainer->audio, m, coded->codes, coded->frames, levels);
     audio_vocode(&r->trainer->audio, samples, m, coded->frames, &vocoder);
 }
@@ -233,7 +233,7 @@ static void report_distances(struct report *r)
     struct distances d = {0};
     i64 used = min_i64(r->other_count, DISTANCE_CLIPS);
     mean_spectrum(mean, r);
-    for (i64 i = 0; i < used; i++) /* spread over the list, because neighbours may be similar */
+    for (i64 i = 0; i < used && !interrupted(); i++) /* spread over the list, because neighbours may be similar */
         add_distances(&d, r, &r->held_out->clips[i * r->other_count / used], &r->other[i * r->other_count / used],
                       mean);
     struct json *entry = json_object();
@@ -490,7 +490,7 @@ static int write_samples(struct report *r)
     struct json *list = json_array();
     char *samples = path_join(r->folder, "samples");
     int status = directory_make_one(samples);
-    for (i64 i = 0; i < count && status == 0; i++)
+    for (i64 i = 0; i < count && status == 0 && !interrupted(); i++)
         status = r->other[i * r->other_count / count].frames ? write_sample(list, r, i, i * r->other_count / count) : 0;
     json_set(r->json, "shown", list);
     memory_free(samples);
@@ -511,11 +511,12 @@ int audio_report(struct audio_trainer *trainer, const struct audio_media *held_o
     if (r.other_count) {
         report_health(&r, "held_out", r.other, r.other_count);
         report_distances(&r);
-        report_probe(&r);
+        if (!interrupted())
+            report_probe(&r);
     }
-    int status = write_samples(&r);
-    if (status == 0)
-        status = json_save(path, r.json);
+    int status = interrupted() ? STAGE_INTERRUPTED : write_samples(&r);
+    if (status == 0) /* sounds of an interrupted report are replaced by the next one's */
+        status = interrupted() ? STAGE_INTERRUPTED : json_save(path, r.json);
     coded_free(r.train, r.train_count);
     coded_free(r.other, r.other_count);
     mel_distance_close(&r.mel);

@@ -135,7 +135,8 @@ static int measure(struct vision_report_measured *m, struct vision_report_sheet 
     m->items = items->count;
     int status = 0;
     for (i64 i = 0; i < m->items && status == 0; i += TOGETHER)
-        status = measure_some(m, sheet, vision, items, i, min_i64(TOGETHER, m->items - i), shape);
+        status = interrupted() ? STAGE_INTERRUPTED
+                               : measure_some(m, sheet, vision, items, i, min_i64(TOGETHER, m->items - i), shape);
     return status;
 }
 
@@ -246,7 +247,7 @@ static int report_shape(struct vision_report_measured *all, struct json *shapes,
     int closed = sheet_close(&sheet, folder, name);
     memory_free(m.ones);
     memory_free(m.seen);
-    return status < 0 ? status : closed;
+    return status ? status : closed;
 }
 
 /* Reports each shape of a kind, in the order of the configuration. All shapes have the

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char optimizer_file[] = "weft/optimizer.safetensors";
+static const char optimizer_file[] = "weft/optimizer.safetensors", maker_file[] = "weft/stage.json";
 
 char *checkpoint_path(const char *directory, i64 step)
 {
@@ -89,6 +89,15 @@ static int save_state(const char *folder, i64 step, const struct json *state)
     return status;
 }
 
+/* Not part of the state, which is the same if another stage goes the same way. */
+static int save_maker(const char *folder, const struct json *made_by)
+{
+    char *path = path_join(folder, maker_file);
+    int status = json_save_sealed(path, made_by);
+    memory_free(path);
+    return status;
+}
+
 /* Does not create the stage's folder again if somebody removed it. */
 static char *make_step_folder(const char *directory, const char *path)
 {
@@ -108,6 +117,8 @@ int checkpoint_save(const char *directory, i64 step, const struct checkpoint_par
         status = save_optimizer(temporary, parts);
     if (status == 0)
         status = save_state(temporary, step, state);
+    if (status == 0 && parts->made_by)
+        status = save_maker(temporary, parts->made_by);
     if (status == 0)
         status = directory_replace(temporary, path);
     if (status) {
@@ -293,6 +304,22 @@ struct json *checkpoint_oldest(const char *directory, i64 keep)
     memory_free(folder);
     memory_free(path);
     return state;
+}
+
+struct json *checkpoint_makers(const char *directory)
+{
+    i64 *steps, count = list_steps(&steps, directory);
+    struct json *out = json_object();
+    for (i64 i = 0; i < count; i++) {
+        char *folder = checkpoint_path(directory, steps[i]), *path = path_join(folder, maker_file);
+        struct json *j = file_exists(path) ? json_load(path) : NULL; /* a damaged one is passed over */
+        if (j)
+            json_set(out, folder, j);
+        memory_free(path);
+        memory_free(folder);
+    }
+    memory_free(steps);
+    return out;
 }
 
 static int update_latest(const char *directory, i64 step)

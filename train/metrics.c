@@ -42,9 +42,8 @@ struct metrics *metrics_open(const char *directory, i64 done)
     struct metrics *m = memory_alloc(sizeof *m);
     m->path = path_join(directory, "metrics.jsonl");
     if (drop_lines_after(m->path, done) == 0) {
-        m->file = fopen(m->path, "ae");
-        if (!m->file)
-            error_errno("%s", m->path);
+        int descriptor = file_open_append(m->path);
+        m->file = descriptor < 0 ? NULL : fdopen(descriptor, "ae");
     }
     m->events = m->file ? events_open(directory) : NULL;
     if (m->events)

@@ -255,6 +255,7 @@ static int open_trainer(struct pretrain_run *r)
     memcpy(t->balance.weight, r->s->loss_weight, sizeof t->balance.weight);
     t->seed = r->seed;
     t->recompute = r->s->recompute;
+    t->stops = true;
     return 0;
 }
 
@@ -608,9 +609,10 @@ static int run_step(void *context, i64 step, struct training_step *said)
         return -1;
     r->trainer.routing = monitor_routing(&r->monitor, step + 1);
     set_mtp_weight(r, step);
-    if (train_step(&x, &r->trainer, step)) {
+    int status = train_step(&x, &r->trainer, step);
+    if (status) {
         set_mtp_weight(r, step - 1); /* an interrupted step is saved as if it had not begun */
-        return step_failed(r);
+        return status == STAGE_INTERRUPTED ? status : step_failed(r);
     }
     if (log_sources(r, step, said))
         return -1;

@@ -227,6 +227,18 @@ static void update_balance(struct trainer *t, const struct step_result *result)
     }
 }
 
+/* True if a step of many micro-batches is to be given up: one rank looks before each forward, several
+ * ranks together before every LOOK_TASKS-th task. Ranks of a pipeline do not, since messages are under
+ * way between them. */
+static bool is_stopped(struct trainer *t, i64 task, const struct pipeline_schedule *schedule)
+{
+    enum { LOOK_TASKS = 32 };
+    struct comm *world = t->model->parallel->world;
+    if (!t->stops || (world->size > 1 && (schedule->ranks > 1 || task == 0 || task % LOOK_TASKS)))
+        return false;
+    return comm_any(world, interrupted());
+}
+
 /* Runs all forwards and backwards of this rank. Gradient all-reduces start
  * after the last forward. */
 static int run_tasks(struct step_result *result, struct trainer *t, i64 step, const struct pipeline_schedule *schedule,
@@ -239,6 +251,8 @@ static int run_tasks(struct step_result *result, struct trainer *t, i64 step, co
             run_backward(t, &task, task.micro == schedule->first + last_micro * schedule->stride);
             continue;
         }
+        if (is_stopped(t, i, schedule))
+            return STAGE_INTERRUPTED;
         if (run_forward(result, t, step, &task, totals))
             return -1;
         if (--forwards == 0)
@@ -287,8 +301,9 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
     clear_expected(t);
     if (t->routing)
         routing_monitor_begin(t->routing);
-    if (run_tasks(result, t, step, &schedule, totals))
-        return -1;
+    int status = run_tasks(result, t, step, &schedule, totals);
+    if (status)
+        return status;
     sum_over_ranks(t, result);
     if (t->routing)
         routing_monitor_end(t->routing, model);

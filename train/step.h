@@ -102,6 +102,7 @@ struct trainer {
     double running[TARGETS]; /* running mean loss of each kind; 0: none yet */
     u64 seed;
     bool recompute, want_entropy;
+    bool stops;                      /* gives a step up once interrupted(), which changes no weight */
     struct routing_monitor *routing; /* measures the next step; NULL: it is not measured */
     /* trainer_open_teacher; NULL: nothing is taught. Without `elastic` every target is. */
     struct tape *teacher_tape;
@@ -129,7 +130,7 @@ void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_byt
 int trainer_open_teacher(struct trainer *trainer, double weight, i64 reserved_bytes);
 void trainer_close(struct trainer *trainer);
 /* Runs one optimizer step: all micro-batches, gradient all-reduces and the update. Returns
- * 0, or -1 and a message. */
+ * 0, -1 and a message, or STAGE_INTERRUPTED, on all ranks, if the trainer stops. */
 int train_step(struct step_result *result, struct trainer *trainer, i64 step);
 
 /* current coefficient of a kind's mean loss */

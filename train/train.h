@@ -49,6 +49,8 @@ struct stage {
     const struct parallel *ranks;
     /* command line of the program that fills a shard ring (data/stream/stream.h) */
     const char *const *filler;
+    /* what checkpoints say of the stage that makes them; NULL: nothing */
+    const struct json *made_by;
 };
 
 /* ---- Learning rate ---- */
@@ -125,13 +127,14 @@ struct optimizer_result optimizer_result_of(double squares, double lr);
 /* ---- Checkpoints ---- */
 /* DIRECTORY/step-000123/ holds the output of `save` (a model directory, tokenizer weights),
  * weft/optimizer.safetensors and weft/state.json, which has the caller's state and the size and
- * checksum of every file. It is written to a temporary folder, fsynced and renamed. Its content
- * does not depend on time, host, threads or ranks. */
+ * checksum of every file, and weft/stage.json, which says what stage made it. It is written to a temporary folder,
+ * fsynced and renamed. Its content does not depend on time, host, threads or ranks. */
 struct checkpoint_parts {
     const struct weights *weights;                     /* masters and moments to store */
     int (*save)(void *context, const char *directory); /* writes the files for other readers; may be NULL */
     void *context;
     const struct parallel *ranks; /* the ranks that hold the weights; NULL: this one */
+    const struct json *made_by;   /* weft/stage.json; NULL: it has none */
 };
 /* Over several ranks a call of all: the first writes. The others pass NULL as directory and only send
  * their parts, as parts->save does with NULL. No rank holds more than a few MB of the others' parts. */
@@ -152,6 +155,8 @@ i64 checkpoint_bytes(i64 parameters, enum dtype dtype);
 char *checkpoint_path(const char *directory, i64 step); /* DIRECTORY/step-000123; memory_free */
 /* State of the oldest of the newest `keep` checkpoints; NULL: none. */
 struct json *checkpoint_oldest(const char *directory, i64 keep);
+/* {folder of a checkpoint: its weft/stage.json}, of those that have one. */
+struct json *checkpoint_makers(const char *directory);
 /* Verifies every file of the inventory; -1 and a message about the first that differs. */
 int checkpoint_check(const char *step_folder);
 int checkpoint_verify(const char *directory, char **path); /* *path: folder of the newest intact step; memory_free */

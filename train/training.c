@@ -55,7 +55,7 @@ static int check_room(const struct training_loop *l, const char *path)
 
 static int write_checkpoint(struct training_loop *l, i64 done)
 {
-    struct checkpoint_parts parts = {l->t->weights, write_files, l, l->t->stage->ranks};
+    struct checkpoint_parts parts = {l->t->weights, write_files, l, l->t->stage->ranks, l->t->stage->made_by};
     if (!is_first(l))
         return checkpoint_save(NULL, done, &parts, NULL);
     if (check_room(l, l->t->stage->out))

@@ -310,8 +310,10 @@ i64 plan_rows_left(struct loader *l, i64 step, i64 most)
     return low;
 }
 
+/* Only a step of very many rows looks for a signal, which others meet between steps. */
 const struct step_plan *plan_step(struct loader *l, i64 step)
 {
+    enum { LOOK_ROWS = 4096 };
     struct step_plan *plan = &l->plans[step % PLANS_KEPT];
     struct loader_step *sum = &plan->summary;
     int status = 0;
@@ -324,16 +326,18 @@ const struct step_plan *plan_step(struct loader *l, i64 step)
         struct plan_entries entries = {0};
         i64 rows = plan_rows_of_step(l, step);
         go_to(l, step);
-        for (i64 i = 0; i < rows; i++) {
+        for (i64 i = 0; i < rows && status == 0; i++) {
             i64 row = find_row(l, l->planner.taken + i);
             if (row < 0)
                 break;
+            if (i % LOOK_ROWS == LOOK_ROWS - 1 && interrupted())
+                status = error_interrupted();
             entries.count = 0;
             resolve_row(l, &entries, row);
             rows_push(&plan->rows, entries.data, entries.count);
         }
         entries_release(&entries);
-        if (plan->rows.count < rows && !l->settings.in_order)
+        if (status == 0 && plan->rows.count < rows && !l->settings.in_order)
             status = error_set("%s: no sample of a mixture above 0 fits a row of %lld positions",
                                l->shards.folders[0].directory, (long long)l->planner.length);
     }

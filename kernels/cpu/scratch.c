@@ -3,12 +3,12 @@
 
 void *CPU(scratch)(int worker, int slot, i64 bytes)
 {
-    enum { WORKERS_MAX = 256, SLOTS = 11 };
+    enum { SLOTS = 11 };
     static struct {
         void *data;
         i64 bytes;
-    } blocks[WORKERS_MAX][SLOTS];
-    require(worker < WORKERS_MAX && slot < SLOTS, "scratch %d of worker %d", slot, worker);
+    } blocks[WORKERS_MOST][SLOTS];
+    require(worker < WORKERS_MOST && slot < SLOTS, "scratch %d of worker %d", slot, worker);
     if (blocks[worker][slot].bytes < bytes) {
         memory_free(blocks[worker][slot].data);
         blocks[worker][slot].data = memory_alloc(bytes);

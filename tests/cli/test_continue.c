@@ -306,6 +306,29 @@ static void a_kill_at_the_end_changes_no_file(void **state)
     }
 }
 
+/* Moves what one stage made, all of it or its checkpoints, to where another one's belongs. */
+static void what_another_stage_made_is_refused(void **state)
+{
+    static const char *const stages =
+        SHORT "  other: {kind: pretrain, data: %s, steps: 8, " COMMON ", " CURVE ", " MODEL "}\n"
+              "  sft: {kind: sft, from: base, data: %s, steps: 2, " COMMON "}\n";
+    (void)state;
+    run_well("swapped", stages, "base other");
+    assert_int_equal(rename(path_of("swapped/base"), path_of("swapped/kept")), 0);
+    assert_int_equal(rename(path_of("swapped/other"), path_of("swapped/base")), 0);
+    assert_int_equal(run("swapped", stages, "sft"), 1);
+    expect_words("/base holds what another stage made, of kind pretrain: expected the stage base");
+    assert_int_equal(rename(path_of("swapped/base"), path_of("swapped/other")), 0);
+    assert_int_equal(rename(path_of("swapped/kept"), path_of("swapped/base.partial")), 0);
+    assert_int_equal(unlink(path_of("swapped/base.partial/done.json")), 0);
+    succeed(directory_remove(path_of("swapped/base.partial/checkpoints")));
+    assert_int_equal(rename(path_of("swapped/other/checkpoints"), path_of("swapped/base.partial/checkpoints")), 0);
+    assert_int_equal(run("swapped", stages, "base"), 1);
+    expect_words("step-000008 is a checkpoint of another stage or of other settings: stage_seed (");
+    run_well("swapped", stages, "base --redo");
+    assert_true(same_files("swapped/base/model.safetensors", "parts/base/model.safetensors"));
+}
+
 static void a_branch_may_decay_and_lengthen(void **state)
 {
     static const char *const branch =
@@ -359,6 +382,7 @@ int main(void)
         cmocka_unit_test(continued_equals_at_once),
         cmocka_unit_test(what_continues_is_resumed),
         cmocka_unit_test(a_kill_at_the_end_changes_no_file),
+        cmocka_unit_test(what_another_stage_made_is_refused),
         cmocka_unit_test(a_branch_may_decay_and_lengthen),
         cmocka_unit_test(what_cannot_be_carried_is_refused),
     };

@@ -7,6 +7,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "tests/scratch.h"
@@ -392,6 +394,127 @@ static void a_removed_folder_ends_the_run(void **state)
     }
 }
 
+/* ---- Signals within long work ---- */
+
+enum { STEP_ROWS = 600 };
+#define LONG_STEP                                                                                                      \
+    "kind: pretrain, data: %s, steps: 2, checkpoint_steps: 1, heldout_rows: 2, "                                       \
+    "batch: {rows: %d, length: 128, micro_rows: 1}, elastic: {start: 0, slice_rows: 1}, "                              \
+    "model: {width: 64, layers: 4, heads: 2, kv_heads: 1, head_width: 32, experts: 2, "                                \
+    "expert_width: 64, vit_layers: 1, vit_width: 16, vit_heads: 2}"
+
+static void wait_for_words(const char *words)
+{
+    for (double begin = clock_s();; wait_a_while(begin, words)) {
+        struct buffer text = {0};
+        bool found = file_exists(path_of("stderr")) && file_read(&text, path_of("stderr")) == 0 && text.length &&
+                     strstr(text.data, words);
+        buffer_release(&text);
+        if (found)
+            return;
+    }
+}
+
+static void expect_interruption(pid_t weft)
+{
+    enum { MOST_S = 120 }; /* without a look the work takes hours */
+    siginfo_t info = {0};
+    kill(weft, SIGTERM);
+    for (double begin = clock_s(); clock_s() - begin < MOST_S && !info.si_pid; poll(NULL, 0, 5))
+        assert_int_equal(waitid(P_PID, (id_t)weft, &info, WEXITED | WNOHANG | WNOWAIT), 0);
+    if (!info.si_pid)
+        kill(weft, SIGKILL);
+    expect_status(end_of(weft), 130);
+    expect_complaint("interrupted and saved");
+}
+
+/* A step of 600 micro-batches is given up, saved as not begun, and made again with the same result. */
+static void a_signal_is_heard_within_a_step(void **state)
+{
+    struct buffer models[2] = {{0}, {0}};
+    char *stages = string_format("  base: {" LONG_STEP "}", shards, STEP_ROWS);
+    (void)state;
+    for (int stopped = 0; stopped < 2; stopped++) {
+        put_recipe(stages);
+        if (stopped) {
+            remove(path_of("stderr")); /* of the run before */
+            pid_t weft = START("run", path_of("r.yaml"));
+            wait_for_words("a product of");
+            poll(NULL, 0, 100);
+            expect_interruption(weft);
+            assert_true(file_exists(path_of("run/base.partial/checkpoints/step-000000")));
+            assert_false(file_exists(path_of("run/base.partial/checkpoints/step-000001")));
+        }
+        expect_status(end_of(START("run", path_of("r.yaml"))), 0);
+        succeed(file_read(&models[stopped], path_of("run/base/model.safetensors")));
+    }
+    assert_int_equal(models[0].length, models[1].length);
+    assert_memory_equal(models[0].data, models[1].data, models[0].length);
+    buffer_release(&models[0]);
+    buffer_release(&models[1]);
+    memory_free(stages);
+}
+
+static void a_signal_is_heard_while_speed_is_measured(void **state)
+{
+    char *stages = string_format("  base: {" LONG_STEP "}\n  grid: {kind: grid, from: base, data: %s, rows: 1, length: "
+                                 "128, decode_tokens: 1000000, rounds: 1000}",
+                                 shards, 1, shards);
+    (void)state;
+    put_recipe(stages);
+    remove(path_of("stderr"));
+    pid_t weft = START("run", path_of("r.yaml"));
+    wait_for_words("sub-models: ");
+    poll(NULL, 0, 100);
+    expect_interruption(weft);
+    memory_free(stages);
+}
+
+/* ---- Files that are none, and a small stack ---- */
+
+static void timings_that_are_no_file_are_refused_before_the_work(void **state)
+{
+    char *path = path_join(directory, "run/timings.jsonl");
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        put_command("true");
+        succeed(directory_make(path_of("run")));
+        assert_int_equal(i ? mkdir(path, 0777) : mkfifo(path, 0666), 0);
+        expect_status(end_of(START("run", path_of("r.yaml"))), 1);
+        expect_complaint(i ? "timings.jsonl: expected a file, found a directory"
+                           : "timings.jsonl: expected a file, found a named pipe");
+        assert_false(file_exists(path_of("run/one")));
+    }
+    memory_free(path);
+}
+
+static int limited_stack(rlim_t most)
+{
+    enum { KIB_64 = 64 << 10 };
+    char *words[] = {"weft", "help", NULL};
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        struct rlimit limit = {KIB_64, most};
+        open_as(1, "/dev/null", O_WRONLY);
+        open_as(2, path_of("stderr"), O_WRONLY | O_CREAT | O_TRUNC);
+        if (setrlimit(RLIMIT_STACK, &limit))
+            _exit(98);
+        weft_become(words);
+    }
+    return end_of(child);
+}
+
+static void a_small_stack_is_raised_or_named(void **state)
+{
+    struct rlimit before;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_STACK, &before), 0);
+    expect_status(limited_stack(before.rlim_max), 0);
+    expect_status(limited_stack(64 << 10), 1);
+    expect_complaint("the limit of the stack is 64 KiB (ulimit -s): expected at least 1024");
+}
+
 /* ---- Output that nobody reads ---- */
 
 static int broken_pipe(void)
@@ -443,12 +566,22 @@ static void a_filter_ends_when_nobody_reads_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_command_ends_with_what_it_started),   cmocka_unit_test(a_command_ends_with_weft),
-        cmocka_unit_test(a_command_may_signal_its_group),        cmocka_unit_test(a_command_that_cannot_start_is_named),
-        cmocka_unit_test(a_command_may_read_the_terminal),       cmocka_unit_test(ctrl_c_ends_the_command_and_the_run),
-        cmocka_unit_test(ctrl_z_does_not_end_the_run),           cmocka_unit_test(a_second_run_names_the_first),
-        cmocka_unit_test(a_removed_folder_ends_the_training),    cmocka_unit_test(a_removed_folder_ends_the_run),
-        cmocka_unit_test(output_that_nobody_reads_ends_quietly), cmocka_unit_test(a_filter_ends_when_nobody_reads_it),
+        cmocka_unit_test(a_command_ends_with_what_it_started),
+        cmocka_unit_test(a_command_ends_with_weft),
+        cmocka_unit_test(a_command_may_signal_its_group),
+        cmocka_unit_test(a_command_that_cannot_start_is_named),
+        cmocka_unit_test(a_command_may_read_the_terminal),
+        cmocka_unit_test(ctrl_c_ends_the_command_and_the_run),
+        cmocka_unit_test(ctrl_z_does_not_end_the_run),
+        cmocka_unit_test(a_second_run_names_the_first),
+        cmocka_unit_test(a_removed_folder_ends_the_training),
+        cmocka_unit_test(a_removed_folder_ends_the_run),
+        cmocka_unit_test(a_signal_is_heard_within_a_step),
+        cmocka_unit_test(a_signal_is_heard_while_speed_is_measured),
+        cmocka_unit_test(timings_that_are_no_file_are_refused_before_the_work),
+        cmocka_unit_test(a_small_stack_is_raised_or_named),
+        cmocka_unit_test(output_that_nobody_reads_ends_quietly),
+        cmocka_unit_test(a_filter_ends_when_nobody_reads_it),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -75,9 +75,22 @@ static void ops_take_what_is_estimated(void **state)
             fail_msg("%s", error_text());
 }
 
+void *cpu_v3_scratch(int worker, int slot, i64 bytes);
+
+static void as_many_workers_as_there_can_be_have_scratch(void **state)
+{
+    (void)state;
+    char *last = cpu_v3_scratch(WORKERS_MOST - 1, 0, 64), *other = cpu_v3_scratch(WORKERS_MOST - 2, 0, 64);
+    memset(last, 1, 64);
+    memset(other, 2, 64);
+    assert_true(last[0] == 1 && last[63] == 1);
+    assert_ptr_equal(cpu_v3_scratch(WORKERS_MOST - 1, 0, 64), last);
+}
+
 int main(int argc, char **argv)
 {
     wanted = argc > 1 ? argv[1] : NULL;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ops_take_what_is_estimated)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ops_take_what_is_estimated),
+                                       cmocka_unit_test(as_many_workers_as_there_can_be_have_scratch)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 /* The audio tokenizer: transforms against PyTorch, front end and inverse, network, training. */
+#include <signal.h>
 #include "tokenizer_training/audio_step.h"
 #include "core/safetensors.h"
 #include "data/media/media.h"
@@ -180,6 +181,36 @@ static void griffin_lim_brings_true_spectra_back(void **state)
     double none = vocoded_distance(sound, n, 0, 1), few = vocoded_distance(sound, n, 32, 1);
     assert_true(few < 0.32 && few < 0.8 * none);
     assert_true(vocoded_distance(sound, n, 32, 1) == few);
+    memory_free(sound);
+}
+
+/* Rounds that a signal ends: as if none had been asked for. */
+static void a_vocoder_may_stop(void **state)
+{
+    (void)state;
+    i64 n = 4 * AUDIO_FRAME_SAMPLES;
+    struct mel mel;
+    struct arena arena;
+    float *sound = make_sound(n, 1), *out[3];
+    const struct vocoder ways[3] = {{0, 1}, {8, 1, true}, {8, 1}};
+    signals_catch();
+    raise(SIGINT);
+    mel_init(&mel, &device, 640, 160, 80);
+    device_arena_open(&device, &arena, (i64)1 << 30);
+    float *magnitude = arena_alloc(&arena, n / 160 * mel.bins * 4), *x = arena_alloc(&arena, n * 4);
+    mel_invert(magnitude, &mel, mel_spectra_of(&mel, sound, n, n, &arena), n / 160, &arena);
+    for (int i = 0; i < 3; i++) {
+        vocode(x, &mel, magnitude, n, &ways[i], &arena);
+        out[i] = to_host(&device, x, n * 4);
+    }
+    assert_true(interrupted_forget());
+    signal(SIGINT, SIG_DFL);
+    assert_memory_equal(out[0], out[1], n * 4);
+    assert_memory_not_equal(out[0], out[2], n * 4);
+    for (int i = 0; i < 3; i++)
+        memory_free(out[i]);
+    device_arena_close(&device, &arena);
+    mel_release(&mel);
     memory_free(sound);
 }
 
@@ -833,6 +864,7 @@ static int run(const char *name)
         cmocka_unit_test(stft_is_torchs),
         cmocka_unit_test(mel_bands_cover_every_bin_once),
         cmocka_unit_test(griffin_lim_brings_true_spectra_back),
+        cmocka_unit_test(a_vocoder_may_stop),
         cmocka_unit_test(silence_of_the_original_does_not_count),
         cmocka_unit_test(a_long_sound_has_the_spectra_of_its_parts),
         cmocka_unit_test(crops_may_be_as_long_as_their_setting_allows),

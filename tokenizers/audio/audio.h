@@ -66,6 +66,7 @@ void mel_invert(float *magnitude, const struct mel *mel, const float *m, i64 spe
 struct vocoder {
     i64 rounds;
     u64 seed;
+    bool stops; /* once interrupted(): the samples are then of no use */
 };
 void vocode(float *samples, const struct mel *mel, const float *magnitude, i64 n, const struct vocoder *vocoder,
             struct arena *arena);

@@ -18,7 +18,7 @@ void vocode(float *samples, const struct mel *mel, const float *magnitude, i64 n
     next.data = arena_alloc(arena, bytes);
     device->ops->phases_draw(device, next, wanted, (struct rng_key){vocoder->seed, RNG_PHASE});
     device->ops->zero(device, last.data, bytes);
-    for (i64 round = 0; round < vocoder->rounds; round++) {
+    for (i64 round = 0; round < vocoder->rounds && !(vocoder->stops && interrupted()); round++) {
         device->ops->stft_inverse(device, x, next, mel->n_fft, mel->hop);
         device->ops->stft(device, now, x, mel->n_fft, mel->hop, false);
         device->ops->phases_push(device, next, now, last, wanted, momentum);

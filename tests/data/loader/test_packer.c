@@ -1,5 +1,6 @@
 /* The packer: rows are full, hold each sample once per epoch, and are the same for any micro-batch
  * split and after any resume; the batch contents match the shards. */
+#include <signal.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -64,6 +65,29 @@ static void rows_are_full(void **state)
 }
 
 /* Every step mixes all targets. By chance, (7/8)^27, 1 step in 40 has no sound to generate. */
+/* The plan of a step of thousands of rows looks for a signal; that of another is made. */
+static void a_long_plan_stops(void **state)
+{
+    struct loader_settings settings = plain;
+    struct loader_step s;
+    (void)state;
+    double many = 10000;
+    i64 first = 0;
+    settings.rows = (struct schedule){.count = 1, .steps = &first, .values = &many};
+    struct loader *l = open_with(&plain), *large = open_with(&settings);
+    signals_catch();
+    raise(SIGINT);
+    assert_int_equal(loader_step(l, 0, &s), 0);
+    assert_int_equal(loader_step(large, 0, &s), -1);
+    assert_int_equal(error_status(), STATUS_INTERRUPTED);
+    assert_true(interrupted_forget());
+    signal(SIGINT, SIG_DFL);
+    assert_int_equal(loader_step(large, 0, &s), 0);
+    assert_int_equal(s.rows, many);
+    loader_close(l);
+    loader_close(large);
+}
+
 static void steps_mix_all_targets(void **state)
 {
     struct loader *l = open_with(&plain);
@@ -789,6 +813,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_full),
         cmocka_unit_test(steps_mix_all_targets),
+        cmocka_unit_test(a_long_plan_stops),
         cmocka_unit_test(each_sample_is_seen_once_an_epoch),
         cmocka_unit_test(rows_of_another_length_lose_nothing),
         cmocka_unit_test(long_samples_count_once_shard_by_shard),
