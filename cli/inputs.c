@@ -1,5 +1,6 @@
 #include "cli/inputs.h"
 #include "core/inventory.h"
+#include "core/system_folder.h"
 #include "data/sources/sources.h"
 
 #include <errno.h>
@@ -90,7 +91,8 @@ static void list_files(struct input_files *list, struct folder_visits *visits, b
     bool found = stat(path, &status) == 0;
     if (!found)
         error_errno("%s: cannot be read", path);
-    bool listed = found && S_ISDIR(status.st_mode) && depth < DEPTH_MOST &&
+    bool system = depth > 0 && leads_to_system(path); /* enters as a name, too */
+    bool listed = found && S_ISDIR(status.st_mode) && depth < DEPTH_MOST && !system &&
                   (folder_visit(visits, path) || (again && list->count < REPEATED_MOST));
     if (listed && directory_list(&names, &count, path) == 0) {
         for (i64 i = 0; i < count; i++) {
@@ -105,7 +107,7 @@ static void list_files(struct input_files *list, struct folder_visits *visits, b
     struct input_file *file = push(list, &(struct input_file){.path = string_copy(path)});
     if (!found || listed)
         note_problem(file);
-    if (!found || !S_ISREG(status.st_mode))
+    if (!found || !S_ISREG(status.st_mode) || system)
         return;
     file->is_file = true;
     file->bytes = (i64)status.st_size;

@@ -249,6 +249,8 @@ int continue_prompts(struct samples_run *r)
         status = prompt_text(&p, &r->generator, r->s->prompts.values[i]);
         if (status == 0)
             status = prompt_ask(&p, &r->generator, NULL, 40);
+        if (status == 0 && prompt_fit(&p, &r->generator))
+            status = error_prefix("prompts");
         struct generate_request request = prompt_request(&p, (u32)i, 1);
         if (status == 0)
             status = generator_run(&a, &r->generator, &request, 1, &o);

@@ -367,6 +367,23 @@ int prompt_ask(struct prompt *p, const struct generator *s, const char *shape, i
     return 0;
 }
 
+int prompt_fit(struct prompt *p, const struct generator *s)
+{
+    struct sample_measure measure;
+    i64 length = s->model.config.max_positions;
+    grammar_measure(&measure, &s->vocabulary, p->parts, p->part_count, -1);
+    i64 room = length - measure.length;
+    if (room <= 0)
+        return error_set("the prompt does not fit into the model's length, %lld positions: it takes %lld",
+                         (long long)length, (long long)measure.length);
+    if (p->to == MODALITY_TEXT && p->most > room) {
+        log_warn("the answer ends after %lld ids, where the model's %lld positions end", (long long)room,
+                 (long long)length);
+        p->most = room;
+    }
+    return 0;
+}
+
 struct generate_request prompt_request(const struct prompt *p, u32 identity, i64 copies)
 {
     return (struct generate_request){.parts = p->parts,

@@ -54,6 +54,9 @@ int prompt_medium(struct prompt *prompt, struct generator *generator, enum modal
  * as "3:2" (nearest shape), or NULL: the shape nearest to the prompt's last picture, or whichever
  * the model chooses. most: maximum text ids or sound frames (0: 64 text ids or 100 frames). */
 int prompt_ask(struct prompt *prompt, const struct generator *generator, const char *shape, i64 most);
+/* Refuses a prompt that takes all positions that the model was trained on, and shortens a text answer,
+ * with a message, that would go beyond them. Call it behind prompt_ask. */
+int prompt_fit(struct prompt *prompt, const struct generator *generator);
 struct generate_request prompt_request(const struct prompt *prompt, u32 identity, i64 copies);
 
 struct generator_options {

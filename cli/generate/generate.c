@@ -36,7 +36,7 @@ static int build_prompt(struct prompt *p, struct generator *s, const struct gene
             return -1;
     if (r->prompt && prompt_text(p, s, r->prompt))
         return error_prefix("--prompt");
-    return prompt_ask(p, s, r->shape, r->drawing.most_ids);
+    return prompt_ask(p, s, r->shape, r->drawing.most_ids) || prompt_fit(p, s) ? -1 : 0;
 }
 
 /* Says on stderr what was written. */

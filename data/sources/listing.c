@@ -2,6 +2,7 @@
  * file, which are left out and why, and which split they are in. Only of a done.json the content
  * decides whether it is data. */
 #include "core/inventory.h"
+#include "core/system_folder.h"
 #include "data/remote/remote.h"
 #include "data/sources/source_readers.h"
 
@@ -277,6 +278,8 @@ static void add_entry(struct listing *l, struct folder_visits *visits, char *pat
     split = split_below(name, folder, split, depth);
     if (is_hidden(name)) {
         file_leave_out(push(l, path, split), string_copy("hidden files and folders"));
+    } else if (leads_to_system(path)) {
+        file_leave_out(push(l, path, split), string_copy("links into /proc, /sys and /dev"));
     } else if (is_special(path)) {
         file_leave_out(push(l, path, split), string_copy("pipes, sockets and devices"));
     } else if (folder) {

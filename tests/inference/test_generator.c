@@ -643,9 +643,38 @@ static int clear(void **state)
     return 0;
 }
 
+/* Five ids, in models of fewer positions, of as many, of some more, and of many. */
+static void a_prompt_fits_into_the_model(void **state)
+{
+    const i32 ids[] = {3, 4, 5, 6, 7};
+    static const struct {
+        i64 positions, most; /* most 0: refused */
+    } rows[] = {{4, 0}, {5, 0}, {6, 1}, {9, 4}, {69, 64}, {1000, 64}};
+    struct generator generator;
+    (void)state;
+    open_studio(&generator);
+    i64 before = generator.model.config.max_positions;
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        struct prompt prompt;
+        prompt_init(&prompt, MODALITY_TEXT);
+        assert_int_equal(prompt_ids(&prompt, ids, COUNT_OF(ids)), 0);
+        assert_int_equal(prompt_ask(&prompt, &generator, NULL, 0), 0);
+        generator.model.config.max_positions = rows[i].positions;
+        assert_int_equal(prompt_fit(&prompt, &generator), rows[i].most ? 0 : -1);
+        if (rows[i].most)
+            assert_int_equal(prompt.most, rows[i].most);
+        else
+            assert_non_null(strstr(error_text(), "the prompt does not fit into the model's length"));
+        prompt_release(&prompt);
+    }
+    generator.model.config.max_positions = before;
+    generator_close(&generator);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_prompt_fits_into_the_model),
         cmocka_unit_test(a_caption_begins_within_a_sentence),
         cmocka_unit_test(a_spelled_control_token_stays_text),
         cmocka_unit_test(an_answer_of_media_begins_with_its_first_letter),

@@ -264,6 +264,30 @@ static void add_words(struct buffer *all, const char *name)
     buffer_append(all, numbers, sizeof numbers);
 }
 
+/* What is behind them changes with each look, and has no end. */
+static void links_into_the_system_are_not_followed(void **state)
+{
+    static const char *const links[][2] = {{"system/fd", "/proc/self/fd"},
+                                           {"system/net", "/sys/class/net"},
+                                           {"system/all", "/dev"},
+                                           {"system/status.txt", "/proc/self/status"}};
+    char *data = in_folder("system"), *recipe = in_folder("system.yaml");
+    put("system/a.txt", "a text of words\n");
+    put_recipe("system.yaml", data);
+    for (i64 i = 0; i < COUNT_OF(links); i++) {
+        char *link = in_folder(links[i][0]);
+        assert_int_equal(symlink(links[i][1], link), 0);
+        memory_free(link);
+    }
+    assert_int_equal(WEFT("run", recipe, "--redo"), 0);
+    expect_in(&complained, "skipped: 4 links into /proc, /sys and /dev (first: ");
+    assert_int_equal(WEFT("run", recipe), 0);
+    expect_in(&complained, "done before");
+    memory_free(data);
+    memory_free(recipe);
+    (void)state;
+}
+
 /* A folder that a link repeats enters once. What an older program made of it stays valid. */
 static void a_linked_folder_enters_once(void **state)
 {
@@ -520,6 +544,7 @@ int main(void)
         cmocka_unit_test(a_killed_prepare_goes_on_to_the_same_bytes),
         cmocka_unit_test(what_an_older_version_made_is_refused_with_the_reason),
         cmocka_unit_test(shards_are_known_by_their_index),
+        cmocka_unit_test(links_into_the_system_are_not_followed),
         cmocka_unit_test(a_linked_folder_enters_once),
         cmocka_unit_test(inspect_obeys_no_name),
     };
