@@ -1,5 +1,6 @@
 /* Collectives, built on the few functions of a transport. */
 #include "dist/dist.h"
+#include "kernels/isa.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,10 +42,26 @@ static struct comm *comm_over(struct comm *host, struct device *device)
     return comm;
 }
 
-struct rank_identity { /* what all ranks have in common; otherwise they get other bits */
-    i64 backend, isa;
-    char program[56], device[56]; /* device: for the message */
+struct rank_identity {                /* what all ranks have in common; otherwise they get other bits */
+    i64 backend, isa, highest, given; /* levels of a CPU: taken and possible; given: by WEFT_CPU */
+    char program[56], device[56];     /* device: for the message */
 };
+
+/* CPUs of one kind may have taken different levels, which a short measurement chooses. They take the
+ * lowest one. */
+static void level_cpus(struct device *device, struct rank_identity *all, i64 size, i64 rank)
+{
+    i64 lowest = all[0].isa;
+    bool alike = true;
+    for (i64 r = 0; r < size; r++) {
+        lowest = min_i64(lowest, all[r].isa);
+        alike &= all[r].backend == BACKEND_CPU && all[r].highest == all[0].highest && !all[r].given;
+    }
+    if (!alike || (all[rank].isa != lowest && !cpu_isa_take(device, (enum cpu_isa)lowest)))
+        return;
+    for (i64 r = 0; r < size; r++)
+        all[r].isa = lowest;
+}
 
 static void refuse_rank(struct comm *host, i64 rank, const struct rank_identity *own, const struct rank_identity *other)
 {
@@ -59,7 +76,7 @@ static void refuse_rank(struct comm *host, i64 rank, const struct rank_identity 
 }
 
 /* The first calls of a world, which end within launch_wait_s: what has come as a rank may be none. */
-static void greet_world(struct comm *host, const struct device *device, const struct launch_info *launch)
+static void greet_world(struct comm *host, struct device *device, const struct launch_info *launch)
 {
     struct rank_identity *all = memory_alloc(host->size * (i64)sizeof *all), *own = &all[host->rank];
     i64 wait_s = host->wait_s;
@@ -68,11 +85,14 @@ static void greet_world(struct comm *host, const struct device *device, const st
     host->end_s = clock_s() + (double)host->wait_s;
     own->backend = device->backend;
     own->isa = device->backend == BACKEND_CPU ? (i64)device->isa : 0;
+    own->highest = (i64)cpu_isa_highest();
+    own->given = getenv("WEFT_CPU") != NULL;
     snprintf(own->program, sizeof own->program, "%s", launch->program ? launch->program : "");
     snprintf(own->device, sizeof own->device, "%s", device_name(device));
     for (i64 r = 0; r < host->size; r++)
         host->bytes[r] = sizeof *all;
     host->transport->all_gather(host, all, host->bytes);
+    level_cpus(device, all, host->size, host->rank);
     for (i64 r = 0; r < host->size; r++)
         refuse_rank(host, r, own, &all[r]);
     host->watch = watch_open(host, launch);

@@ -152,6 +152,17 @@ void device_open_cpu(struct device *device)
     workers_count();
 }
 
+bool cpu_isa_take(struct device *device, enum cpu_isa level)
+{
+    if (device->backend != BACKEND_CPU || device->handles || level > cpu_isa_highest()) /* handles: guarded */
+        return false;
+    cpu_isa(); /* its own choice comes first */
+    fastest_isa = device->isa = level;
+    device->ops = cpu_kernels(level);
+    device->has_bf16 &= level > CPU_ISA_V3;
+    return true;
+}
+
 i64 kernels_packed_bytes(const struct device *device, i64 parts, i64 rows, i64 columns)
 {
     bool tiles = device->backend != BACKEND_CUDA && device->isa == CPU_ISA_AMX;

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "dist/tcp_reader.h"
+#include "kernels/isa.h"
 
 enum { RANKS = 3, WAIT_S = 2 };
 static struct device device;
@@ -169,6 +170,23 @@ static int run_level(void *none)
     return 0;
 }
 
+/* Rank 1 has measured another level as the fastest than rank 0. */
+static int run_measured(void *none)
+{
+    struct device own;
+    struct launch_info launch;
+    (void)none;
+    require(launch_detect(&launch) == 0, "%s", error_text());
+    device_open_cpu(&own);
+    if (launch.rank == 1)
+        require(cpu_isa_take(&own, CPU_ISA_V3), "no AVX2");
+    struct comm *world = comm_open(&own, &launch);
+    EXPECT(own.isa == CPU_ISA_V3 && own.ops == cpu_kernels(CPU_ISA_V3));
+    EXPECT(cpu_isa() == CPU_ISA_V3);
+    comm_close(world);
+    return 0;
+}
+
 /* Rank 1 passes the greeting, sends `bytes` bytes one by one, or at once, and is silent. */
 struct imposture {
     const void *data;
@@ -208,6 +226,11 @@ static void ranks_of_another_kind_are_refused(void **state)
 {
     (void)state;
     expect_of_two(run_version, NULL, "rank 1 runs weft 0.2 (commit b), this one weft 0.1 (commit a)");
+    struct buffer said = {0};
+    int status = ranks_fork(&said, 2, run_measured, NULL);
+    if (status)
+        fail_msg("status %d: %s", status, said.data ? said.data : "");
+    buffer_release(&said);
     if (device.isa != CPU_ISA_V3)
         expect_of_two(run_level, NULL, "rank 1 computes on cpu (AVX2), this one on cpu (AVX-512");
 }
