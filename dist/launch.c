@@ -80,6 +80,8 @@ static int read_master(struct launch_info *l)
     l->master = getenv("MASTER_ADDR");
     if (l->size == 1 || !l->master)
         return 0;
+    if (!*l->master)
+        return error_set("MASTER_ADDR is empty, expected the name or address of rank 0's machine");
     if (read_number(&l->port, "MASTER_PORT", 1))
         return -1;
     if (l->port == 0 || l->port > 65535)

@@ -578,16 +578,20 @@ static bool accept_ranks(struct rendezvous_state *m, i64 lowest)
 
 static int report_missing(const struct rendezvous_state *m)
 {
+    enum { NAMED = 16 };
     struct buffer names = {0}, turned = {0};
     i64 missing = 0;
+    bool all = count_missing(m, 1) == 0;
     for (i64 r = 1; r < m->launch->size; r++) {
-        if (m->sockets[r] < 0 || (count_missing(m, 1) == 0 && !m->asked[r].answered))
-            buffer_printf(&names, "%s%lld", missing++ ? ", " : "", (long long)r);
+        if ((m->sockets[r] < 0 || (all && !m->asked[r].answered)) && missing++ < NAMED)
+            buffer_printf(&names, "%s%lld", missing > 1 ? ", " : "", (long long)r);
         if (m->sockets[r] >= 0 && m->asked[r].asked_s > 0 && !m->asked[r].answered)
             buffer_printf(&turned, "; what came as rank %lld does not answer", (long long)r);
         if (m->sockets[r] < 0 && m->turned[r])
             buffer_printf(&turned, "; rank %lld came and left: " OTHER_SECRET, (long long)r);
     }
+    if (missing > NAMED)
+        buffer_printf(&names, " and %lld more", (long long)(missing - NAMED));
     error_set("rank%s %s of %lld did not come to %s:%lld within %lld s (WEFT_WAIT_S)%s", missing > 1 ? "s" : "",
               names.data, (long long)m->launch->size, m->launch->master, (long long)m->launch->port,
               (long long)launch_wait_s(), turned.length ? turned.data : "");

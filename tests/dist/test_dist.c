@@ -785,6 +785,9 @@ static void launchers_are_told_apart(void **state)
     assert_non_null(strstr(error_text(), "rank 3 of 3"));
     setenv("WORLD_SIZE", "4", 1);
     expect_launch(3, 4, 3, 4);
+    setenv("MASTER_ADDR", "", 1);
+    assert_int_equal(launch_detect(&l), -1);
+    assert_non_null(strstr(error_text(), "MASTER_ADDR is empty"));
     setenv("MASTER_ADDR", "here", 1);
     assert_int_equal(launch_detect(&l), -1);
     assert_non_null(strstr(error_text(), "expected a MASTER_PORT"));
