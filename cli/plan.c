@@ -17,6 +17,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* What a run has on the heap besides: the cache of the text tokenizer (2 MB), the order of samples and
+ * the rows of a window (2 MB), the tokenizer and states as JSON (1 MB). */
+enum { HEAP_BYTES = 5 << 20 };
+
 struct plan_command { /* plan of one stage */
     const struct plan_place *place;
     struct model_config config;
@@ -332,7 +336,7 @@ static int plan_stage(struct plan_total *total, const struct recipe *r, const st
         p.active = model_parameters_active(&p.config);
         for (i64 rank = 0; rank < p.work.ranks && !failed; rank++)
             failed = step_estimate(&p.needs, &p.work, rank);
-        p.needs.memory.program = p.work.gpu ? 0 : with->program_bytes; /* it lies in host memory */
+        p.needs.memory.program = p.work.gpu ? 0 : with->program_bytes + HEAP_BYTES; /* in host memory */
         if (!failed)
             failed = plan_sources(&p, r);
         if (!failed) {

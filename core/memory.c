@@ -7,8 +7,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* ---- Large blocks are mappings: zero without being touched, and grown without a copy ---- */
-enum { LARGE_BYTES = 32 << 20, PAGE_BYTES = 4096 };
+/* ---- Large blocks are mappings: zero without being touched, grown without a copy, and given back at once ----
+ * The largest count as promised before they are touched. */
+enum { LARGE_BYTES = 1 << 20, PROMISED_BYTES = 32 << 20, PAGE_BYTES = 4096 };
+
+static i64 promised(i64 bytes)
+{
+    return bytes >= PROMISED_BYTES ? bytes : 0;
+}
 struct large_block {
     char *base;
     i64 bytes; /* of whole pages */
@@ -40,7 +46,7 @@ static void large_note(void *base, i64 bytes)
 static void *large_alloc(i64 bytes)
 {
     bytes = round_up(bytes, PAGE_BYTES);
-    memory_promise(bytes, "a block of memory");
+    memory_promise(promised(bytes), "a block of memory");
     void *base = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED)
         out_of_blocks(bytes);
@@ -69,7 +75,7 @@ static bool large_take(struct large_block *out, void *block)
 static void *large_resize(struct large_block *block, i64 old_bytes, i64 new_bytes)
 {
     i64 bytes = round_up(new_bytes, PAGE_BYTES), kept = min_i64(old_bytes, new_bytes);
-    memory_promise(bytes - block->bytes, "a block of memory");
+    memory_promise(promised(bytes) - promised(block->bytes), "a block of memory");
     if (kept < min_i64(bytes, block->bytes))
         memset(block->base + kept, 0, (size_t)(min_i64(bytes, block->bytes) - kept));
     void *base = mremap(block->base, (size_t)block->bytes, (size_t)bytes, MREMAP_MAYMOVE);
@@ -107,7 +113,7 @@ void memory_free(void *block)
     struct large_block taken;
     if (large_take(&taken, block)) {
         munmap(taken.base, (size_t)taken.bytes);
-        memory_promise(-taken.bytes, "a block of memory");
+        memory_promise(-promised(taken.bytes), "a block of memory");
     } else {
         free(block);
     }

@@ -493,7 +493,7 @@ static struct json *header_entry(const struct tensor_source *source, i64 begin)
 
 static const char DIGEST_KEY[] = "weft.xxh3";
 
-enum { READ_BYTES = 4 << 20 }; /* chunk for reads and for hashing */
+enum { READ_BYTES = 1 << 20 }; /* chunk for reads and for hashing */
 
 /* XXH3 of a tensor: first its name, dtype and shape, then its data in chunks. Each hash seeds the
  * next. Writes the data too, if there is a writer. buffer: [READ_BYTES], for sources with `read`. */
