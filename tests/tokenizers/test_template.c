@@ -236,7 +236,7 @@ static void deep_nesting_is_refused(void **state)
     for (i64 i = 0; i < COUNT_OF(forms); i++) {
         char *template = repeated(forms[i].before, forms[i].word, 100000, forms[i].behind);
         check_ends(template);
-        free(template);
+        memory_free(template);
     }
 }
 
