@@ -65,6 +65,7 @@ static const struct includes_room {
     {"cli/inspect", "data/loader"},
     {"cli", "cli/inspect bench report"},
     {"cli/generate", "cli"},
+    {"cli/init", "cli"},
 };
 static const struct {
     const char *header, *files;

@@ -1,6 +1,6 @@
 /* weft init: what a folder holds. The samples are counted as the stages will read them, with the
  * splits that they will draw. Media are opened to learn their length and whether they have sound. */
-#include "cli/inspect/inspect.h"
+#include "cli/init/init.h"
 #include "data/formats/file_name.h"
 #include "data/sources/source_readers.h"
 #include "data/media/media.h"

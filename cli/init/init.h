@@ -1,0 +1,98 @@
+/* weft init: what data hold (count.c), what is chosen for them (plan.c), and the recipe that says so
+ * (recipe.c). */
+#ifndef WEFT_CLI_INIT_INIT_H
+#define WEFT_CLI_INIT_INIT_H
+#include "cli/inspect/inspect.h"
+#include "data/sources/source_readers.h"
+
+/* ---- What data hold, counted in one pass (count.c) ---- */
+
+enum { INIT_SEED = 1, INIT_SHARES = 11, INIT_PROMPTS = 3 };
+extern const double init_shares[INIT_SHARES]; /* shares that may be drawn for validation, ascending */
+
+enum { INIT_LONG_BYTES = 1000, INIT_LENGTH = 512, INIT_LENGTHS = 4 };
+/* Estimates for the usual tokenizers, in positions: text; pictures of 64 x 64 pixels with a stride of
+ * 16; clips of 9 frames; sounds, of which at most init_sound_most_s are read. */
+extern const double init_bytes_per_token, init_picture_in, init_clip_in, init_sound_per_s, init_sound_most_s;
+struct init_kind { /* samples of one outcome */
+    i64 samples, text_bytes, media_bytes;
+    i64 named[SPLITS];         /* by the names of folders and files, if these name splits */
+    i64 held_out[INIT_SHARES]; /* that INIT_SEED draws for validation at each share */
+    i64 long_texts;            /* with a text of more than INIT_LONG_BYTES that is not cut to windows */
+    i64 subtitled;             /* their text is subtitles */
+    double media_positions;    /* estimate of all media that they read */
+    i64 longer[INIT_LENGTHS];  /* not cut, and by an estimate longer than INIT_LENGTH << i positions */
+};
+struct init_probe { /* media of a modality that were opened: some of them, if there are many */
+    i64 opened, unreadable, with_sound;
+    i64 long_ones; /* clips of more than a minute, sounds of more than 30 s */
+    double seconds;
+    char *first_unreadable;
+};
+struct init_data { /* what a folder, file or address holds */
+    char *path;    /* as a recipe names it: begins with / ./ or ../, or is an address */
+    bool names_splits;
+    i64 files, bytes, bad;
+    char *first_bad;
+    struct init_kind kinds[OUTCOMES];
+    struct init_probe probes[MODALITIES];
+    i64 alone[MODALITIES];  /* media without a caption */
+    i64 inside[MODALITIES]; /* in conversations and documents, each file once; of no caption so far */
+    char *first_alone[MODALITIES];
+    char *prompts[INIT_PROMPTS]; /* beginnings of texts, or NULL */
+    double validation;           /* share to draw; 0: none, or names decide */
+};
+/* Reads all samples and opens some of the media. -1 and a message if nothing can be trained on. */
+int init_look(struct init_data *out, const char *path);
+void init_data_release(struct init_data *data);
+i64 init_held_out(const struct init_data *data, enum outcome outcome); /* samples for validation */
+double init_mean_seconds(const struct init_data *data, enum modality kind);
+void init_log(const struct init_data *data); /* what was found, and what is too little */
+
+/* ---- What is chosen ---- */
+
+/* Models and batches by the positions of the data, each shown once per direction. A run has at
+ * least `least` and at most `most` steps; on two cores a step of the first row takes about 0.4 s. */
+struct init_size {
+    double positions; /* up to */
+    i64 rows, length, least, most;
+    double lr;
+    const char *model, *optimizer, *half, *half_experts, *half_topk;
+    bool small;
+};
+struct init_plan {
+    const struct init_data *data;
+    i64 count;                          /* folders */
+    i64 texts, pictures, sounds, shown; /* folder that each tokenizer, and `samples`, read; -1: none */
+    bool clips, film_sound, chats;
+    const struct init_size *size;
+    i64 rows, length, steps, vocabulary, half;
+    double text_bytes, positions, run_positions, chat_positions, epochs, media;
+    double mixture[DIRECTIONS];
+};
+/* A run that repeats the data as many times as often as they are worth is warned of. */
+enum { INIT_EPOCHS_MOST = 25 };
+
+void plan_init(struct init_plan *out, const struct init_data *data, i64 count);
+
+enum outcome init_captioned(enum modality kind);
+double init_samples_of(const struct init_plan *p, enum outcome outcome);
+/* Media of a folder that a tokenizer learns from, with captions, without, or in conversations; none if
+ * the model learns from no media of the kind. */
+double init_media_of(const struct init_plan *p, const struct init_data *d, enum modality kind);
+/* Films: clips of minutes, or clips whose words are subtitles, which belong to their moment. */
+bool init_has_films(const struct init_data *d);
+double init_film_seconds(const struct init_data *d);
+/* Seconds between windows of films. */
+double init_window_every_s(const struct init_data *d);
+bool init_has_sound(const struct init_data *d); /* its clips */
+bool init_cuts_sounds(const struct init_data *d);
+/* Samples that clips or sounds of a folder become, with windows and pieces. */
+double init_pieces_of(const struct init_data *d, enum modality kind);
+/* Samples that are not cut and by an estimate longer than `length` positions. */
+i64 init_longer_than(const struct init_plan *p, enum outcome outcome, i64 length);
+
+/* Appends the recipe of a run, with warnings of data that are too little or too long. */
+void init_put_recipe(struct buffer *out, const struct init_data *data, i64 count, const char *run);
+
+#endif

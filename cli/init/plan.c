@@ -1,0 +1,270 @@
+/* weft init: sizes, steps and mixture by a few rules, which stand beside the constants below. */
+#include "cli/init/init.h"
+
+#include <math.h>
+
+/* ---- Numbers of positions ---- */
+
+/* Estimates for the usual tokenizers; the others stand beside init_picture_in. */
+static const double picture_out = 33, clip_out = 93, piece_s = 25, clip_sound = 15;
+/* How often a run shows a sample as input and as output, as in the quickstart, where pictures and
+ * clips are few. Texts repeated up to four times are as good as new ones (Muennighoff et al. 2023). */
+static const double shown_picture = 30, shown_clip = 12, shown_sound = 8, shown_text = 4;
+
+static const struct init_size sizes[] = {
+    {3e7, 8, 512, 600, 2000, 3e-3,
+     "{width: 192, layers: 8, heads: 6, kv_heads: 2, head_width: 32, experts: 16, topk: 2, expert_width: 160,\n"
+     "            rope_theta: 10000, init_std: 0.06, zero_init: true, mtp: false}",
+     "weight_decay: 1.2, decay_share: 0.8, cautious: true, cautious_decay: true", "0,2,4-7", "8", "1", true},
+    {1e9, 16, 512, 4000, 24000, 2e-3,
+     "{width: 256, layers: 8, heads: 8, kv_heads: 2, head_width: 32, experts: 16, topk: 2, expert_width: 256,\n"
+     "            mtp: false}",
+     "weight_decay: 0.1", "0,2,4-7", "8", "1", false},
+    {INFINITY, 64, 1024, 15000, 60000, 1e-3,
+     "{width: 512, layers: 12, heads: 8, kv_heads: 2, head_width: 64, experts: 32, topk: 4, expert_width: 384,\n"
+     "            mtp: false}",
+     "weight_decay: 0.1", "0,2,4,6,8-11", "16", "2", false}};
+enum { LENGTH_MOST = INIT_LENGTH << (INIT_LENGTHS - 1) }; /* of a row; longer samples are left out */
+/* A sub-model of half the size pays once the model had this many steps to train its family. */
+enum { HALF_STEPS_LEAST = 1000 };
+
+/* Vocabulary of the text tokenizer, by the bytes of all texts and captions. */
+static const struct {
+    double bytes;
+    i64 vocabulary;
+} vocabularies[] = {{2e5, 1024}, {2e6, 2048}, {3e7, 4096}, {1e9, 8192}, {INFINITY, 32768}};
+
+double init_samples_of(const struct init_plan *p, enum outcome outcome)
+{
+    double sum = 0;
+    for (i64 i = 0; i < p->count; i++)
+        sum += (double)p->data[i].kinds[outcome].samples;
+    return sum;
+}
+
+static double text_of(const struct init_plan *p, enum outcome outcome)
+{
+    double sum = 0;
+    for (i64 i = 0; i < p->count; i++)
+        sum += (double)p->data[i].kinds[outcome].text_bytes;
+    return sum;
+}
+
+enum outcome init_captioned(enum modality kind)
+{
+    return BECOMES_IDS + (enum outcome)kind;
+}
+
+/* Media in conversations and documents. */
+static double inside_of(const struct init_plan *p, enum modality kind)
+{
+    double sum = 0;
+    for (i64 i = 0; i < p->count; i++)
+        sum += (double)p->data[i].inside[kind];
+    return sum;
+}
+
+double init_media_of(const struct init_plan *p, const struct init_data *d, enum modality kind)
+{
+    bool learned = init_samples_of(p, init_captioned(kind)) + inside_of(p, kind) > 0;
+    return learned ? (double)(d->kinds[init_captioned(kind)].samples + d->alone[kind] + d->inside[kind]) : 0;
+}
+
+bool init_has_films(const struct init_data *d)
+{
+    const struct init_probe *probe = &d->probes[MODALITY_VIDEO];
+    bool subtitled = d->kinds[init_captioned(MODALITY_VIDEO)].subtitled > 0 && init_mean_seconds(d, MODALITY_VIDEO) > 2;
+    return subtitled || 2 * probe->long_ones > probe->opened;
+}
+
+double init_film_seconds(const struct init_data *d)
+{
+    return init_mean_seconds(d, MODALITY_VIDEO) * (double)d->kinds[init_captioned(MODALITY_VIDEO)].samples;
+}
+
+/* Seconds between windows: 1000 windows, but none closer than 1.5 s, about the length of a clip, and
+ * none farther apart than 5 s; of very many films 20,000 windows. */
+double init_window_every_s(const struct init_data *d)
+{
+    double seconds = init_film_seconds(d);
+    return fmax(fmin(fmax(seconds / 1000, 1.5), 5), seconds / 20000);
+}
+
+bool init_cuts_sounds(const struct init_data *d)
+{
+    return d->probes[MODALITY_AUDIO].long_ones > 0;
+}
+
+bool init_has_sound(const struct init_data *d)
+{
+    const struct init_probe *probe = &d->probes[MODALITY_VIDEO];
+    return probe->opened && 2 * probe->with_sound >= probe->opened;
+}
+
+/* ---- Which folder each stage reads ---- */
+
+static void choose_folders(struct init_plan *p)
+{
+    double most[4] = {0};
+    p->texts = p->pictures = p->sounds = p->shown = -1;
+    for (i64 i = 0; i < p->count; i++) {
+        const struct init_data *d = &p->data[i];
+        double text = 0, media = 0, clips = init_media_of(p, d, MODALITY_VIDEO),
+               stills = init_media_of(p, d, MODALITY_IMAGE), sounds = init_media_of(p, d, MODALITY_AUDIO);
+        for (int k = 0; k < OUTCOMES; k++)
+            text += (double)d->kinds[k].text_bytes;
+        for (int m = MODALITY_TEXT + 1; m < MODALITIES; m++)
+            media += (double)d->kinds[init_captioned((enum modality)m)].samples;
+        /* a folder with clips comes before one of pictures alone, as frames of clips are pictures */
+        double seen = stills + clips * 1e6, heard = sounds > 0 ? sounds * 1e6 : init_has_sound(d) ? clips : 0;
+        const double values[4] = {text, seen, heard, media};
+        i64 *chosen[4] = {&p->texts, &p->pictures, &p->sounds, &p->shown};
+        for (int c = 0; c < 4; c++)
+            if (values[c] > most[c]) {
+                most[c] = values[c];
+                *chosen[c] = i;
+            }
+    }
+    p->clips = p->pictures >= 0 && init_media_of(p, &p->data[p->pictures], MODALITY_VIDEO) > 0;
+    if (p->shown < 0)
+        p->shown = p->texts;
+    p->chats = init_samples_of(p, BECOMES_CHAT) > 0;
+}
+
+/* ---- Sizes ---- */
+
+double init_pieces_of(const struct init_data *d, enum modality kind)
+{
+    double samples = (double)d->kinds[init_captioned(kind)].samples, seconds = init_mean_seconds(d, kind);
+    if (kind == MODALITY_VIDEO && init_has_films(d))
+        return fmax(samples, init_film_seconds(d) / init_window_every_s(d));
+    if (kind == MODALITY_AUDIO && init_cuts_sounds(d))
+        return fmax(samples, samples * seconds / piece_s);
+    return samples;
+}
+
+/* Positions of a medium's samples as input (out: as output), each shown once. */
+static double medium_positions(const struct init_plan *p, enum modality kind, bool out)
+{
+    double sum = 0;
+    for (i64 i = 0; i < p->count; i++) {
+        const struct init_data *d = &p->data[i];
+        const struct init_kind *k = &d->kinds[init_captioned(kind)];
+        double pieces = init_pieces_of(d, kind), caption = (double)k->text_bytes / init_bytes_per_token;
+        if (k->samples && !k->subtitled)
+            caption *= pieces / (double)k->samples; /* each piece has the whole caption */
+        double one = kind == MODALITY_IMAGE   ? (out ? picture_out : init_picture_in)
+                     : kind == MODALITY_VIDEO ? (out ? clip_out : init_clip_in) + (p->film_sound ? clip_sound : 0)
+                                              : init_sound_per_s * fmin(init_mean_seconds(d, kind), init_sound_most_s);
+        sum += pieces * one + caption;
+    }
+    return sum;
+}
+
+static bool is_present(const struct init_plan *p, enum modality kind)
+{
+    bool tokenizer = kind == MODALITY_AUDIO   ? p->sounds >= 0
+                     : kind == MODALITY_VIDEO ? p->pictures >= 0 && p->clips
+                                              : p->pictures >= 0;
+    return tokenizer && init_samples_of(p, init_captioned(kind)) > 0;
+}
+
+i64 init_longer_than(const struct init_plan *p, enum outcome outcome, i64 length)
+{
+    i64 sum = 0, l = 0;
+    while (l < INIT_LENGTHS - 1 && INIT_LENGTH << l < length)
+        l++;
+    for (i64 i = 0; i < p->count; i++)
+        sum += p->data[i].kinds[outcome].longer[l];
+    return sum;
+}
+
+/* A row holds the samples that are not cut: 98 in 100 of those with media and conversations, as far as
+ * LENGTH_MOST allows. */
+static i64 row_length(const struct init_plan *p, i64 length)
+{
+    double samples = 0, long_texts = 0;
+    for (i64 i = 0; i < p->count; i++)
+        for (int k = BECOMES_IDS + 1; k < OUTCOMES; k++) {
+            samples += (double)p->data[i].kinds[k].samples;
+            long_texts += (double)p->data[i].kinds[k].long_texts;
+        }
+    if (50 * long_texts > samples)
+        length = max_i64(length, 1024);
+    for (; length < LENGTH_MOST; length *= 2) {
+        i64 longer = 0;
+        for (int k = BECOMES_IDS + 1; k < OUTCOMES; k++)
+            longer += init_longer_than(p, (enum outcome)k, length);
+        if (50 * (double)longer <= samples)
+            break;
+    }
+    return length;
+}
+
+/* Shows media as often as the constants say, texts as often, but at most as many positions of them
+ * as of media if the run is full. Then a factor for all fills the least steps, by epochs, or fits the most. */
+static void choose_mixture(struct init_plan *p)
+{
+    static const struct {
+        enum modality kind;
+        enum direction in, out;
+        double shown;
+    } media[] = {{MODALITY_IMAGE, DIRECTION_IMAGE_IN, DIRECTION_IMAGE_OUT, shown_picture},
+                 {MODALITY_VIDEO, DIRECTION_VIDEO_IN, DIRECTION_VIDEO_OUT, shown_clip},
+                 {MODALITY_AUDIO, DIRECTION_AUDIO_IN, DIRECTION_AUDIO_OUT, shown_sound}};
+    double once = 0, run = 0, shown = 0,
+           text = (text_of(p, BECOMES_TEXT) + text_of(p, BECOMES_MIXED)) / init_bytes_per_token;
+    for (i64 i = 0; i < p->count; i++) {
+        text += p->data[i].kinds[BECOMES_MIXED].media_positions;
+        shown += p->data[i].kinds[BECOMES_CHAT].media_positions;
+        for (int m = MODALITY_TEXT + 1; m < MODALITIES; m++)
+            p->media += init_media_of(p, &p->data[i], (enum modality)m);
+    }
+    p->chat_positions = text_of(p, BECOMES_CHAT) / init_bytes_per_token + 8 * init_samples_of(p, BECOMES_CHAT) + shown;
+    for (i64 m = 0; m < COUNT_OF(media); m++) {
+        if (!is_present(p, media[m].kind))
+            continue;
+        double in = medium_positions(p, media[m].kind, false), out = medium_positions(p, media[m].kind, true);
+        once += in + out;
+        run += media[m].shown * (in + out);
+        p->mixture[media[m].in] = p->mixture[media[m].out] = media[m].shown;
+    }
+    once += text + p->chat_positions;
+    p->positions = once;
+    p->size = sizes;
+    while (once > p->size->positions)
+        p->size++;
+    p->length = row_length(p, p->size->length);
+    p->rows = max_i64(2, p->size->rows * p->size->length / p->length);
+    double step = (double)(p->rows * p->length), least = step * (double)p->size->least,
+           most = step * (double)p->size->most, words = text + p->chat_positions,
+           times = words > 0 ? fmin(shown_text, fmax(run, most / 2) / words) : 0;
+    if (text > 0)
+        p->mixture[DIRECTION_TEXT] = times;
+    if (p->chats)
+        p->mixture[DIRECTION_CHAT] = times;
+    run += times * words;
+    double factor = fmin(fmax(run, least), most) / run;
+    for (int d = 0; d < DIRECTIONS; d++)
+        p->mixture[d] *= fmin(factor, 1);
+    p->epochs = fmax(factor, 1);
+    p->run_positions = run * factor;
+    p->steps = max_i64(1, (i64)(p->run_positions / step));
+    p->steps = p->steps > 100 ? p->steps / 50 * 50 : p->steps;
+    p->half = p->steps >= HALF_STEPS_LEAST;
+}
+
+void plan_init(struct init_plan *p, const struct init_data *data, i64 count)
+{
+    *p = (struct init_plan){.data = data, .count = count};
+    choose_folders(p);
+    for (i64 i = 0; i < count; i++)
+        p->film_sound |= p->sounds >= 0 && p->clips && init_has_sound(&data[i]);
+    for (int k = 0; k < OUTCOMES; k++)
+        p->text_bytes += text_of(p, (enum outcome)k);
+    i64 v = 0;
+    while (p->text_bytes > vocabularies[v].bytes)
+        v++;
+    p->vocabulary = vocabularies[v].vocabulary;
+    choose_mixture(p);
+}

@@ -1,0 +1,329 @@
+/* weft init: the recipe, with the numbers at hand as comments. */
+#include "cli/init/init.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- The recipe ---- */
+
+static void put_string(struct buffer *out, const char *text)
+{
+    struct json *value = json_of_string(text);
+    json_print(out, value, 0);
+    json_free(value);
+}
+
+static void put_path(struct buffer *out, const char *path)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./";
+    if (path[strspn(path, plain)] == 0)
+        buffer_printf(out, "%s", path);
+    else
+        put_string(out, path);
+}
+
+/* Absolute, so that the recipe runs from any folder. */
+static void put_place(struct buffer *out, const char *path)
+{
+    char *real = is_address(path) ? NULL : realpath(path, NULL);
+    put_path(out, real ? real : path);
+    free(real);
+}
+
+static void put_samples(struct buffer *out, const struct init_data *d)
+{
+    buffer_printf(out, "    data: ");
+    put_place(out, d->path);
+    buffer_printf(out, "\n");
+    if (!d->names_splits && d->validation != init_shares[0])
+        buffer_printf(out, "    validation: %g\n", d->validation);
+}
+
+/* With the share of unreadable samples, which `generate` has no setting for. kinds: modalities whose
+ * unreadable media count in the stage. */
+static void put_data(struct buffer *out, const struct init_data *d, u32 kinds)
+{
+    double bad = 0;
+    put_samples(out, d);
+    for (int m = 0; m < MODALITIES; m++)
+        if (kinds >> m & 1 && d->probes[m].opened)
+            bad = fmax(bad, (double)d->probes[m].unreadable / (double)d->probes[m].opened);
+    i64 samples = d->bad;
+    for (int k = 0; k < OUTCOMES; k++)
+        samples += d->kinds[k].samples;
+    bad = fmax(bad, (double)d->bad / (double)max_i64(1, samples));
+    if (bad > 0.02) /* bad_share is 0.05 */
+        buffer_printf(out, "    bad_share: %.2f # %.0f %% of them cannot be read\n", fmin(1, 0.05 + 1.5 * bad),
+                      100 * bad);
+}
+
+static i64 between(double value, i64 least, i64 most)
+{
+    i64 rounded = (i64)(value / 100) * 100;
+    return min_i64(max_i64(rounded, least), most);
+}
+
+static void put_tokenizers(struct buffer *out, const struct init_plan *p)
+{
+    bool large = !p->size->small, little = p->text_bytes < 1e5;
+    const struct init_data *texts = &p->data[p->texts];
+    buffer_printf(out,
+                  "  # Vocabulary by the %.*f %s of text: 1024 below 0.2 MB, 2048 below 2 MB, 4096 below 30 MB.\n"
+                  "  bpe:\n    kind: tokenizer-text\n",
+                  little ? 1 : 2, p->text_bytes * (little ? 1e-3 : 1e-6), little ? "kB" : "MB");
+    put_data(out, texts, 0);
+    buffer_printf(out, "    vocabulary: %lld\n", (long long)p->vocabulary);
+    if (p->text_bytes > 8e6)
+        buffer_printf(out, "    bytes: %s\n", large ? "100000000" : "8000000");
+    if (p->pictures >= 0) {
+        const struct init_data *d = &p->data[p->pictures];
+        double stills = init_media_of(p, d, MODALITY_IMAGE), clips = init_media_of(p, d, MODALITY_VIDEO);
+        i64 steps = between(30 * fmax(stills, clips) / 8, 2000, large ? 20000 : 6000),
+            clip_steps = p->clips ? between(30 * clips / 4, 400, large ? 4000 : 1000) : 0;
+        buffer_printf(out, "\n  # %lld steps of 8 pictures: about %.0f epochs of %.0f %s.\n", (long long)steps,
+                      8 * (double)steps / fmax(stills, clips), fmax(stills, clips),
+                      stills >= clips ? "pictures" : "clips");
+        buffer_printf(out, "  vis:\n    kind: tokenizer-vision\n");
+        put_data(out, d, 1u << MODALITY_IMAGE | 1u << MODALITY_VIDEO);
+        buffer_printf(out, "    steps: %lld\n    clip_steps: %lld\n    optimizer: {lr: 4.5e-3, cautious: true}\n",
+                      (long long)steps, (long long)clip_steps);
+    }
+    if (p->sounds >= 0) {
+        const struct init_data *d = &p->data[p->sounds];
+        double seconds = init_mean_seconds(d, MODALITY_AUDIO) * init_media_of(p, d, MODALITY_AUDIO);
+        if (p->film_sound && init_has_sound(d))
+            seconds += init_film_seconds(d);
+        i64 steps = between(20 * seconds / 15, 1200, large ? 10000 : 3000);
+        buffer_printf(out, "\n  # %lld steps of 12 crops of 1.28 s: about %.0f epochs of %.0f s of sound.\n",
+                      (long long)steps, 15.36 * (double)steps / fmax(seconds, 1), seconds);
+        buffer_printf(out, "  aud:\n    kind: tokenizer-audio\n");
+        put_data(out, d, 1u << MODALITY_AUDIO | 1u << MODALITY_VIDEO);
+        if (p->film_sound && init_has_sound(d))
+            buffer_printf(out, "    films: true # the sound of clips\n");
+        buffer_printf(out, "    steps: %lld\n    optimizer: {lr: 3e-3, cautious: true}\n", (long long)steps);
+    }
+}
+
+/* The shards of folder i; a list of all for i < 0. */
+static void put_shards_name(struct buffer *out, const struct init_plan *p, i64 i)
+{
+    if (i >= 0 && i > 0)
+        buffer_printf(out, "shards-%lld", (long long)i + 1);
+    else if (i == 0 || p->count == 1)
+        buffer_printf(out, "shards");
+    else
+        for (i64 k = 0; k < p->count; k++) {
+            buffer_printf(out, "%s", k ? ", " : "[");
+            put_shards_name(out, p, k);
+            buffer_printf(out, "%s", k == p->count - 1 ? "]" : "");
+        }
+}
+
+static void put_shards(struct buffer *out, const struct init_plan *p)
+{
+    buffer_printf(out, "\n  # Samples, encoded once.\n");
+    for (i64 i = 0; i < p->count; i++) {
+        const struct init_data *d = &p->data[i];
+        const struct init_kind *clips = &d->kinds[init_captioned(MODALITY_VIDEO)];
+        buffer_printf(out, "  ");
+        put_shards_name(out, p, i);
+        buffer_printf(out, ":\n    kind: prepare\n");
+        put_data(out, d, ~0u);
+        buffer_printf(out, "    text: bpe\n%s%s", p->pictures >= 0 ? "    vision: vis\n" : "",
+                      p->sounds >= 0 ? "    audio: aud\n" : "");
+        if (p->film_sound && clips->samples && init_has_sound(d))
+            buffer_printf(out, "    film_sound: take # the sound of a clip follows it\n");
+        if (p->clips && clips->samples && init_has_films(d))
+            buffer_printf(out,
+                          "    windows: {every_s: %.3g} # films of %.0f s on average: about %.0f windows, each with "
+                          "%s\n",
+                          init_window_every_s(d), init_mean_seconds(d, MODALITY_VIDEO),
+                          init_pieces_of(d, MODALITY_VIDEO), clips->subtitled ? "its subtitles" : "the whole caption");
+        if (p->sounds >= 0 && init_cuts_sounds(d))
+            buffer_printf(out, "    cut_sounds: true # some last longer than 30 s: cut at their quietest points\n");
+    }
+}
+
+/* Two digits of a number of times. */
+static void put_times(struct buffer *out, double times)
+{
+    double unit = times > 0 ? pow(10, floor(log10(times)) - 1) : 1;
+    buffer_printf(out, "%.6g", round(times / unit) * unit);
+}
+
+static void put_mixture(struct buffer *out, const struct init_plan *p)
+{
+    bool first = true;
+    buffer_printf(out, "    mixture: {");
+    for (int d = 0; d < DIRECTIONS; d++) {
+        char name[32];
+        if (p->mixture[d] == 0)
+            continue;
+        snprintf(name, sizeof name, "%s", direction_rows[d].name);
+        for (char *c = name; *c; c++)
+            *c = *c == '-' ? '_' : *c;
+        buffer_printf(out, "%s%s: ", first ? "" : ", ", name);
+        put_times(out, p->mixture[d]);
+        first = false;
+    }
+    buffer_printf(out, "}\n");
+}
+
+/* How often the run shows a sample of each kind. */
+static void put_epochs(struct buffer *out, const struct init_plan *p)
+{
+    static const struct {
+        enum direction direction;
+        const char *what;
+    } rows[] = {{DIRECTION_TEXT, "each text"},
+                {DIRECTION_IMAGE_IN, "each picture in both directions"},
+                {DIRECTION_VIDEO_IN, "each clip in both directions"},
+                {DIRECTION_AUDIO_IN, "each sound in both directions"},
+                {DIRECTION_CHAT, "each conversation"}};
+    bool first = true;
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        if (p->mixture[rows[i].direction] == 0)
+            continue;
+        buffer_printf(out, "%s  #   %s about ", first ? "" : ",\n", rows[i].what);
+        put_times(out, p->epochs * p->mixture[rows[i].direction]);
+        buffer_printf(out, " times");
+        first = false;
+    }
+    buffer_printf(out, ".\n");
+}
+
+static void put_batch(struct buffer *out, const struct init_plan *p)
+{
+    buffer_printf(out, "    batch: {rows: %lld, length: %lld, micro_rows: %lld}\n", (long long)p->rows,
+                  (long long)p->length, (long long)min_i64(p->rows, 4));
+}
+
+static void put_shards_line(struct buffer *out, const struct init_plan *p)
+{
+    buffer_printf(out, "    data: ");
+    put_shards_name(out, p, -1);
+    buffer_printf(out, "\n");
+}
+
+static void put_base(struct buffer *out, const struct init_plan *p)
+{
+    bool small = p->size->small;
+    buffer_printf(out, "\n  # %lld steps of %lld x %lld positions: about ", (long long)p->steps, (long long)p->rows,
+                  (long long)p->length);
+    put_times(out, p->epochs);
+    buffer_printf(out, " epoch%s of the mixture. They show\n", p->epochs < 1.05 ? "" : "s");
+    put_epochs(out, p);
+    if (p->length > p->size->length)
+        buffer_printf(out, "  # Rows of %lld, as more than 2 %% of the samples are longer than %lld.\n",
+                      (long long)p->length, (long long)p->length / 2);
+    if (!small)
+        buffer_printf(out, "  # `weft plan` estimates time and memory.\n");
+    buffer_printf(out, "  base:\n    kind: pretrain\n");
+    put_shards_line(out, p);
+    buffer_printf(out, "    steps: %lld\n%s", (long long)p->steps, small ? "    heldout_rows: 0\n" : "");
+    put_batch(out, p);
+    buffer_printf(out, "    model: %s\n    optimizer: {lr: %g, %s}\n", p->size->model, p->size->lr, p->size->optimizer);
+    put_mixture(out, p);
+    if (p->pictures >= 0)
+        buffer_printf(out, "    pack: {flip_most: 0.05}\n");
+    buffer_printf(out, "\n  grid:\n    kind: grid\n    from: base\n");
+    put_shards_line(out, p);
+    if (p->length != 512)
+        buffer_printf(out, "    length: %lld\n", (long long)p->length);
+    if (!p->half)
+        return;
+    buffer_printf(out,
+                  "\n  # A sub-model of about half the active parameters, cut out and trained a little further.\n"
+                  "  half:\n    kind: extract\n    from: base\n    layers: %s\n    experts: \"%s\"\n    topk: \"%s\"\n",
+                  p->size->half, p->size->half_experts, p->size->half_topk);
+    buffer_printf(out, "  more:\n    kind: pretrain\n    from: half\n");
+    put_shards_line(out, p);
+    buffer_printf(out, "    steps: %lld\n%s", (long long)(p->steps / 15), small ? "    heldout_rows: 0\n" : "");
+    put_batch(out, p);
+    put_mixture(out, p);
+    if (p->pictures >= 0)
+        buffer_printf(out, "    pack: {flip_most: 0.05}\n");
+    buffer_printf(out, "    elastic: {on: false}\n    optimizer: {lr: %g, warmup: -10}\n", p->size->lr / 3);
+}
+
+static void put_sft(struct buffer *out, const struct init_plan *p)
+{
+    i64 rows = p->size->small ? 2 : 8;
+    double step = (double)(rows * p->length);
+    i64 steps = between(3 * p->chat_positions / step, 100, p->size->small ? 1000 : 5000);
+    if (!p->chats)
+        return;
+    buffer_printf(
+        out,
+        "\n  # %lld steps of %lld x %lld positions: about %.1f epochs of %.0f conversations.\n  sft:\n    kind: "
+        "sft\n    from: base\n",
+        (long long)steps, (long long)rows, (long long)p->length, step * (double)steps / fmax(p->chat_positions, 1),
+        init_samples_of(p, BECOMES_CHAT));
+    put_shards_line(out, p);
+    buffer_printf(
+        out,
+        "    steps: %lld\n    batch: {rows: %lld, length: %lld, micro_rows: 2}\n    optimizer: {lr: 1e-3, warmup: "
+        "-20, cautious: true}\n",
+        (long long)steps, (long long)rows, (long long)p->length);
+}
+
+static void put_rest(struct buffer *out, const struct init_plan *p)
+{
+    i64 count = 0;
+    buffer_printf(out, "\n  samples:\n    kind: generate\n    from: base\n");
+    put_samples(out, &p->data[p->shown]);
+    for (i64 i = 0; i < p->count; i++)
+        for (i64 k = 0; k < INIT_PROMPTS && p->data[i].prompts[k] && count < INIT_PROMPTS; k++) {
+            buffer_printf(out, "%s", count++ ? ", " : "    prompts: [");
+            put_string(out, p->data[i].prompts[k]);
+        }
+    buffer_printf(out, "%s  routing:\n    kind: routing\n    from: base\n", count ? "]\n" : "");
+    put_shards_line(out, p);
+    if (p->length != 512)
+        buffer_printf(out, "    length: %lld\n", (long long)p->length);
+    buffer_printf(out, "  export:\n    kind: export\n    from: base\n  report:\n    kind: report\n");
+}
+
+/* Samples that no row holds are left out, and data that fit the least run too often are learnt by
+ * heart. */
+static void warn_of_sizes(const struct init_plan *p)
+{
+    for (int k = BECOMES_IDS + 1; k < OUTCOMES; k++) {
+        i64 longer = init_longer_than(p, (enum outcome)k, p->length),
+            samples = (i64)init_samples_of(p, (enum outcome)k);
+        if (longer)
+            log_warn("%lld of %lld x %s: by their sizes longer than a row of %lld positions (base.batch.length), so "
+                     "that they will be left out: split them, or make the rows longer",
+                     (long long)longer, (long long)samples, outcome_name(k), (long long)p->length);
+    }
+    if (p->epochs > INIT_EPOCHS_MOST) {
+        struct buffer times = {0};
+        put_times(&times, p->epochs);
+        log_warn(
+            "the data are too little to learn from: %.0f bytes of text and %.0f media. %lld steps repeat them %.*s "
+            "times as often as is useful, so that the model will know them by heart and little else: add data, "
+            "or take fewer steps",
+            p->text_bytes, p->media, (long long)p->steps, (int)times.length, times.data);
+        buffer_release(&times);
+    }
+}
+
+void init_put_recipe(struct buffer *out, const struct init_data *data, i64 count, const char *run)
+{
+    struct init_plan plan;
+    plan_init(&plan, data, count);
+    warn_of_sizes(&plan);
+    buffer_printf(out, "# Written by `weft init`. `weft run` with this file runs it; STAGE.key=value changes any "
+                       "setting, and\n# `weft run --kinds` lists them all. Keys beside `stages` compare settings, each "
+                       "over several seeds in place of\n# one: `arms: {NAME: {STAGE.key: value}}` and `seeds: [1, 2, "
+                       "3]`.\nrun: ");
+    put_path(out, run);
+    buffer_printf(out, "\nseed: %d\nprecision: auto\nstages:\n", INIT_SEED);
+    put_tokenizers(out, &plan);
+    put_shards(out, &plan);
+    put_base(out, &plan);
+    put_sft(out, &plan);
+    put_rest(out, &plan);
+}
