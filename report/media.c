@@ -44,3 +44,43 @@ void put_sound(struct page *p, const struct run_stage *stage, const struct sound
     buffer_printf(&p->html, "</div>");
     memory_free(seen);
 }
+
+void put_media_sets(struct page *p, const struct run_stage *stage, const struct media_set *sets, i64 count,
+                    const char *class, i64 row, int kind,
+                    void (*put)(struct page *page, const struct run_stage *stage, const struct json *item, int kind))
+{
+    struct buffer folded = {0}; /* what the fold holds */
+    i64 first = 0, shown;
+    while (first < count && json_count(sets[first].list) == 0)
+        first++;
+    if (first == count)
+        return;
+    shown = min_i64(row, json_count(sets[first].list));
+    html_element(&p->html, "h4", NULL, "%s", sets[first].title);
+    row_open(p, class);
+    for (i64 i = 0; i < shown; i++)
+        put(p, stage, json_at(sets[first].list, i), kind);
+    buffer_printf(&p->html, "</div>");
+    if (shown < json_count(sets[first].list))
+        buffer_printf(&folded, "%lld more", (long long)(json_count(sets[first].list) - shown));
+    for (i64 k = first + 1; k < count; k++)
+        if (json_count(sets[k].list))
+            buffer_printf(&folded, "%s%s: %lld", folded.length ? ". " : "", sets[k].title,
+                          (long long)json_count(sets[k].list));
+    if (folded.length) {
+        fold_open(p, "%s", folded.data);
+        for (i64 k = first; k < count; k++) {
+            i64 begin = k == first ? shown : 0;
+            if (begin == json_count(sets[k].list))
+                continue;
+            if (k > first)
+                html_element(&p->html, "h4", NULL, "%s", sets[k].title);
+            buffer_printf(&p->html, "<div class='%s'>", class);
+            for (i64 i = begin; i < json_count(sets[k].list); i++)
+                put(p, stage, json_at(sets[k].list, i), kind);
+            buffer_printf(&p->html, "</div>");
+        }
+        fold_close(p);
+    }
+    buffer_release(&folded);
+}

@@ -12,4 +12,14 @@ struct sound_card {
 void put_sound(struct page *page, const struct run_stage *stage, const struct sound_card *card, const char *about);
 /* Duration of a WAV in seconds; 0 if unknown. */
 double sound_seconds(const struct run_stage *stage, const char *file);
+
+/* Media of one kind: as many as fit a row of a desk's screen, then all others, folded. class: of the
+ * grid. Nothing is appended if no set has an item. */
+struct media_set {
+    const char *title; /* "From captions it was trained on" */
+    const struct json *list;
+};
+void put_media_sets(struct page *page, const struct run_stage *stage, const struct media_set *sets, i64 count,
+                    const char *class, i64 row, int kind,
+                    void (*put)(struct page *page, const struct run_stage *stage, const struct json *item, int kind));
 #endif

@@ -295,8 +295,16 @@ static void put_router(struct page *p, const struct monitor_report *m)
         buffer_printf(&p->html, "</div>");
     }
     group_close(p, NULL);
-    if (m->layer_count)
-        put_streams_of(p, m);
+    if (m->layer_count == 0)
+        return;
+    i64 begin = p->html.length;
+    fold_open(p, "%s: streams and experts over steps", m->stage->name);
+    i64 inside = p->html.length;
+    put_streams_of(p, m);
+    if (p->html.length == inside)
+        truncate_text(&p->html, begin);
+    else
+        fold_close(p);
 }
 
 /* ---- Sub-models ---- */

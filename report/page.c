@@ -323,6 +323,29 @@ void table_close(struct page *p)
     buffer_printf(&p->html, "</table></div>");
 }
 
+/* ---- Folds and rows ---- */
+
+void fold_open(struct page *p, const char *format, ...)
+{
+    char summary[512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(summary, sizeof summary, format, list);
+    va_end(list);
+    buffer_printf(&p->html, "<details class='more'>");
+    html_element(&p->html, "summary", NULL, "%s", summary);
+}
+
+void fold_close(struct page *p)
+{
+    buffer_printf(&p->html, "</details>");
+}
+
+void row_open(struct page *p, const char *class)
+{
+    buffer_printf(&p->html, "<div class='%s row' tabindex='0'>", class);
+}
+
 /* ---- Media ---- */
 
 bool put_medium(struct page *p, const struct run_stage *stage, const char *file, const char *about)

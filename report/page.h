@@ -57,6 +57,12 @@ void cell_figure(struct page *page, double value, enum unit unit, int digits);
 void cell_interval(struct page *page, double low, double high); /* of a share; blank if not finite */
 void table_close(struct page *page);
 
+/* A part that the reader unfolds, and that is printed. */
+void fold_open(struct page *page, const char *summary_format, ...) PRINTF(2, 3);
+void fold_close(struct page *page);
+/* A grid in one row, which scrolls on narrow screens. Closed with </div>. */
+void row_open(struct page *page, const char *class);
+
 /* Color index of a stream or target, the same in all charts. */
 int line_colour(const char *name);
 

@@ -22,12 +22,22 @@ static void find_stages(struct page *p)
 
 static void put_sections(struct page *p)
 {
-    static void (*const parts[])(struct page *) = {put_comparison, put_samples, put_tokenizers, put_heldout,
-                                                   put_rewards,    put_stages,  put_training,   put_submodels,
-                                                   put_routing,    put_sources, put_curation,   put_settings};
+    static void (*const parts[])(struct page *) = {put_comparison, put_submodels, put_samples,  put_tokenizers,
+                                                   put_heldout,    put_rewards,   put_training, put_stages,
+                                                   put_routing,    put_sources,   put_curation, put_settings};
     find_stages(p);
     for (i64 i = 0; i < COUNT_OF(parts); i++)
         parts[i](p);
+}
+
+/* The list of sections, beside the page or above it; on a phone it is folded. It stays in view. */
+static void put_contents(struct buffer *out, const struct buffer *contents)
+{
+    if (contents->length)
+        buffer_printf(out,
+                      "<nav class='side' aria-label='Sections'>%s</nav><details class='toc'><summary>Contents"
+                      "</summary><nav aria-label='Sections, folded'>%s</nav></details>",
+                      contents->data, contents->data);
 }
 
 static void assemble(struct buffer *out, struct page *p, const struct arms *arms)
@@ -44,11 +54,12 @@ static void assemble(struct buffer *out, struct page *p, const struct arms *arms
         buffer_printf(out, "%lld runs", (long long)p->run_count);
     else
         html_text(out, p->runs[0].name);
+    buffer_printf(out, "</title>\n<style>\n%s%s</style></head>\n<body>", page_style, p->css.data ? p->css.data : "");
+    put_contents(out, &p->contents);
     buffer_printf(out,
-                  "</title>\n<style>\n%s%s</style></head>\n<body><header>%s<nav aria-label='Sections'>%s</nav></header>"
-                  "\n<main>%s</main>\n<footer>This page is one file. %s remakes it from what the stages left behind.",
-                  page_style, p->css.data ? p->css.data : "", head.html.data, p->contents.data ? p->contents.data : "",
-                  p->html.data ? p->html.data : "", "<code>weft report</code>");
+                  "<header>%s</header>\n<main>%s</main>\n<footer>This page is one file. %s remakes it from what the "
+                  "stages left behind.",
+                  head.html.data, p->html.data ? p->html.data : "", "<code>weft report</code>");
     buffer_printf(out, "</footer>\n<script>%s</script></body></html>\n", page_script);
     buffer_release(&head.html);
 }

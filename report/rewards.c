@@ -134,7 +134,7 @@ static void put_answers(struct page *p, const struct json *before, const struct 
     i64 count = max_i64(json_count(before), json_count(after));
     if (count == 0)
         return;
-    html_element(&p->html, "h4", NULL, "Held-out prompts and their likeliest answers");
+    fold_open(p, "%lld held-out prompts and their likeliest answers", (long long)count);
     table_open(p, heads, COUNT_OF(heads));
     for (i64 i = 0; i < count; i++) {
         const struct json *one = json_at(after, i) ? json_at(after, i) : json_at(before, i);
@@ -148,6 +148,7 @@ static void put_answers(struct page *p, const struct json *before, const struct 
         buffer_printf(&p->html, "</tr>");
     }
     table_close(p);
+    fold_close(p);
 }
 
 /* ---- Evaluation ---- */

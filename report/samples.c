@@ -137,20 +137,12 @@ static void put_sounds(struct page *p, const struct run_stage *s, const struct j
     memory_free(about_made);
 }
 
-static void put_generated(struct page *p, const struct run_stage *s, const struct json *set, int kind,
-                          const char *split)
+static void put_made(struct page *p, const struct run_stage *s, const struct json *item, int kind)
 {
-    const struct json *list = json_get(set, "shown");
-    if (json_count(list) == 0)
-        return;
-    html_element(&p->html, "h4", NULL, "From %s", split);
-    buffer_printf(&p->html, "<div class='media%s'>", kind == KIND_AUDIO ? " sounds" : "");
-    for (i64 i = 0; i < json_count(list); i++)
-        if (kind == KIND_AUDIO)
-            put_sounds(p, s, json_at(list, i));
-        else
-            put_pair(p, s, json_at(list, i));
-    buffer_printf(&p->html, "</div>");
+    if (kind == KIND_AUDIO)
+        put_sounds(p, s, item);
+    else
+        put_pair(p, s, item);
 }
 
 /* ---- Text from media ---- */
@@ -216,6 +208,7 @@ static void put_classes(struct page *p, const struct json *file, int kind)
     classes = json_get(set, "classes");
     if (json_count(classes) == 0)
         return;
+    fold_open(p, "By classes of words");
     put_note(p,
              "The best fixed answer does not look: \u201c%s\u201d scores highest on training captions. On %s, by "
              "classes of words that stand in for each other in training captions:",
@@ -236,19 +229,7 @@ static void put_classes(struct page *p, const struct json *file, int kind)
         buffer_printf(&p->html, "</tr>");
     }
     table_close(p);
-}
-
-static void put_descriptions(struct page *p, const struct run_stage *s, const struct json *set, int kind,
-                             const char *split)
-{
-    const struct json *list = json_get(set, "shown");
-    if (json_count(list) == 0)
-        return;
-    html_element(&p->html, "h4", NULL, "Of %s", split);
-    buffer_printf(&p->html, "<div class='words'>");
-    for (i64 i = 0; i < json_count(list); i++)
-        put_description(p, s, json_at(list, i), kind);
-    buffer_printf(&p->html, "</div>");
+    fold_close(p);
 }
 
 static void put_texts(struct page *p, const struct run_stage *s, const struct json *list)
@@ -270,24 +251,39 @@ static void put_texts(struct page *p, const struct run_stage *s, const struct js
 
 /* ---- The stage ---- */
 
-/* Samples of validation are shown if the part test was not measured. */
+/* Samples of each part. Those of validation are shown if the part test was not measured. */
+static i64 sets_of(struct media_set *sets, char (*titles)[64], const struct json *file, int kind, const char *end,
+                   const char *preposition)
+{
+    bool tested = json_count(json_get(set_of(file, 0, kind, end), "shown")) > 0;
+    i64 count = 0;
+    for (int i = 0; i < PARTS; i++)
+        if (!tested || i != VALIDATION) {
+            snprintf(titles[count], sizeof titles[count], "%s %s", preposition, parts[i].name);
+            sets[count] = (struct media_set){titles[count], json_get(set_of(file, i, kind, end), "shown")};
+            count++;
+        }
+    return count;
+}
+
 static void put_stage(struct page *p, const struct run_stage *s, const struct json *file)
 {
+    enum { PAIRS_A_ROW = 4, SOUNDS_A_ROW = 3, WORDS_A_ROW = 3 };
+    struct media_set sets[PARTS];
+    char titles[PARTS][64];
     for (int kind = 0; kind < KINDS; kind++) {
-        bool tested = json_count(json_get(set_of(file, 0, kind, ""), "shown")) > 0;
+        bool sound = kind == KIND_AUDIO;
         group_open(p, "%s", kind_made[kind]);
-        for (int i = 0; i < PARTS; i++)
-            if (!tested || i != VALIDATION)
-                put_generated(p, s, set_of(file, i, kind, ""), kind, parts[i].name);
+        i64 count = sets_of(sets, titles, file, kind, "", "From");
+        put_media_sets(p, s, sets, count, sound ? "media sounds" : "media", sound ? SOUNDS_A_ROW : PAIRS_A_ROW, kind,
+                       put_made);
         put_pairs(p, file, kind);
         group_close(p, s);
     }
     for (int kind = 0; kind < KINDS; kind++) {
-        bool tested = json_count(json_get(set_of(file, 0, kind, "-to-text"), "shown")) > 0;
         group_open(p, "%s", kind_told[kind]);
-        for (int i = 0; i < PARTS; i++)
-            if (!tested || i != VALIDATION)
-                put_descriptions(p, s, set_of(file, i, kind, "-to-text"), kind, parts[i].name);
+        i64 count = sets_of(sets, titles, file, kind, "-to-text", "Of");
+        put_media_sets(p, s, sets, count, "words", WORDS_A_ROW, kind, put_description);
         put_told(p, file, kind);
         put_classes(p, file, kind);
         group_close(p, s);

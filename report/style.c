@@ -1,4 +1,4 @@
-/* The page's style: one column of cards, system fonts, light or dark by the reader's preference. */
+/* The page's style: one column of cards beside the contents, system fonts, light or dark by the reader's preference. */
 #include "report/page.h"
 
 const char page_style[] =
@@ -14,11 +14,11 @@ const char page_style[] =
     "html{-webkit-text-size-adjust:100%;scroll-behavior:smooth}\n"
     "body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.55 system-ui,-apple-system,'Segoe UI',Roboto,"
     "'Helvetica Neue',Arial,sans-serif;font-variant-numeric:tabular-nums}\n"
-    "header,main,footer{max-width:1160px;margin:0 auto;padding:0 20px}\n"
+    "header,main,footer{max-width:1120px;margin:0 auto;padding:0 20px}\n"
     "h1,h2,.tile b{font-family:'Iowan Old Style','Palatino Linotype',Palatino,'URW Palladio L','P052',Georgia,serif;"
     "font-weight:600}\n"
     "h1{font-size:clamp(30px,5vw,44px);line-height:1.1;margin:6px 0 10px;overflow-wrap:anywhere}\n"
-    "h2{font-size:27px;line-height:1.2;margin:64px 0 4px;padding-top:22px;border-top:1px solid var(--rule)}\n"
+    "h2{font-size:27px;line-height:1.2;margin:44px 0 4px;padding-top:22px;border-top:1px solid var(--rule)}\n"
     "h3{font-size:18px;line-height:1.3;margin:34px 0 6px;overflow-wrap:anywhere}\n"
     "h4{font-size:15px;margin:20px 0 6px}\n"
     "p{margin:6px 0 12px;max-width:70ch;overflow-wrap:anywhere}.lede{color:var(--soft);font-size:17px}\n"
@@ -29,9 +29,19 @@ const char page_style[] =
     "a{color:var(--accent);text-underline-offset:3px}a:focus-visible,summary:focus-visible{outline:2px solid "
     "var(--accent);"
     "outline-offset:2px}\n"
-    "nav{margin:22px 0 0;display:flex;flex-wrap:wrap;gap:4px 18px;font-size:15px}nav "
-    "a{text-decoration:none;padding:4px 0}"
-    "nav a:hover{text-decoration:underline}\n"
+    /* contents: a bar above, a list beside a wide page, a fold on a phone */
+    ".side,.toc{position:sticky;top:0;z-index:2;background:var(--paper);font-size:15px;border-bottom:1px solid "
+    "var(--rule)}"
+    ".side{display:flex;gap:0 18px;overflow-x:auto;white-space:nowrap;padding:8px 20px}"
+    "nav a{display:block;text-decoration:none;padding:4px 0}nav a:hover{text-decoration:underline}"
+    "nav a[aria-current]{color:var(--ink);font-weight:600}"
+    ".toc{display:none;margin:0;padding:0 14px}.toc summary{padding:9px 0}.toc nav{padding:0 0 10px 18px;"
+    "max-height:70vh;overflow:auto}\n"
+    "section{scroll-margin-top:44px}\n"
+    "@media(min-width:1100px){body{display:grid;grid-template-columns:150px minmax(0,1120px);justify-content:center}"
+    ".side{grid-row:1/4;align-self:start;display:block;max-height:100vh;overflow:auto;white-space:normal;border:0;"
+    "padding:34px 0 20px 20px}header,main,footer{grid-column:2;width:100%;margin:0}section{scroll-margin-top:0}"
+    "nav a[aria-current]{box-shadow:-10px 0 var(--paper),-13px 0 var(--accent)}}\n"
     /* first screen */
     ".tiles{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,240px),1fr));gap:12px;margin:22px 0 0;"
     "padding:0}\n"
@@ -105,6 +115,11 @@ const char page_style[] =
     ".sheet i{display:block;aspect-ratio:1;border-radius:5px;background-color:#fff;background-repeat:no-repeat}\n"
     "@keyframes play{from{background-position-x:0}to{background-position-x:100%}}\n"
     "@media(prefers-reduced-motion:reduce){.sheet i{animation:none!important}html{scroll-behavior:auto}}\n"
+    /* one row of media, or of words; it scrolls where it is wider than the screen */
+    ".row{grid-auto-flow:column;grid-template-columns:none;grid-auto-columns:max(240px,calc((100% - 42px)/4));"
+    "overflow-x:auto;padding-bottom:4px}\n"
+    ".sounds.row,.words.row{grid-auto-columns:max(300px,calc((100% - 28px)/3))}"
+    ".sheet.row{grid-auto-columns:max(190px,calc((100% - 56px)/5))}\n"
     /* text */
     ".words{display:grid;gap:14px;margin:12px 0;grid-template-columns:repeat(auto-fill,minmax(min(100%,330px),1fr))}\n"
     ".said{background:var(--card);border:1px solid var(--rule);border-radius:10px;padding:12px 14px;margin:0;"
@@ -123,12 +138,26 @@ const char page_style[] =
     "1fr;gap:8px}.tile{padding:10px 12px}.tile "
     "b{font-size:21px}"
     ".tile i{font-size:16px}td:first-child{white-space:normal}.sound img{height:96px}"
-    ".media:not(.sounds){grid-template-columns:1fr 1fr;gap:8px}.two-up{gap:6px}.two-up small{font-size:11px}"
+    ".media:not(.sounds,.row){grid-template-columns:1fr "
+    "1fr;gap:8px}.row,.sheet.row{grid-auto-columns:max(170px,46%)}.two-up{gap:6px}.two-up small{font-size:11px}"
     ".pair figcaption{font-size:13px}header,main,footer{padding:0 14px}.pair{padding:7px}h2{margin-top:48px}}\n"
-    "@media print{nav,audio{display:none}.chart,.pair{break-inside:avoid}}\n";
+    "@media(max-width:560px){.side{display:none}.toc{display:block}.charts:not(:has(.wide)){grid-auto-flow:column;grid-"
+    "template-columns:none;grid-auto-columns:88%;overflow-x:auto;padding-bottom:4px}.sounds.row,.words.row{grid-auto-"
+    "columns:86%}}\n"
+    "@media print{nav,.toc,audio{display:none!important}body{display:block}.chart,.pair{break-inside:avoid}"
+    ".row{grid-auto-flow:row;grid-template-columns:repeat(3,1fr)}}\n";
 
-/* Plays one sound at a time, and stops clips for readers who prefer reduced motion. */
+/* Plays one sound at a time, and stops clips for readers who prefer reduced motion. Marks the section in
+ * view in the contents, closes their fold when a line is chosen, and unfolds media to print them. */
 const char page_script[] =
     "addEventListener('play',e=>{for(const a of document.querySelectorAll('audio'))if(a!==e.target)a.pause()},true);"
     "if(matchMedia('(prefers-reduced-motion:reduce)').matches)for(const v of document.querySelectorAll('video'))"
-    "{v.autoplay=false;v.pause();v.controls=true}";
+    "{v.autoplay=false;v.pause();v.controls=true}"
+    "const seen=new IntersectionObserver(all=>{for(const s of all)if(s.isIntersecting)"
+    "for(const a of document.querySelectorAll('nav a'))a.hash==='#'+s.target.id?a.setAttribute('aria-current','true'):"
+    "a.removeAttribute('aria-current')},{rootMargin:'-34% 0px -65% 0px'});"
+    "for(const s of document.querySelectorAll('section'))seen.observe(s);"
+    "const "
+    "toc=document.querySelector('.toc');if(toc)toc.addEventListener('click',e=>{if(e.target.hash)toc.open=false});"
+    "let shut=[];addEventListener('beforeprint',()=>{shut=[...document.querySelectorAll('.more:not([open])')];"
+    "for(const d of shut)d.open=true});addEventListener('afterprint',()=>{for(const d of shut)d.open=false})";

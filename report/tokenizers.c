@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { OPEN_PAIRS = 20 }; /* further pairs are collapsed */
+enum { OPEN_PAIRS = 5, OPEN_SOUNDS = 3 }; /* a row; further pairs are folded */
 
 /* ---- Vision: CSS cuts the pairs from one image, which the page contains once ---- */
 
@@ -40,7 +40,10 @@ static void put_cell(struct page *p, const struct tokenizers_sheet *s, i64 pair,
 
 static void put_cells(struct page *p, const struct tokenizers_sheet *s, i64 begin, i64 end)
 {
-    buffer_printf(&p->html, "<div class='media sheet'>");
+    if (begin)
+        buffer_printf(&p->html, "<div class='media sheet'>");
+    else
+        row_open(p, "media sheet");
     for (i64 i = begin; i < end; i++) {
         buffer_printf(&p->html, "<figure class='pair'><div class='two-up'><div><small>original</small>");
         put_cell(p, s, i, false);
@@ -86,9 +89,9 @@ static void put_sheet(struct page *p, const struct run_stage *stage, const struc
     s.what = what;
     put_cells(p, &s, 0, min_i64(s.pairs, OPEN_PAIRS));
     if (s.pairs > OPEN_PAIRS) {
-        buffer_printf(&p->html, "<details><summary>%lld more</summary>", (long long)(s.pairs - OPEN_PAIRS));
+        fold_open(p, "%lld more", (long long)(s.pairs - OPEN_PAIRS));
         put_cells(p, &s, OPEN_PAIRS, s.pairs);
-        buffer_printf(&p->html, "</details>");
+        fold_close(p);
     }
 }
 
@@ -157,8 +160,13 @@ static void put_vision(struct page *p, const struct run_stage *s, const struct j
             html_element(&p->html, "h4", NULL, "%s", vision_kinds[i].title);
             put_sheet(p, s, json_get(kind, "sheet"), vision_kinds[i].what);
         }
-        for (i64 k = 0; k < json_count(shapes); k++)
+        for (i64 k = 0; k < json_count(shapes); k++) {
+            if (k == 1)
+                fold_open(p, "%s: %lld more shapes", vision_kinds[i].title, (long long)json_count(shapes) - 1);
             put_shape(p, s, json_at(shapes, k), i);
+        }
+        if (json_count(shapes) > 1)
+            fold_close(p);
     }
     group_close(p, s);
 }
@@ -205,36 +213,30 @@ static void put_audio_table(struct page *p, const struct json *file)
         put_note(p, "Codes in even use: as many codes, all used equally often, have the same entropy.");
 }
 
-static void put_sound_pairs(struct page *p, const struct run_stage *s, const struct json *list)
+static void put_sound_pair(struct page *p, const struct run_stage *s, const struct json *one, int kind)
 {
-    buffer_printf(&p->html, "<div class='media sounds'>");
-    for (i64 i = 0; i < json_count(list); i++) {
-        const struct json *one = json_at(list, i);
-        const char *text = json_string(json_get(one, "text"), "");
-        struct sound_card own = {"original", json_string(json_get(one, "original"), NULL),
-                                 json_string(json_get(one, "original_picture"), NULL), 1};
-        struct sound_card again = {"from tokens", json_string(json_get(one, "reconstructed"), NULL),
-                                   json_string(json_get(one, "reconstructed_picture"), NULL), 1};
-        buffer_printf(&p->html, "<figure class='pair'>");
-        put_sound(p, s, &own, text);
-        put_sound(p, s, &again, text);
-        buffer_printf(&p->html, "<figcaption>");
-        html_text(&p->html, text);
-        buffer_printf(&p->html, "</figcaption></figure>");
-    }
-    buffer_printf(&p->html, "</div>");
+    const char *text = json_string(json_get(one, "text"), "");
+    struct sound_card own = {"original", json_string(json_get(one, "original"), NULL),
+                             json_string(json_get(one, "original_picture"), NULL), 1};
+    struct sound_card again = {"from tokens", json_string(json_get(one, "reconstructed"), NULL),
+                               json_string(json_get(one, "reconstructed_picture"), NULL), 1};
+    (void)kind;
+    buffer_printf(&p->html, "<figure class='pair'>");
+    put_sound(p, s, &own, text);
+    put_sound(p, s, &again, text);
+    buffer_printf(&p->html, "<figcaption>");
+    html_text(&p->html, text);
+    buffer_printf(&p->html, "</figcaption></figure>");
 }
 
 static void put_audio(struct page *p, const struct run_stage *s, const struct json *file)
 {
-    const struct json *list = json_get(file, "shown");
+    const struct media_set set = {"Held-out voices", json_get(file, "shown")};
     group_open(p, "%s: speech through tokens", s->name);
     put_audio_table(p, file);
-    if (json_count(list)) {
-        html_element(&p->html, "h4", NULL, "Held-out voices");
+    put_media_sets(p, s, &set, 1, "media sounds", OPEN_SOUNDS, 0, put_sound_pair);
+    if (json_count(set.list))
         put_note(p, "Time runs to the right, mel bands from 0 to 8 kHz upwards; bright is loud.");
-        put_sound_pairs(p, s, list);
-    }
     group_close(p, s);
 }
 

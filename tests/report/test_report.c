@@ -311,6 +311,74 @@ static void test_pictures_come_before_tables(void **state)
     memory_free(run);
 }
 
+/* Sub-models, the point of a run, follow the first screen; the contents lead to every section. */
+static void test_sub_models_come_first(void **state)
+{
+    static const char *const order[] = {"<dl class='tiles'>",      "<section id='sub-models'>",
+                                        "<section id='samples'>",  "<section id='tokenizers'>",
+                                        "<section id='training'>", "<section id='again'>"};
+    char *run = run_folder("order");
+    (void)state;
+    put_done(run, "base", "pretrain");
+    put(run, "base", "metrics.jsonl", "{\"step\":1,\"loss/text\":3}\n{\"step\":2,\"loss/text\":2}\n");
+    put_done(run, "grid", "grid");
+    put(run, "grid", "grid.json", "[{\"name\":\"full\",\"parameters\":12,\"active\":5,\"loss_all\":2}]");
+    put_done(run, "vis", "tokenizer-vision");
+    put(run, "vis", "report.json", "{\"stills_held_out\":{\"items\":3,\"psnr_db\":19}}");
+    put_done(run, "samples", "generate");
+    put(run, "samples", "samples.json", "{\"text\":[{\"prompt\":\"a\",\"said\":\"b\"}]}");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    for (i64 i = 1; i < COUNT_OF(order); i++)
+        comes_before(&page, order[i - 1], order[i]);
+    comes_before(&page,
+                 "<nav class='side' aria-label='Sections'><a href='#sub-models'>Sub-models</a><a href='#samples'>",
+                 "<header>");
+    comes_before(&page, "<details class='toc'><summary>Contents</summary><nav", "<header>");
+    buffer_release(&page);
+    memory_free(run);
+}
+
+static i64 count_of(const char *begin, const char *end, const char *words)
+{
+    i64 count = 0;
+    for (const char *at = begin; (at = strstr(at, words)) != NULL && at < end; at++)
+        count++;
+    return count;
+}
+
+/* Six pictures of the part test and one of train: a row of four, and three behind a fold. */
+static void test_media_beyond_a_row_are_folded(void **state)
+{
+    struct buffer samples = {0};
+    char *run = run_folder("rows");
+    (void)state;
+    put_done(run, "samples", "generate");
+    put(run, "samples", "own.png", "OWN");
+    put(run, "samples", "sheet.png", "SHEET");
+    buffer_printf(&samples, "{\"test/image\":{\"shown\":[");
+    for (int i = 0; i < 6; i++)
+        buffer_printf(&samples, "%s{\"text\":\"hat %d\",\"original\":\"own.png\",\"made\":\"own.png\"}", i ? "," : "",
+                      i);
+    buffer_printf(&samples, "]},\"train/image\":{\"shown\":[{\"text\":\"cap\",\"original\":\"own.png\"}]}}");
+    put(run, "samples", "samples.json", samples.data);
+    put(run, "samples", "report.json",
+        "{\"stills_held_out\":{\"sheet\":{\"file\":\"sheet.png\",\"pairs\":7,\"rows\":7,\"columns\":2}}}");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    const char *row = strstr(page.data, "<div class='media row' tabindex='0'>");
+    const char *fold = strstr(page.data, "<details class='more'><summary>2 more. From captions it was trained on: 1<");
+    assert_true(row && fold && row < fold);
+    const char *end = strstr(fold, "</details>");
+    assert_int_equal(count_of(row, fold, "<figure class='pair'>"), 4);
+    assert_int_equal(count_of(fold, end, "<figure class='pair'>"), 3);
+    row = strstr(page.data, "<div class='media sheet row' tabindex='0'>");
+    fold = row ? strstr(row, "<details class='more'><summary>2 more</summary>") : NULL;
+    assert_true(row && fold);
+    assert_int_equal(count_of(row, fold, "<figure class='pair'>"), 5);
+    buffer_release(&samples);
+    buffer_release(&page);
+    memory_free(run);
+}
+
 /* A continuation begins within a word or with its own space, and has its own lines. */
 static void test_texts_go_on_where_their_prompt_ends(void **state)
 {
@@ -655,6 +723,8 @@ int main(void)
         cmocka_unit_test(test_hostile_words_stay_words),
         cmocka_unit_test(test_no_file_from_outside_comes_in),
         cmocka_unit_test(test_pictures_come_before_tables),
+        cmocka_unit_test(test_sub_models_come_first),
+        cmocka_unit_test(test_media_beyond_a_row_are_folded),
         cmocka_unit_test(test_texts_go_on_where_their_prompt_ends),
         cmocka_unit_test(test_columns_are_explained),
         cmocka_unit_test(test_commands_to_try),
