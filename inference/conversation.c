@@ -24,15 +24,6 @@ bool conversation_is_trained(const struct generator *generator)
     bool trained = end == config->eos_id;
     for (i64 i = 0; i < config->more_end_count; i++)
         trained |= config->more_ends[i] == end;
-    char *path = path_join(generator->directory, "heldout.json");
-    struct json *heldout = !trained && file_exists(path) ? json_load(path) : json_object();
-    if (!heldout)
-        log_warn("%s; whether the model was trained on conversations is unknown", error_text());
-    const struct json *losses = json_get(heldout, "end");
-    for (i64 i = 0; i < json_count(losses); i++)
-        trained |= strcmp(json_string(json_get(json_at(losses, i), "stream"), ""), "chat") == 0;
-    json_free(heldout);
-    memory_free(path);
     return trained;
 }
 

@@ -20,8 +20,7 @@ struct conversation {
 /* The generator's tokenizer must have a chat template. */
 int conversation_open(struct conversation *conversation, struct generator *generator);
 void conversation_close(struct conversation *conversation);
-/* False: nothing says that the model was trained on conversations. The config of one that was names
- * the end of a message, and its held-out losses have a stream "chat". */
+/* False: the config does not name the end of a message, as it does after fine-tuning on conversations. */
 bool conversation_is_trained(const struct generator *generator);
 void conversation_reset(struct conversation *conversation); /* forgets all messages and media */
 /* Variables of the template, an object such as {"enable_thinking": false}; those that a conversation

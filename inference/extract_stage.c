@@ -5,6 +5,7 @@
 #include "inference/proof.h"
 #include "kernels/device/dry_run.h"
 #include "train/pretrain.h"
+#include "train/taught.h"
 
 #include <math.h>
 #include <string.h>
@@ -300,7 +301,7 @@ static int write_extracted(struct model *model, const struct submodel *sub, cons
         status = copy_tokenizers(out, from);
     }
     if (status == 0)
-        status = loss_weights_copy(out, from);
+        status = loss_weights_copy(out, from) || taught_copy(out, from) ? -1 : 0;
     if (status == 0)
         log_sizes(&whole, sub, (double)kept / (double)all, on.data);
     buffer_release(&on);

@@ -6,6 +6,7 @@
 #include "rl/learn.h"
 #include "rl/replay_buffer.h"
 #include "train/pretrain.h"
+#include "train/taught.h"
 
 #include <math.h>
 #include <string.h>
@@ -227,7 +228,8 @@ static int measure_passes(struct stage_run *r)
 static int save(void *context, const char *folder)
 {
     struct stage_run *r = context;
-    return model_save(&r->model, folder) || copy_tokenizers(folder, r->s->from) ? -1 : 0;
+    int status = model_save(&r->model, folder) || copy_tokenizers(folder, r->s->from) ? -1 : 0;
+    return status ? status : taught_copy(folder, r->s->from);
 }
 
 static const char pool_file[] = "weft/rollouts.safetensors";

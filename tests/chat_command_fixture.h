@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include "core/json.h"
 #include "inference/conversation.h"
+#include "train/taught.h"
 #include "tests/device.h"
 #include "tests/model_fixture.h"
 #include "tests/scratch.h"

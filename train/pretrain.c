@@ -10,6 +10,7 @@
 #include "train/routing_counts.h"
 #include "train/shard_order.h"
 #include "train/shard_ring.h"
+#include "train/taught.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -493,6 +494,8 @@ static int save(void *context, const char *folder)
     int status = !shards || model_save(&r->model, folder) || save_loss_weights(r, folder) ? -1 : 0;
     if (status == 0)
         status = copy_tokenizers(folder, shards);
+    if (status == 0 && r->chat)
+        status = taught_save(folder, &r->s->data);
     memory_free(shards);
     return status;
 }

@@ -4,6 +4,7 @@
 #include "core/json.h"
 #include "inference/conversation.h"
 #include "kernels/device/dry_run.h"
+#include "train/taught.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -393,6 +394,36 @@ static bool smaller(struct buffer *name, struct dry_run *d)
     return true;
 }
 
+/* Appends the texts of a list as "a", "b". */
+static void put_quoted(struct buffer *out, const struct json *texts)
+{
+    for (i64 i = 0; i < json_count(texts); i++) {
+        const struct json *text = json_at(texts, i);
+        buffer_printf(out, "%s\"", i ? ", " : "");
+        text_escape(out, json_string(text, ""), json_string_length(text), "");
+        buffer_append(out, "\"", 1);
+    }
+}
+
+/* Says what the model was taught, so that a first message can be like it. */
+static void log_taught(const char *directory)
+{
+    char *path = path_join(directory, TAUGHT_FILE);
+    struct json *taught = file_exists(path) ? json_load(path) : json_object();
+    const struct json *prompts = json_get(taught, "prompts"), *media = json_get(taught, "media");
+    struct buffer line = {0};
+    if (!taught)
+        log_warn("%s; what the model was taught is unknown", error_text());
+    put_quoted(&line, prompts);
+    for (i64 i = 0; i < json_count(media); i++)
+        buffer_printf(&line, "%s/%s FILE", i || line.length ? ", " : "", json_string(json_at(media, i), ""));
+    if (line.length)
+        log_info("taught:  %s", line.data);
+    buffer_release(&line);
+    json_free(taught);
+    memory_free(path);
+}
+
 /* Returns the exit status. */
 static int run(const struct generation_arguments *r, const struct chat_words *words)
 {
@@ -410,9 +441,11 @@ static int run(const struct generation_arguments *r, const struct chat_words *wo
         c.lines = line_editor_open(CHAT_PROMPT);
     }
     if (status == 0 && !conversation_is_trained(&generator))
-        log_info("%s: the model seems not to be trained on conversations, so it may continue the text instead of "
-                 "answering; a stage sft trains it to answer",
+        log_info("%s: the model seems never to have been fine-tuned on chats (a stage sft does that), so it may "
+                 "continue the text instead of answering",
                  directory);
+    if (status == 0)
+        log_taught(directory);
     if (status == 0)
         status = answer_lines(&c);
     bool unread = c.unread;
@@ -430,7 +463,7 @@ int command_chat(int argc, char **argv)
         {"system", "TEXT", &words.system, NULL, "system message before the conversation"},
         {"variables", "JSON", &words.variables, NULL,
          "variables of the chat template, such as {\"enable_thinking\": false} or {\"tools\": [..]}"},
-        SAMPLING_OPTIONS(r),
+        SAMPLING_OPTIONS(r, "0.7"),
         {"max-tokens", "N", &r.most, NULL, "maximum ids of an answer (default 256); answers are text only"},
         WEIGHTS_OPTION(r.weights),
         SUBMODEL_OPTIONS(r.sub),
@@ -438,7 +471,7 @@ int command_chat(int argc, char **argv)
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 1);
     if (status == 0)
-        status = generation_parse(&r, "chat");
+        status = generation_parse(&r, "chat", 0.7);
     if (status)
         return status < 0 ? command_failed() : 0;
     struct submodel_name model;

@@ -299,7 +299,7 @@ int command_generate(int argc, char **argv)
          "picture or clip shape: name of a tokenizer shape or aspect ratio, e.g. 3:2 (default: the model's choice)"},
         {"guidance", "G", &r.guidance, NULL,
          "classifier-free guidance scale for pictures, clips and sound, 0 to 100 (default 1: none)"},
-        SAMPLING_OPTIONS(r.drawing),
+        SAMPLING_OPTIONS(r.drawing, "1"),
         {"max-tokens", "N", &r.drawing.most, NULL,
          "maximum text ids (default 64, with --messages 256) or sound frames (default 100)"},
         {"o", "FILE", &r.out, NULL, "output file: PNG, MP4, WAV or text (text: default stdout)"},
@@ -322,7 +322,7 @@ int command_generate(int argc, char **argv)
     if (status == 0)
         status = check_request(&r);
     if (status == 0)
-        status = generation_parse(&r.drawing, "generate");
+        status = generation_parse(&r.drawing, "generate", 1);
     if (status == 0)
         r.guidance_number = option_number(r.guidance, "guidance", 1, 0, 100, &status);
     if (status == 0 && r.messages)

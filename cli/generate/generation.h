@@ -14,15 +14,15 @@ struct generation_arguments {
     double temperature_number, top_p_number;
     struct model_source source; /* without its directory */
 };
-#define SAMPLING_OPTIONS(r)                                                                                            \
+#define SAMPLING_OPTIONS(r, usual)                                                                                     \
     {"greedy", NULL, NULL, &(r).greedy, "greedy decoding"},                                                            \
-        {"temperature", "T", &(r).temperature, NULL, "sampling temperature (default 1)"},                              \
+        {"temperature", "T", &(r).temperature, NULL, "sampling temperature (default " usual ")"},                      \
         {"top-p", "P", &(r).top_p, NULL, "nucleus sampling threshold, 0 to 1 (default 1)"},                            \
     {                                                                                                                  \
         "seed", "N", &(r).seed, NULL, "sampling seed (default 1)"                                                      \
     }
-/* Parses the values. command: its name, for messages. */
-int generation_parse(struct generation_arguments *arguments, const char *command);
+/* Parses the values. command: its name, for messages. temperature: its default. */
+int generation_parse(struct generation_arguments *arguments, const char *command, double temperature);
 
 struct generation {
     struct generator_options options;

@@ -385,23 +385,21 @@ static void bad_lines_end_a_pipe_with_one_line(void **state)
     assert_int_equal(said.length, 0);
 }
 
-/* Training on conversations leaves the end of a message in the config, or their held-out loss. */
-static void a_model_that_saw_no_conversation_is_named(void **state)
+/* Fine-tuning on conversations leaves the end of a message in the config; that they were among the samples of
+ * pre-training is another thing. */
+static void a_model_that_was_not_fine_tuned_is_named(void **state)
 {
-    static const char hint[] = "the model seems not to be trained on conversations";
+    static const char seen[] = "{\"end\": [{\"stream\": \"chat\"}]}";
     char *path = path_join(model, "heldout.json");
     (void)state;
-    for (int i = 0; i < 4; i++) {
-        set_ends(i == 3);
+    for (int i = 0; i < 3; i++) {
+        set_ends(i == 2);
         succeed(directory_remove(path));
-        char *heldout =
-            string_format("{\"end\": [{\"stream\": \"text\"}, {\"stream\": \"%s\"}]}", i == 2 ? "chat" : "marks");
         if (i > 0)
-            succeed(file_replace(path, heldout, (i64)strlen(heldout)));
-        memory_free(heldout);
+            succeed(file_replace(path, seen, (i64)strlen(seen)));
         expect(WEFT("a\n", "chat", model, "--greedy", "--max-tokens", "1"), 0);
         if (i < 2) {
-            expect_complaint(hint);
+            expect_complaint("never to have been fine-tuned on chats");
             expect_one_line();
         } else {
             assert_int_equal(complained.length, 0);
@@ -409,6 +407,42 @@ static void a_model_that_saw_no_conversation_is_named(void **state)
     }
     succeed(directory_remove(path));
     memory_free(path);
+}
+
+/* Control characters of the data do not reach the terminal. */
+static void a_chat_begins_with_what_was_taught(void **state)
+{
+    static const char taught[] =
+        "{\"conversations\": 9, \"prompts\": [\"sort 312\", \"a\\u001bb\"], \"media\": [\"image\"]}";
+    char *path = path_join(model, TAUGHT_FILE);
+    (void)state;
+    succeed(file_replace(path, taught, (i64)strlen(taught)));
+    expect(WEFT("a\n", "chat", model, "--greedy", "--max-tokens", "1"), 0);
+    expect_complaint("taught:  \"sort 312\", \"a\\u001bb\", /image FILE\n");
+    expect_one_line();
+    succeed(file_replace(path, "{", 1));
+    expect(WEFT("a\n", "chat", model, "--greedy", "--max-tokens", "1"), 0);
+    expect_complaint("what the model was taught is unknown");
+    expect_one_line();
+    succeed(directory_remove(path));
+    memory_free(path);
+}
+
+/* The draws are those of a temperature of 0.7, unless another is given. */
+static void a_chat_draws_at_seven_tenths(void **state)
+{
+    (void)state;
+    expect(WEFT("tell me\n", "chat", model, "--max-tokens", "24"), 0);
+    char *usual = answer();
+    expect(WEFT("tell me\n", "chat", model, "--max-tokens", "24", "--temperature", "0.7"), 0);
+    char *same = answer();
+    expect(WEFT("tell me\n", "chat", model, "--max-tokens", "24", "--temperature", "1"), 0);
+    char *other = answer();
+    assert_string_equal(usual, same);
+    assert_string_not_equal(usual, other);
+    memory_free(usual);
+    memory_free(same);
+    memory_free(other);
 }
 
 static void output_that_nobody_reads_ends_quietly(void **state)
@@ -624,7 +658,9 @@ int main(void)
         cmocka_unit_test(each_conversation_is_drawn_for_itself),
         cmocka_unit_test(bad_messages_get_one_line),
         cmocka_unit_test(bad_lines_end_a_pipe_with_one_line),
-        cmocka_unit_test(a_model_that_saw_no_conversation_is_named),
+        cmocka_unit_test(a_model_that_was_not_fine_tuned_is_named),
+        cmocka_unit_test(a_chat_begins_with_what_was_taught),
+        cmocka_unit_test(a_chat_draws_at_seven_tenths),
         cmocka_unit_test(output_that_nobody_reads_ends_quietly),
         cmocka_unit_test(variables_reach_the_template),
         cmocka_unit_test(a_chat_template_that_is_no_program_is_refused),

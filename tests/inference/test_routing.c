@@ -15,6 +15,7 @@
 #include "tests/shard_fixture.h"
 #include "tests/toy.h"
 #include "train/pretrain.h"
+#include "train/taught.h"
 #include <cmocka.h>
 
 enum { EXPERTS = 8, TOPK = 2, LAYERS = 4, PUSHED_LAYER = 2, PUSHED_EXPERT = 5 };
@@ -431,6 +432,9 @@ static void a_grid_measures_models_no_larger_than_the_full_one(void **state)
 static void an_extracted_model_has_its_tokenizers(void **state)
 {
     (void)state;
+    char *taught = path_join(model_folder, TAUGHT_FILE);
+    assert_int_equal(file_replace(taught, "{}\n", 3), 0);
+    memory_free(taught);
     struct extract_settings s = {.from = model_folder, .sub = {NULL, "4", "1"}};
     struct stage stage = {.name = "half", .out = out_folder, .device = &device, .dtype = DTYPE_F32};
     struct model_config config;
@@ -440,9 +444,12 @@ static void an_extracted_model_has_its_tokenizers(void **state)
         fail_msg("%s", error_text());
     assert_int_equal(model_config_load(&config, out_folder), 0);
     assert_int_equal(config.experts, 4);
-    char *path = path_join(out_folder, "tokenizer.json");
-    assert_true(file_exists(path));
-    memory_free(path);
+    static const char *const files[] = {"tokenizer.json", TAUGHT_FILE};
+    for (i64 i = 0; i < COUNT_OF(files); i++) {
+        char *path = path_join(out_folder, files[i]);
+        assert_true(file_exists(path));
+        memory_free(path);
+    }
 }
 
 /* A stage names its data in identity.json; one that starts from another model follows that. */

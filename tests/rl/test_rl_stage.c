@@ -8,6 +8,7 @@
 #include "rl/rl.h"
 #include "tests/scratch.h"
 #include "tests/toy.h"
+#include "train/taught.h"
 
 enum { PROMPTS = 4, GROUP = 3, STEPS = 5, SEED = 4 };
 
@@ -51,6 +52,7 @@ static int setup(void **state)
     device_open_cpu(&device);
     make_model(path_of("model"));
     make_prompts(path_of("prompts.jsonl"));
+    succeed(file_replace(path_of("model/" TAUGHT_FILE), "{}\n", 3));
     return 0;
 }
 
@@ -140,6 +142,7 @@ static void rewards_are_those_of_the_answers(void **state)
     char *metrics = string_format("%s/metrics.jsonl", path_of("out"));
     (void)state;
     run(path_of("out"), "");
+    assert_true(file_exists(path_of("out/" TAUGHT_FILE)));
     read_scores(scores, path_of("out/rewards.jsonl"));
     prompt_order_init(&order, PROMPTS, SEED);
     for (i64 step = 0; step < STEPS; step++) {

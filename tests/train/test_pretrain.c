@@ -6,6 +6,7 @@
 #include "inference/inference.h"
 #include "train/pretrain.h"
 #include "train/shard_order.h"
+#include "train/taught.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -508,6 +509,10 @@ static void sft_names_the_ends_of_answers_and_both_stages_the_trained_length(voi
     assert_int_equal(json_integer(json_get(held, "samples"), -1), 200 / FIXTURE_DIRECTIONS);
     assert_int_equal(json_integer(json_get(held, "trained_on"), -1), 200 / FIXTURE_DIRECTIONS);
     json_free(held);
+    assert_false(file_exists(path_of("plain/" TAUGHT_FILE)));
+    struct json *taught = json_load(path_of("chatted/" TAUGHT_FILE));
+    assert_int_equal(json_integer(json_get(taught, "conversations"), -1), 200 / FIXTURE_DIRECTIONS);
+    json_free(taught);
     succeed(model_config_load(&config, path_of("plain")));
     assert_int_equal(config.max_positions, 128);
     succeed(model_config_load(&config, path_of("chatted")));
