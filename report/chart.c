@@ -41,15 +41,18 @@ static int decimals(double step)
     return step > 0 ? (int)fmax(0, ceil(-log10(step) - 1e-9)) : 0;
 }
 
-/* Writes a tick label such as 1800, 18 k or 1.8 M, with enough digits to distinguish it from its
+/* Writes a tick label such as 1800, 18 k, 1.8 M or 2e-5, with enough digits to distinguish it from its
  * neighbors. All ticks of an axis have the unit of the largest. */
 static void put_tick(struct buffer *out, const struct chart_axis *a, double value, double step, bool percent)
 {
     double size = fmax(fmax(fabs(a->lo), fabs(a->hi)), 4 * step);
     double by = percent ? 1e-2 : size >= 1e6 ? 1e6 : size >= 1e4 ? 1e3 : 1;
     const char *unit = percent ? "\u00a0%" : size >= 1e6 ? "\u00a0M" : size >= 1e4 ? "\u00a0k" : "";
+    int exponent = (int)floor(log10(fmax(fmax(fabs(a->lo), fabs(a->hi)), step)));
     if (fabs(value) < 1e-6 * step)
         buffer_printf(out, percent ? "0\u00a0%%" : "0");
+    else if (exponent < -3 && !percent)
+        buffer_printf(out, "%.*fe%d", decimals(step / pow(10, exponent)), value / pow(10, exponent), exponent);
     else
         buffer_printf(out, "%.*f%s", decimals(step / by), value / by, unit);
 }

@@ -190,6 +190,9 @@ static char *last_value(const struct metric_series *s, bool percent)
         sum += s->y[i] / (double)(s->n - begin);
     if (s->n == 0)
         return string_copy("");
+    int exponent = sum == 0 ? 0 : (int)floor(log10(fabs(sum)));
+    if (exponent < -3 && !percent)
+        return string_format("%.2fe%d", sum / pow(10, exponent), exponent);
     return sum == 0              ? string_copy(percent ? "0\u00a0%" : "0")
            : percent             ? string_format("%.*f\u00a0%%", fabs(sum) < 0.0995 ? 1 : 0, 100 * sum)
            : fabs(sum) >= 9999.5 ? string_format("%.1f\u00a0k", sum * 1e-3)
@@ -220,6 +223,8 @@ void figure_panel(struct page *p, const char *stage, const struct panel *panel)
     for (i64 r = 0; r < p->run_count; r++) {
         const struct run_stage *s = run_find(&p->runs[r], stage);
         all[r] = series_of(s ? &s->metrics : &(struct json_lines){0}, panel->key);
+        for (i64 i = 0; i < all[r].n && panel->per > 0; i++)
+            all[r].y[i] /= panel->per;
         names[r] = p->run_count > 1 ? short_name(p->runs[r].name) : last_value(&all[r], panel->percent);
         lines[r] =
             (struct chart_line){names[r], p->run_count > 1 ? (int)r : panel->colour, all[r].x, all[r].y, all[r].n};

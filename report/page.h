@@ -37,6 +37,7 @@ struct panel {
     bool from_zero, percent;
     const char
         *heldout[2]; /* keys of the same loss on held-out rows: with one run, a second line shows the first known */
+    double per;      /* what the unit is of the metric's; 0: 1 */
 };
 void figure_panel(struct page *page, const char *stage, const struct panel *panel);
 char *short_name(const char *name);                             /* the end of a long one; memory_free */

@@ -32,7 +32,7 @@ const char page_style[] =
     /* contents: a bar above, a list beside a wide page, a fold on a phone */
     ".side,.toc{position:sticky;top:0;z-index:2;background:var(--paper);font-size:15px;border-bottom:1px solid "
     "var(--rule)}"
-    ".side{display:flex;gap:0 18px;overflow-x:auto;white-space:nowrap;padding:8px 20px}"
+    ".side{display:flex;gap:0 18px;overflow-x:auto;scrollbar-width:none;white-space:nowrap;padding:8px 20px}"
     "nav a{display:block;text-decoration:none;padding:4px 0}nav a:hover{text-decoration:underline}"
     "nav a[aria-current]{color:var(--ink);font-weight:600}"
     ".toc{display:none;margin:0;padding:0 14px}.toc summary{padding:9px 0}.toc nav{padding:0 0 10px 18px;"

@@ -85,6 +85,11 @@ void put_training(struct page *p)
          true, true},
         {"peak_share", "Share of the matrix peak", "of the FMA peak, measured before the stage", 5, true, true},
         {"grad_norm", "Norm of the gradient before clipping", "L2", 7, true, false},
+        {"lr", "Learning rate", "", 3, true, false},
+        {"wait_share", "Waiting for data", "of a step's time", 2, true, true},
+        {"sum_share", "Waiting for other ranks' gradients", "of a step's time", 6, true, true},
+        {"memory_bytes", "Memory of the process", "GiB", 0, true, false, {NULL}, 1 << 30},
+        {"device_bytes", "Memory on the GPU", "GiB", 0, true, false, {NULL}, 1 << 30},
     };
     static const struct panel of_several_runs[] = {
         {"heldout/text", "Held-out loss on text, captions and marks included", "nats a token", 0, false, false},

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SKIPPED_MOST = 20 }; /* skipped steps in a row that end a stage */
 
@@ -232,6 +233,27 @@ static void show(struct training_loop *l, i64 done, const struct training_step *
         progress_update(&l->bar, done, "%s, %.0f %s/s", note, speed, unit);
 }
 
+/* Pages that the process holds now, those of mapped files included; 0: not known. */
+static i64 resident_bytes(void)
+{
+    long long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file && fscanf(file, "%*d %lld", &pages) != 1)
+        pages = 0;
+    if (file)
+        fclose(file);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+static void put_memory(const struct training_loop *l)
+{
+    i64 bytes = l->metrics ? resident_bytes() : 0;
+    if (bytes)
+        metrics_put(l->metrics, "memory_bytes", (double)bytes);
+    if (l->t->stage->device->backend == BACKEND_CUDA)
+        metrics_put(l->metrics, "device_bytes", (double)device_held_bytes(l->t->stage->device));
+}
+
 /* seconds: duration of the whole step. */
 static int report(struct training_loop *l, i64 done, const struct training_step *x, double seconds)
 {
@@ -242,6 +264,7 @@ static int report(struct training_loop *l, i64 done, const struct training_step 
     metrics_put(l->metrics, "grad_norm", x->optimizer.grad_norm);
     metrics_put(l->metrics, "skipped", (double)x->optimizer.skipped);
     metrics_put(l->metrics, "seconds", seconds);
+    put_memory(l);
     if (x->count > 0) /* a step of reinforcement learning may have no samples to learn from */
         metrics_put(l->metrics, name, x->count / busy);
     if (x->flops > 0)

@@ -137,7 +137,7 @@ static void list_files(struct buffer *out, const char *folder, const char *below
 
 static bool is_of_time(const char *key)
 {
-    static const char *const names[] = {"time", "seconds", "wait_share"};
+    static const char *const names[] = {"time", "seconds", "wait_share", "memory_bytes"};
     for (i64 i = 0; i < COUNT_OF(names); i++)
         if (strcmp(key, names[i]) == 0)
             return true;

@@ -220,6 +220,43 @@ static void test_last_values_have_three_digits(void **state)
     memory_free(run);
 }
 
+/* What a stage uses beside its losses: the rate in powers of ten, memory in GiB, waits as shares. */
+static void test_rate_memory_and_waiting_are_charts(void **state)
+{
+    char *run = run_folder("uses");
+    (void)state;
+    put_done(run, "base", "pretrain");
+    put(run, "base", "metrics.jsonl",
+        "{\"step\":1,\"lr\":0.00002,\"wait_share\":0.5,\"sum_share\":0.25,\"memory_bytes\":1073741824}\n"
+        "{\"step\":2,\"lr\":0.000065,\"wait_share\":0.07,\"sum_share\":0.02,\"memory_bytes\":1610612736,"
+        "\"device_bytes\":2684354560}\n");
+    put_done(run, "rl", "rl");
+    put(run, "rl", "metrics.jsonl", "{\"step\":1,\"reward\":1,\"lr\":0.0003,\"memory_bytes\":805306368}\n");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, "<figcaption>Learning rate</figcaption>");
+    shows(&page, ">6.50e-5</text>");
+    shows(&page, ">4e-5</text>"); /* a tick */
+    shows(&page, "<figcaption>Waiting for data</figcaption>");
+    shows(&page, ">7.0\u00a0%</text>");
+    shows(&page, "<figcaption>Waiting for other ranks&#39; gradients</figcaption>");
+    shows(&page, ">2.0\u00a0%</text>");
+    shows(&page, "<figcaption>Memory of the process</figcaption>");
+    shows(&page, ">1.50</text>");
+    shows(&page, "<figcaption>Memory on the GPU</figcaption>");
+    shows(&page, ">2.50</text>");
+    shows(&page, ">3.00e-4</text>"); /* of reinforcement learning */
+    shows(&page, ">0.750</text>");
+    buffer_release(&page);
+    put(run, "base", "metrics.jsonl", "{\"step\":1,\"loss/text\":2}\n");
+    put(run, "rl", "metrics.jsonl", "{\"step\":1,\"reward\":1}\n");
+    page = page_of((const char *const *)&run, 1);
+    lacks(&page, "Learning rate");
+    lacks(&page, "Waiting");
+    lacks(&page, "Memory");
+    buffer_release(&page);
+    memory_free(run);
+}
+
 static void test_long_lines_become_means_with_a_band(void **state)
 {
     enum { N = 10000 };
@@ -503,6 +540,7 @@ int main(void)
         cmocka_unit_test(test_marks_stay_off_the_axis),
         cmocka_unit_test(test_bands_are_inside_of_the_frame),
         cmocka_unit_test(test_last_values_have_three_digits),
+        cmocka_unit_test(test_rate_memory_and_waiting_are_charts),
         cmocka_unit_test(test_long_lines_become_means_with_a_band),
         cmocka_unit_test(test_figures_are_told_in_their_units),
         cmocka_unit_test(test_shares_of_curation_are_of_all_samples),
