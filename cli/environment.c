@@ -25,6 +25,7 @@ const struct environment_variable environment_variables[] = {
     {"WEFT_SPARE_BYTES", "BYTES", "disk space that is left free (default: 16 MiB); off: it is not checked"},
     {"WEFT_GUARD", "1", "device memory is inaccessible outside of ops, on the CPU too; finds wrong accesses, slower"},
     {"TMPDIR", "DIR", "folder for the files of `weft bench` (default: /tmp)"},
+    {"COLUMNS", "N", "width of the terminal, for messages and bars (default: what the terminal says)"},
     {"Ranks and servers of shards"},
     {"WEFT_WAIT_S", "SECONDS", "silence after which a rank or a server of shards is given up (default: 600)"},
     {"WEFT_SECRET", "TEXT", "shared secret of all ranks and of `weft serve-tokens`; keeps strangers from their ports"},

@@ -145,7 +145,7 @@ int command_failed(void)
 {
     const char *text = error_text();
     bool named = strncmp(text, "weft ", 5) == 0; /* usage message of a command */
-    fprintf(stderr, "%s%s\n", named ? "" : "weft: ", text);
+    log_put(named ? "" : "weft: ", text);
     return error_status();
 }
 

@@ -14,7 +14,8 @@
  *
  * Where is what:
  *   error.c      error messages, exit statuses, panic
- *   log.c        log lines, progress bars, clocks, signals (interrupted)
+ *   log.c        log lines, clocks; progress.c: progress bars; signals.c: signals (interrupted);
+ *                log_inside.h is what the three share
  *   file.c       opening, mapping, whole reads, atomic writes, folders, the check for free space
  *   folder_visits.c  links of folders that a walk follows
  *   escape.c     control characters of foreign texts
@@ -88,7 +89,8 @@ _Noreturn void out_of_memory(const char *format, ...) PRINTF(1, 2);
 #define require(condition, ...) ((condition) ? (void)0 : panic(__VA_ARGS__))
 
 /* ---- Log: all messages go to stderr ---- */
-/* A message is one line: a line feed in it is escaped like other control characters. */
+/* A message is one line: a line feed in it is escaped like other control characters. A terminal gets
+ * it in lines of its width, broken between words; those after the first are indented. */
 enum log_level { LOG_SILENT, LOG_QUIET, LOG_NORMAL };
 enum log_level log_set_level(enum log_level level); /* returns the previous level */
 /* The program for commands that a reader pastes: as it was called, if that was by a path, else weft. */
@@ -96,6 +98,15 @@ void program_called(const char *argument);
 const char *program_name(void); /* borrowed */
 void log_info(const char *format, ...) PRINTF(1, 2);
 void log_warn(const char *format, ...) PRINTF(1, 2); /* prefixed with "warning: " */
+void log_put(const char *prefix, const char *text);  /* a message at every level, such as an error */
+/* Columns of the terminal that shows messages: COLUMNS, else what it says, else 80. 0: no terminal. */
+int terminal_columns(void);
+/* Columns of UTF-8: characters of East Asia take two. */
+i64 text_columns(const char *text, i64 bytes);
+/* Appends text in lines of so many columns, broken between words, indented behind the first; a longer
+ * word stays whole. columns 0: as it is. */
+struct buffer;
+void text_wrap(struct buffer *out, const char *text, int columns);
 
 /* Progress display. On a terminal: a bar with the estimated time left. Otherwise: one plain line at
  * most every 10 seconds, and a final one. */
@@ -120,9 +131,13 @@ i64 memory_private_bytes(void);
  * that interrupted() returns, once signals_catch() has run. A second signal ends the program, unless
  * one of the two is a warning. Long-running work polls the flag, saves and returns. Code that does
  * not poll calls signals_end(): a signal then ends the program at once, with status 128 + its number,
- * and so does SIGPIPE if nobody reads stdout any more. Temporaries are removed. */
+ * and so does SIGPIPE if nobody reads stdout any more. Temporaries are removed.
+ *
+ * The first signal is answered at once by a line on stderr, "stopping: WHAT", also while the work does
+ * not poll. signals_say sets WHAT, one thread at a time; "": no line. */
 void signals_catch(void);
 void signals_end(void);
+void signals_say(const char *format, ...) PRINTF(1, 2);
 bool interrupted(void);
 /* Forgets a SIGINT, so that a dialogue goes on after it. False if another signal came: it stays. */
 bool interrupted_forget(void);

@@ -1,18 +1,15 @@
-#include "core/temporary.h"
+#include "core/log_inside.h"
 
-#include <errno.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
-#include <sys/select.h>
 #include <time.h>
 #include <unistd.h>
 
-static enum log_level level = LOG_NORMAL;
-static bool bar_is_open; /* the terminal's last line shows a progress bar */
+volatile enum log_level log_level_now = LOG_NORMAL;
+volatile sig_atomic_t log_bar_is_open;
 
 static const char *program = "weft";
 
@@ -28,27 +25,100 @@ const char *program_name(void)
 
 enum log_level log_set_level(enum log_level next)
 {
-    enum log_level before = level;
-    level = next;
+    enum log_level before = log_level_now;
+    log_level_now = next;
     return before;
 }
 
-static void put_escaped(const char *text)
+/* ---- Lines that fit the terminal ---- */
+
+int terminal_columns(void)
 {
-    char *escaped = text_escaped(text);
-    fputs(escaped, stderr);
+    struct winsize window = {0};
+    const char *wanted = getenv("COLUMNS");
+    int columns = wanted ? atoi(wanted) : 0;
+    if (!isatty(STDERR_FILENO))
+        return 0;
+    if (columns > 0)
+        return columns;
+    return ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col ? window.ws_col : 80;
+}
+
+/* First and last characters of ranges that take two columns (Unicode, East Asian Width: W and F). */
+static const u32 wide[][2] = {{0x1100, 0x115f},  {0x2e80, 0x303e},   {0x3041, 0xa4cf},   {0xa960, 0xa97c},
+                              {0xac00, 0xd7a3},  {0xf900, 0xfaff},   {0xfe30, 0xfe6f},   {0xff00, 0xff60},
+                              {0xffe0, 0xffe6},  {0x1f300, 0x1f64f}, {0x1f680, 0x1f6ff}, {0x1f900, 0x1faff},
+                              {0x20000, 0x3fffd}};
+
+static i64 columns_of_point(u32 point)
+{
+    if ((point >= 0x300 && point < 0x370) || point == 0x200d || (point >= 0xfe00 && point < 0xfe10))
+        return 0; /* drawn over the character before */
+    for (i64 i = 0; i < COUNT_OF(wide); i++)
+        if (point >= wide[i][0] && point <= wide[i][1])
+            return 2;
+    return 1;
+}
+
+i64 text_columns(const char *text, i64 bytes)
+{
+    i64 columns = 0;
+    for (i64 i = 0, step; i < bytes; i += step) {
+        u32 point = (u8)text[i];
+        step = max_i64(utf8_length(text + i, bytes - i), 1);
+        if (step > 1)
+            point &= 0x7fu >> step;
+        for (i64 k = 1; k < step; k++)
+            point = point << 6 | ((u8)text[i + k] & 0x3f);
+        columns += columns_of_point(point);
+    }
+    return columns;
+}
+
+void text_wrap(struct buffer *out, const char *text, int columns)
+{
+    static const char indent[] = "  ";
+    i64 used = 0, length = (i64)strlen(text);
+    if (columns == 0) {
+        buffer_append(out, text, length);
+        return;
+    }
+    for (i64 at = 0; at < length;) {
+        i64 spaces = (i64)strspn(text + at, " "), word = (i64)strcspn(text + at + spaces, " ");
+        i64 wanted = text_columns(text + at + spaces, word);
+        if (used > 0 && word > 0 && used + spaces + wanted > columns) {
+            buffer_printf(out, "\n%s", indent);
+            used = (i64)strlen(indent);
+        } else {
+            buffer_append(out, text + at, spaces);
+            used += spaces;
+        }
+        buffer_append(out, text + at + spaces, word);
+        used += wanted;
+        at += spaces + word;
+    }
+}
+
+void log_put(const char *prefix, const char *text)
+{
+    struct buffer line = {0};
+    char *escaped = text_escaped(text), *whole = string_format("%s%s", prefix, escaped);
+    int columns = terminal_columns();
+    if (log_bar_is_open)
+        buffer_printf(&line, "\r\033[K");
+    text_wrap(&line, whole, (int)max_i64(columns - 1, 0));
+    buffer_printf(&line, "\n");
+    fputs(line.data, stderr);
     memory_free(escaped);
+    memory_free(whole);
+    buffer_release(&line);
 }
 
 static void write_line(const char *prefix, const char *format, va_list arguments)
 {
     struct buffer line = {0};
     buffer_vprintf(&line, format, arguments);
-    if (bar_is_open)
-        fputs("\r\033[K", stderr);
-    fputs(prefix, stderr);
-    put_escaped(line.data);
-    fputc('\n', stderr);
+    log_put(prefix, line.data);
     buffer_release(&line);
 }
 
@@ -56,7 +126,7 @@ static void write_line(const char *prefix, const char *format, va_list arguments
     void name(const char *format, ...)                                                                                 \
     {                                                                                                                  \
         va_list arguments;                                                                                             \
-        if (level < (least))                                                                                           \
+        if (log_level_now < (least))                                                                                   \
             return;                                                                                                    \
         va_start(arguments, format);                                                                                   \
         write_line(prefix, format, arguments);                                                                         \
@@ -64,6 +134,8 @@ static void write_line(const char *prefix, const char *format, va_list arguments
     }
 DEFINE_LOG(log_info, LOG_NORMAL, "")
 DEFINE_LOG(log_warn, LOG_QUIET, "warning: ")
+
+/* ---- Clocks, and what the process uses ---- */
 
 static double seconds_of(clockid_t clock)
 {
@@ -100,247 +172,4 @@ i64 memory_peak_bytes(void)
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     return (i64)usage.ru_maxrss * 1024;
-}
-
-void progress_init(struct progress *progress, const char *label, i64 total)
-{
-    *progress = (struct progress){label, total, 0, clock_s(), 0, isatty(STDERR_FILENO) != 0};
-    progress->shown_s = progress->terminal ? 0 : progress->begin_s;
-}
-
-static void format_duration(char *out, size_t size, double seconds)
-{
-    i64 s = (i64)(seconds + 0.5);
-    if (s >= 3600)
-        snprintf(out, size, "%dh%02dm", (int)(s / 3600), (int)(s / 60 % 60));
-    else
-        snprintf(out, size, "%d:%02d", (int)(s / 60), (int)(s % 60));
-}
-
-/* Columns of UTF-8 whose characters have one each. */
-static i64 columns_of(const char *text, i64 bytes)
-{
-    i64 count = 0;
-    for (i64 i = 0; i < bytes; i++)
-        count += ((u8)text[i] & 0xc0) != 0x80;
-    return count;
-}
-
-/* A part of a bar's line is shown whole or not at all. */
-struct bar_part {
-    const char *before, *text; /* before: what separates it from the part before */
-    i64 bytes;                 /* of `text` */
-    bool shown;
-};
-enum { BAR_LABEL, BAR_CELLS, BAR_PERCENT, BAR_LEFT, BAR_NOTE, BAR_PARTS = 20 };
-
-/* Cuts a note behind each ", " into parts, of which the first are the most important ones. Returns
- * the number of all parts. */
-static int add_note(struct bar_part *parts, const char *note)
-{
-    int count = BAR_NOTE;
-    const char *next = note;
-    do {
-        const char *at = next, *end = count < BAR_PARTS - 1 ? strstr(at, ", ") : NULL;
-        parts[count] = (struct bar_part){count == BAR_NOTE ? "  " : ", ", at, end ? end - at : (i64)strlen(at), false};
-        count++;
-        next = end ? end + 2 : NULL;
-    } while (next);
-    return count;
-}
-
-/* The bar itself may be left out for what stands behind it. */
-static void choose_parts(struct bar_part *parts, int count, i64 columns)
-{
-    static const int first[] = {BAR_PERCENT, BAR_LEFT, BAR_LABEL, BAR_NOTE, BAR_CELLS};
-    for (int i = 0; i < count; i++) {
-        struct bar_part *part = &parts[i < COUNT_OF(first) ? first[i] : i];
-        i64 wanted = columns_of(part->before, (i64)strlen(part->before)) + columns_of(part->text, part->bytes);
-        part->shown = wanted <= columns;
-        columns -= part->shown ? wanted : 0;
-        if (!part->shown && part != &parts[BAR_CELLS])
-            return;
-    }
-}
-
-static void draw_bar(const struct progress *progress, const char *left, const char *note)
-{
-    enum { CELLS = 24 };
-    static const char full[] = "########################", empty[] = "........................";
-    struct winsize window = {0};
-    struct buffer line = {0};
-    char bar[CELLS + 4], percent[16], time[48];
-    i64 total = max_i64(progress->total, 1);
-    int cells = (int)(progress->done * CELLS / total);
-    int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col ? window.ws_col : 80;
-    char *label = text_escaped(progress->label), *said = text_escaped(note);
-    snprintf(bar, sizeof bar, "[%.*s%.*s]", cells, full, CELLS - cells, empty);
-    snprintf(percent, sizeof percent, "%3d%%", (int)(progress->done * 100 / total));
-    snprintf(time, sizeof time, "%s left", left);
-    struct bar_part parts[BAR_PARTS] = {[BAR_LABEL] = {"", label, (i64)strlen(label), false},
-                                        [BAR_CELLS] = {" ", bar, (i64)strlen(bar), false},
-                                        [BAR_PERCENT] = {" ", percent, (i64)strlen(percent), false},
-                                        [BAR_LEFT] = {" ", time, (i64)strlen(time), false}};
-    int count = add_note(parts, said);
-    choose_parts(parts, count, columns - 1);
-    for (int i = 0; i < count; i++)
-        if (parts[i].shown)
-            buffer_printf(&line, "%s%.*s", line.length ? parts[i].before : "", (int)parts[i].bytes, parts[i].text);
-    fprintf(stderr, "\r%s\033[K", line.length ? line.data : "");
-    buffer_release(&line);
-    memory_free(label);
-    memory_free(said);
-    bar_is_open = true;
-}
-
-static void draw_progress(struct progress *progress, double now, const char *note)
-{
-    char left[32] = "?";
-    double spent = now - progress->begin_s;
-    i64 since = progress->done - progress->before;
-    if (since > 0)
-        format_duration(left, sizeof left, spent * (double)(progress->total - progress->done) / (double)since);
-    progress->shown_s = now;
-    if (level < LOG_NORMAL)
-        return;
-    if (progress->terminal)
-        draw_bar(progress, left, note);
-    else
-        log_info("%s %lld/%lld, %s left  %s", progress->label, (long long)progress->done, (long long)progress->total,
-                 left, note);
-}
-
-void progress_update(struct progress *progress, i64 done, const char *format, ...)
-{
-    char note[512] = "";
-    double now = clock_s();
-    progress->done = min_i64(done, progress->total);
-    if (now - progress->shown_s < (progress->terminal ? 0.1 : 10) && !(progress->terminal && done >= progress->total))
-        return;
-    if (format) {
-        va_list arguments;
-        va_start(arguments, format);
-        vsnprintf(note, sizeof note, format, arguments);
-        va_end(arguments);
-    }
-    draw_progress(progress, now, note);
-}
-
-void progress_close(struct progress *progress)
-{
-    char spent[32];
-    format_duration(spent, sizeof spent, clock_s() - progress->begin_s);
-    if (progress->terminal && bar_is_open)
-        fputs("\r\033[K", stderr);
-    bar_is_open = false;
-    log_info("%s: %lld of %lld in %s", progress->label, (long long)progress->done, (long long)progress->total, spent);
-}
-
-static volatile sig_atomic_t caught;
-
-/* Batch systems warn with these before a time limit, some of them repeatedly (SIGXCPU each second). */
-static bool warns(int number)
-{
-    return number == SIGUSR1 || number == SIGUSR2 || number == SIGXCPU;
-}
-
-/* A second signal ends the program, unless one of the two is a warning. */
-static void on_signal(int number)
-{
-    if (caught && warns(number))
-        return;
-    if (caught && !warns(caught)) {
-        temporaries_remove();
-        _exit(128 + number);
-    }
-    caught = number;
-}
-
-static void end_at_once(int number)
-{
-    temporaries_remove();
-    _exit(128 + number);
-}
-
-bool output_is_unread(void)
-{
-    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
-    return poll(&out, 1, 0) > 0 && (out.revents & (POLLERR | POLLHUP));
-}
-
-/* Sockets cause the signal too; their writers see EPIPE. */
-static void end_if_unread(int number)
-{
-    int before = errno;
-    if (output_is_unread())
-        end_at_once(number);
-    errno = before;
-}
-
-/* Signals that end the program: of a person, of the system, and the warnings of batch systems (Slurm:
- * --signal, Grid Engine: -notify, s_rt and s_cpu, LSF: USR2). */
-static const int ending[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU};
-
-/* Runs handlers on their own stack, and never on a worker (workers.c). Code generated by a library
- * may keep values below the stack pointer, where a signal frame would overwrite them. */
-static void set_handler(void (*handler)(int), void (*unread)(int))
-{
-    static char stack[1 << 16];
-    struct sigaction action, before;
-    sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof stack}, NULL);
-    memset(&action, 0, sizeof action);
-    action.sa_handler = handler;
-    action.sa_flags = SA_ONSTACK;
-    for (i64 i = 0; i < COUNT_OF(ending); i++)
-        sigaction(ending[i], &action, NULL);
-    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN) /* ignored: by nohup */
-        sigaction(SIGHUP, &action, NULL);
-    action.sa_handler = unread;
-    sigaction(SIGPIPE, &action, NULL);
-    signal(SIGXFSZ, SIG_IGN); /* exceeding the file size limit becomes a failed write */
-}
-
-void signals_catch(void)
-{
-    set_handler(on_signal, SIG_IGN);
-}
-
-void signals_end(void)
-{
-    set_handler(end_at_once, end_if_unread);
-}
-
-bool interrupted(void)
-{
-    return caught != 0;
-}
-
-bool interrupted_forget(void)
-{
-    if (caught == SIGINT)
-        caught = 0;
-    return caught == 0;
-}
-
-/* The signals are let in by pselect alone, so none can come between the look at the flag and the
- * wait. */
-bool interrupted_wait(int descriptor)
-{
-    sigset_t held, before;
-    fd_set wanted;
-    int ready = 0;
-    sigemptyset(&held);
-    sigaddset(&held, SIGHUP);
-    for (i64 i = 0; i < COUNT_OF(ending); i++)
-        sigaddset(&held, ending[i]);
-    pthread_sigmask(SIG_BLOCK, &held, &before);
-    while (!caught && ready <= 0) {
-        FD_ZERO(&wanted);
-        FD_SET(descriptor, &wanted);
-        ready = pselect(descriptor + 1, &wanted, NULL, NULL, NULL, &before);
-        if (ready < 0 && errno != EINTR)
-            break; /* the read will say why */
-    }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return !caught;
 }

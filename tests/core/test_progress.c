@@ -80,6 +80,7 @@ static void parts_that_do_not_fit_are_left_out(void **state)
 
 int main(void)
 {
+    unsetenv("COLUMNS");
     const struct CMUnitTest tests[] = {cmocka_unit_test(parts_that_do_not_fit_are_left_out)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

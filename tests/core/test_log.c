@@ -1,0 +1,282 @@
+/* What a terminal and a file get of messages: lines that break between words, and the answer to a
+ * signal. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "core/core.h"
+#include "tests/scratch.h"
+
+/* ---- Wrapping ---- */
+
+static void lines_break_between_words(void **state)
+{
+    static const struct {
+        int columns;
+        const char *text, *wrapped;
+    } rows[] = {
+        {20, "short", "short"},
+        {20, "exactly twenty wide.", "exactly twenty wide."},
+        {19, "exactly twenty wide.", "exactly twenty\n  wide."},
+        {20, "a product of 1024 x 512 reaches 1234567 here", "a product of 1024 x\n  512 reaches\n  1234567 here"},
+        {12, "/a/path/of/many/letters is kept", "/a/path/of/many/letters\n  is kept"},
+        {12, "in /a/path/of/many/letters", "in\n  /a/path/of/many/letters"},
+        {16, "a   1.25    2.50    3.75", "a   1.25    2.50\n  3.75"}, /* a row of a table */
+        {10, "caf\u00e9 caf\u00e9 caf\u00e9", "caf\u00e9 caf\u00e9\n  caf\u00e9"},
+        {10, "\u4e2d\u6587 \u4e2d\u6587 \u4e2d\u6587",
+         "\u4e2d\u6587 \u4e2d\u6587\n  \u4e2d\u6587"}, /* 4 columns each */
+        {8, "\u4e2d\u6587 \u4e2d\u6587", "\u4e2d\u6587\n  \u4e2d\u6587"},
+        {0, "a file keeps one line for each message, however long",
+         "a file keeps one line for each message, however "
+         "long"},
+    };
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        struct buffer out = {0};
+        text_wrap(&out, rows[i].text, rows[i].columns);
+        if (strcmp(out.data, rows[i].wrapped) != 0)
+            fail_msg("%d columns: \"%s\", expected \"%s\"", rows[i].columns, out.data, rows[i].wrapped);
+        buffer_release(&out);
+    }
+}
+
+/* ---- On a terminal ---- */
+
+enum { READY = 'r' }; /* a child has come to where a signal may come */
+
+struct child {
+    pid_t process;
+    int terminal, ready;
+};
+
+/* Runs `work` with a terminal of that many columns, or with a pipe (0) as stderr. wanted: COLUMNS. */
+static struct child start(void (*work)(int ready), int columns, const char *wanted)
+{
+    struct winsize window = {.ws_row = 24, .ws_col = (unsigned short)columns};
+    int ends[2], lines[2] = {-1, -1};
+    struct child child = {0};
+    fflush(NULL);
+    assert_int_equal(pipe(ends), 0);
+    if (columns)
+        assert_int_equal(openpty(&lines[0], &lines[1], NULL, NULL, &window), 0);
+    else
+        assert_int_equal(pipe(lines), 0);
+    child.process = fork();
+    assert_true(child.process >= 0);
+    if (child.process == 0) {
+        close(ends[0]);
+        close(lines[0]);
+        if (dup2(lines[1], STDERR_FILENO) < 0 || (columns && dup2(lines[1], STDIN_FILENO) < 0))
+            _exit(99);
+        if (wanted)
+            setenv("COLUMNS", wanted, 1);
+        else
+            unsetenv("COLUMNS");
+        log_set_level(LOG_NORMAL);
+        work(ends[1]);
+        _exit(0);
+    }
+    close(ends[1]);
+    close(lines[1]);
+    child.ready = ends[0];
+    child.terminal = lines[0];
+    return child;
+}
+
+/* All that the child wrote until it ended; a terminal's line ends "\r\n" become "\n". */
+static void end(struct buffer *out, const struct child *child, int expected)
+{
+    char block[4096];
+    int status;
+    buffer_clear(out);
+    buffer_append(out, "", 0);
+    for (ssize_t count; (count = read(child->terminal, block, sizeof block)) > 0;)
+        for (ssize_t i = 0; i < count; i++)
+            if (block[i] != '\r' || i + 1 == count || block[i + 1] != '\n')
+                buffer_append(out, &block[i], 1);
+    assert_int_equal(waitpid(child->process, &status, 0), child->process);
+    close(child->terminal);
+    close(child->ready);
+    int ended = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+    if (ended != expected)
+        fail_msg("status %d, expected %d: %s", ended, expected, out->data);
+}
+
+#define MESSAGE "base: a product of 1024 x 512 x 256 reaches 150 GFLOP/s here, and the step takes twice as long"
+
+static void say(int ready)
+{
+    (void)ready;
+    log_info("%s", MESSAGE);
+    log_warn("%s", "the learning rate of 0.001 is high for 12 layers of this width");
+}
+
+static void a_terminal_gets_lines_of_its_width(void **state)
+{
+    static const struct {
+        int columns;
+        const char *wanted, *said;
+    } rows[] = {
+        {60, NULL,
+         "base: a product of 1024 x 512 x 256 reaches 150 GFLOP/s\n  here, and the step takes twice as long\n"
+         "warning: the learning rate of 0.001 is high for 12 layers\n  of this width\n"},
+        {200, "60",
+         "base: a product of 1024 x 512 x 256 reaches 150 GFLOP/s\n  here, and the step takes twice as long\n"
+         "warning: the learning rate of 0.001 is high for 12 layers\n  of this width\n"},
+        {200, NULL, MESSAGE "\nwarning: the learning rate of 0.001 is high for 12 layers of this width\n"},
+        {0, "60", MESSAGE "\nwarning: the learning rate of 0.001 is high for 12 layers of this width\n"},
+    };
+    struct buffer out = {0};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        struct child child = start(say, rows[i].columns, rows[i].wanted);
+        end(&out, &child, 0);
+        if (strcmp(out.data, rows[i].said) != 0)
+            fail_msg("row %d: \"%s\", expected \"%s\"", (int)i, out.data, rows[i].said);
+    }
+    buffer_release(&out);
+}
+
+/* ---- The answer to a signal ---- */
+
+static void tell_ready(int ready)
+{
+    char byte = READY;
+    if (write(ready, &byte, 1) != 1)
+        _exit(98);
+}
+
+/* Long work that looks at no flag until the parent closed its end. */
+static void work_on(int ready)
+{
+    struct pollfd gone = {.fd = ready};
+    signals_catch();
+    signals_say("%s: the step that goes on now ends first, then the stage is saved", "base");
+    tell_ready(ready);
+    while (poll(&gone, 1, -1) < 0 || !(gone.revents & POLLERR))
+        ;
+    _exit(interrupted() ? 130 : 0);
+}
+
+static void draw_and_work(int ready)
+{
+    struct progress bar;
+    progress_init(&bar, "base", 8);
+    progress_update(&bar, 1, "loss 1.000");
+    work_on(ready);
+}
+
+static void end_at_signals(int ready)
+{
+    signals_end();
+    tell_ready(ready);
+    for (;;)
+        pause();
+}
+
+static void wait_ready(const struct child *child)
+{
+    char byte = 0;
+    assert_int_equal(read(child->ready, &byte, 1), 1);
+    assert_int_equal(byte, READY);
+}
+
+/* Reads until the text has come, while the child goes on. */
+static void expect_now(const struct child *child, const char *expected)
+{
+    struct buffer said = {0};
+    char block[512];
+    buffer_append(&said, "", 0);
+    while (!strstr(said.data, expected)) {
+        struct pollfd more = {.fd = child->terminal, .events = POLLIN};
+        ssize_t count = poll(&more, 1, 60000) > 0 ? read(child->terminal, block, sizeof block) : 0;
+        if (count <= 0)
+            fail_msg("\"%s\" does not hold \"%s\"", said.data, expected);
+        buffer_append(&said, block, count);
+    }
+    buffer_release(&said);
+}
+
+static void the_first_signal_is_answered_while_work_goes_on(void **state)
+{
+    struct buffer out = {0};
+    (void)state;
+    struct child child = start(work_on, 60, NULL);
+    wait_ready(&child);
+    kill(child.process, SIGINT);
+    expect_now(&child, "stopping: base: the step that goes on now ends first, then\r\n"
+                       "  the stage is saved; Ctrl-C again ends at once\r\n");
+    close(child.ready);
+    end(&out, &child, 130);
+    child = start(draw_and_work, 60, NULL); /* the line of the bar is cleared */
+    wait_ready(&child);
+    kill(child.process, SIGINT);
+    expect_now(&child, "\r\033[Kstopping: base: the step");
+    close(child.ready);
+    end(&out, &child, 130);
+    child = start(work_on, 0, NULL);
+    wait_ready(&child);
+    kill(child.process, SIGTERM);
+    expect_now(&child, "stopping: base: the step that goes on now ends first, then the stage is saved\n");
+    close(child.ready);
+    end(&out, &child, 130);
+    buffer_release(&out);
+}
+
+static void the_second_signal_and_other_work_end_with_a_line(void **state)
+{
+    struct buffer out = {0};
+    (void)state;
+    struct child child = start(work_on, 60, NULL);
+    wait_ready(&child);
+    kill(child.process, SIGINT);
+    expect_now(&child, "ends at once");
+    kill(child.process, SIGINT);
+    end(&out, &child, 128 + SIGINT);
+    assert_string_equal(out.data, "\nstopped at once; unfinished files are removed\n");
+    child = start(end_at_signals, 0, NULL);
+    wait_ready(&child);
+    kill(child.process, SIGTERM);
+    end(&out, &child, 128 + SIGTERM);
+    assert_string_equal(out.data, "stopped at once; unfinished files are removed\n");
+    buffer_release(&out);
+}
+
+static void work_as_another_rank(int ready)
+{
+    log_set_level(LOG_QUIET);
+    work_on(ready);
+}
+
+static void only_the_first_rank_answers(void **state)
+{
+    struct buffer out = {0};
+    (void)state;
+    struct child child = start(work_as_another_rank, 0, NULL);
+    wait_ready(&child);
+    kill(child.process, SIGINT);
+    close(child.ready);
+    end(&out, &child, 130);
+    assert_string_equal(out.data, "");
+    buffer_release(&out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lines_break_between_words),
+        cmocka_unit_test(a_terminal_gets_lines_of_its_width),
+        cmocka_unit_test(the_first_signal_is_answered_while_work_goes_on),
+        cmocka_unit_test(the_second_signal_and_other_work_end_with_a_line),
+        cmocka_unit_test(only_the_first_rank_answers),
+    };
+    signal(SIGPIPE, SIG_IGN);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
