@@ -183,13 +183,14 @@ static int word_index(const char *words, const char *word)
 static int read_columns(struct source_columns *columns, char *text)
 {
     static const char names[] = "text, image, video, audio, messages, question, answer, separator, header, folder, "
-                                "ending, outside, lone_texts";
+                                "ending, outside, lone_texts, captions";
     const struct {
         const char *name, *words; /* words: by value */
         int *value;
     } choices[] = {{"header", "true false", &columns->header},
                    {"outside", "refuse allow", &columns->outside},
-                   {"lone_texts", "auto read leave", &columns->lone_texts}};
+                   {"lone_texts", "auto read leave", &columns->lone_texts},
+                   {"captions", "files folder name none", &columns->captions}};
     const struct {
         const char *name;
         char **column;
@@ -232,7 +233,7 @@ int command_inspect(int argc, char **argv)
     const char *columns = NULL;
     const struct option options[] = {
         {"columns", "NAME=COLUMN,...", &columns, NULL,
-         "column names of raw data, as in the setting `columns`, outside=allow, lone_texts=read"},
+         "column names of raw data, as in the setting `columns`, outside=allow, lone_texts=read, captions=folder"},
         {"json", NULL, NULL, &json, "print one JSON object; for raw data, list every file and its use"},
         {"verify", NULL, NULL, &verify, "read and verify every byte (default for local paths below 1 GiB)"},
         {"accept", NULL, NULL, &accept,

@@ -116,6 +116,27 @@ static int feed_round(struct text_feed *feed)
     return status;
 }
 
+/* Feeds the texts of media that no file names: captions from their names, embedded subtitles. */
+static int feed_unnamed(struct text_feed *feed)
+{
+    struct sample sample;
+    enum source_result result = SOURCE_SAMPLE;
+    int status = 0;
+    while (status == 0 && feed->bytes < feed->settings->bytes && !interrupted() &&
+           (result = source_next_unnamed(feed->source, &sample)) != SOURCE_END) {
+        if (result == SOURCE_UNREACHABLE)
+            return -1;
+        feed->read++;
+        feed->bad += result != SOURCE_SAMPLE;
+        if (result != SOURCE_SAMPLE)
+            log_warn("skipped: %s", error_text());
+        else if (sample.split == SPLIT_TRAIN)
+            status = feed_sample(feed, &sample, (double)feed->settings->bytes);
+        sample_release(&sample);
+    }
+    return interrupted() ? error_interrupted() : status;
+}
+
 static bool has_more(const struct text_feed *feed)
 {
     i64 count;
@@ -154,6 +175,8 @@ static int feed_data(struct text_feed *feed, u64 seed)
     int status = 0;
     while (status == 0 && feed->bytes < s->bytes && has_more(feed))
         status = feed_round(feed);
+    if (status == 0)
+        status = feed_unnamed(feed);
     if (status == 0)
         source_log(feed->source, true);
     if (status == 0 && source_lost(feed->source) > s->bad_share)

@@ -116,16 +116,21 @@ static int write_recipe(const char *out, const struct init_data *data, i64 count
 int command_init(int argc, char **argv)
 {
     struct arguments a;
-    const char *out = NULL;
+    const char *out = NULL, *captions = NULL;
     const struct option options[] = {
-        {"o", "FILE", &out, NULL, "recipe to write (default: standard output); outside of the data"}, {NULL}};
+        {"o", "FILE", &out, NULL, "recipe to write (default: standard output); outside of the data"},
+        {"captions", "folder|name|none", &captions, NULL,
+         "for media without a text of their own: the name of their folder, or their own, or none, which trains "
+         "tokenizers alone"},
+        {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, FOLDERS_MOST);
     if (status)
         return status < 0 ? command_failed() : 0;
     struct init_data *data = memory_alloc(a.count * (i64)sizeof *data);
-    status = check_output(out, a.positional, a.count);
+    int names = captions ? captions_named(captions) : -1;
+    status = captions && names < 0 ? -1 : check_output(out, a.positional, a.count);
     for (i64 i = 0; i < a.count && status == 0; i++) {
-        status = init_look(&data[i], a.positional[i]);
+        status = init_look(&data[i], a.positional[i], names);
         if (status == 0)
             init_log(&data[i]);
     }

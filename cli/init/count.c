@@ -26,8 +26,9 @@ enum { MESSAGE_POSITIONS = 8 }; /* of the marks around a question and its answer
 
 struct init_look_run {
     struct init_data *data;
-    i64 media[MODALITIES]; /* seen so far */
-    struct hash_set files; /* paths of media, and contents of those inside of archives and tables */
+    i64 media[MODALITIES];    /* seen so far */
+    struct hash_set files;    /* paths of media, and contents of those inside of archives and tables */
+    struct hash_set captions; /* those that are names */
     i64 prompts;
 };
 
@@ -153,6 +154,13 @@ static void see_sample(void *context, const struct source *source, const struct 
     double media = 0;
     bool asked = false, asks = false; /* asks: in the first message of a user, before its text ended */
     (void)file;
+    if (data->captions == CAPTIONS_NONE && sample->layout != SAMPLE_CAPTIONED) {
+        data->others++;
+        for (i64 i = 0; i < sample->count; i++)
+            if (sample->parts[i].kind != MODALITY_TEXT && sample->parts[i].kind < MODALITIES)
+                see_medium(run, kind, sample, i);
+        return;
+    }
     kind->samples++;
     kind->named[sample->split]++;
     kind->subtitled += sample->subtitles || sample->cues.length;
@@ -166,6 +174,8 @@ static void see_sample(void *context, const struct source *source, const struct 
         asked |= asks;
         if (part->kind == MODALITY_TEXT) {
             text_bytes += part->bytes.length;
+            if (data->captions != CAPTIONS_FILES && sample->layout == SAMPLE_CAPTIONED)
+                captions_count(&data->named, &run->captions, part->bytes.data, sample->name);
             if (outcome == BECOMES_TEXT || (outcome == BECOMES_CHAT && asks))
                 keep_prompt(run, &part->bytes);
             asks = false;
@@ -201,12 +211,15 @@ static void see_files(struct init_look_run *run, const struct source *source)
     for (i64 i = 0; i < count; i++) {
         data->bytes += files[i].bytes;
         data->names_splits = data->names_splits && files[i].split != SPLIT_DRAWN;
+        data->others += data->captions == CAPTIONS_NONE && files[i].use == FILE_APART;
         if (files[i].use != FILE_MEDIUM || files[i].why)
             continue;
         enum modality kind = medium_kind(name_extension(files[i].path));
+        struct init_lack *lack = &data->lacks[kind][source_uncaptioned(source, &files[i])];
         data->alone[kind]++;
-        if (!data->first_alone[kind])
-            data->first_alone[kind] = string_copy(files[i].path);
+        lack->count++;
+        if (!lack->first)
+            lack->first = string_copy(files[i].blank ? files[i].caption : files[i].path);
         probe_medium(run, kind, files[i].path, NULL, files[i].path);
     }
 }
@@ -284,20 +297,66 @@ static bool has_samples(const struct init_data *data)
     return false;
 }
 
-static int refuse_nothing(const struct init_data *data)
+static i64 all_alone(const struct init_data *data)
 {
     i64 alone = 0;
     for (int m = 0; m < MODALITIES; m++)
         alone += data->alone[m];
+    return alone;
+}
+
+/* All media that have no caption for a reason. */
+static struct init_lack all_lacking(const struct init_data *data, enum uncaptioned reason)
+{
+    struct init_lack all = {0};
+    for (int m = 0; m < MODALITIES; m++) {
+        const struct init_lack *lack = &data->lacks[m][reason];
+        all.first = all.first ? all.first : lack->first;
+        all.count += lack->count;
+    }
+    return all;
+}
+
+/* Media, none of which has a caption, and nothing else. */
+static int refuse_uncaptioned(const struct init_data *data)
+{
+    struct init_lack blank = all_lacking(data, UNCAPTIONED_BLANK), top = all_lacking(data, UNCAPTIONED_FOLDER),
+                     named = all_lacking(data, UNCAPTIONED_NAME);
+    struct buffer advice = {0};
+    if (data->captions == CAPTIONS_FOLDER)
+        return error_set("%s: --captions folder: none of its %lld media is in a folder that names it (first: %s): move "
+                         "them to folders such as %s/red apple/, or take --captions name or none",
+                         data->path, (long long)all_alone(data), top.first, data->path);
+    if (data->captions == CAPTIONS_NAME)
+        return error_set("%s: --captions name: the names of its %lld media say nothing, as those of cameras (first: "
+                         "%s): expected names such as a red apple 3.jpg, or --captions folder or none",
+                         data->path, (long long)all_alone(data), named.first);
+    captions_advise(&advice, &data->offers);
+    buffer_printf(&advice,
+                  "; or put a.txt beside a.jpg, or captions.jsonl with lines {\"image\": \"a.jpg\", \"text\": ..}");
+    if (blank.count)
+        buffer_printf(&advice, "; there are caption files, which are empty: %lld, first: %s", (long long)blank.count,
+                      blank.first);
+    if (data->bad)
+        buffer_printf(&advice, "; cannot be read: %s", data->first_bad);
+    error_set("%s: media without captions (%lld), from which no model can learn words: %s", data->path,
+              (long long)all_alone(data), advice.data);
+    buffer_release(&advice);
+    return -1;
+}
+
+static int refuse_nothing(const struct init_data *data)
+{
     if (data->kinds[BECOMES_IDS].samples)
         return error_set("%s: documents of ids alone, which need the tokenizer that made them: write a recipe whose "
                          "stage `prepare` has text: ./TOKENIZER",
                          data->path);
-    if (alone)
-        return error_set("%s: media without captions (%lld), from which no model can learn words: expected a.txt "
-                         "beside a.jpg, or captions.jsonl with lines {\"image\": \"a.jpg\", \"text\": ..}%s%s",
-                         data->path, (long long)alone, data->bad ? "; cannot be read: " : "",
-                         data->bad ? data->first_bad : "");
+    if (data->captions == CAPTIONS_NONE)
+        return error_set("%s: --captions none: no picture, clip or sound can be read there, and nothing else is "
+                         "learned: leave the option out%s%s",
+                         data->path, data->bad ? "; cannot be read: " : "", data->bad ? data->first_bad : "");
+    if (all_alone(data))
+        return refuse_uncaptioned(data);
     return error_set("%s: nothing there can be trained on: %lld of %lld entries cannot be read (first: %s)", data->path,
                      (long long)data->bad, (long long)data->bad, data->first_bad ? data->first_bad : "none");
 }
@@ -314,37 +373,68 @@ static char *recipe_path(const char *path)
     return string_format("%s%.*s", given ? "" : "./", (int)length, path);
 }
 
-int init_look(struct init_data *out, const char *path)
+static bool has_inside(const struct init_data *data)
 {
-    *out = (struct init_data){.path = recipe_path(path)};
-    if (!is_address(path) && !file_exists(path))
-        return error_set("there is no %s", path);
-    const char *kind = inspect_kind(path);
-    if (!kind || strcmp(kind, "data") != 0)
-        return error_set("%s: %s, not data: expected a folder of texts, pictures, clips, sounds or conversations", path,
-                         kind ? kind : "a file of another kind");
-    struct source *source = source_open(path, &(struct source_request){.seed = INIT_SEED});
+    bool has = false;
+    for (int m = 0; m < MODALITIES; m++)
+        has |= data->inside[m] > 0;
+    return has;
+}
+
+/* 1: media without captions, and nothing else. */
+static int look_once(struct init_data *out, const char *path, enum source_captions captions)
+{
+    struct source_columns columns = {.captions = captions};
+    *out = (struct init_data){.path = recipe_path(path), .captions = captions};
+    struct source *source = source_open(
+        path,
+        &(struct source_request){.seed = INIT_SEED, .columns = &columns, .media_alone = captions == CAPTIONS_NONE});
     struct init_look_run run = {.data = out};
     if (!source)
         return -1;
     int status = source_visit(source, &(struct sample_visitor){&run, see_sample, see_bad});
     if (status == 0) {
         see_files(&run, source);
+        captions_find(&out->offers, source, path);
         drop_unreadable(out);
         out->validation = out->names_splits ? 0 : choose_share(out);
-        status = has_samples(out) ? 0 : refuse_nothing(out);
+        bool wordless = captions == CAPTIONS_NONE && has_inside(out);
+        status = has_samples(out) || wordless ? 0 : all_alone(out) ? 1 : refuse_nothing(out);
     }
     if (status == 0)
         source_log(source, false); /* init_log counts the media without captions */
     source_close(source);
     hash_set_release(&run.files);
+    hash_set_release(&run.captions);
     return status;
+}
+
+int init_look(struct init_data *out, const char *path, int captions)
+{
+    if (!is_address(path) && !file_exists(path))
+        return error_set("there is no %s", path);
+    const char *kind = inspect_kind(path);
+    if (!kind || strcmp(kind, "data") != 0)
+        return error_set("%s: %s, not data: expected a folder of texts, pictures, clips, sounds or conversations", path,
+                         kind ? kind : "a file of another kind");
+    int status = look_once(out, path, captions < 0 ? CAPTIONS_FILES : (enum source_captions)captions);
+    if (status == 1 && captions < 0 && captions_have_classes(&out->offers)) {
+        init_data_release(out);
+        status = look_once(out, path, CAPTIONS_FOLDER);
+        out->chosen = true;
+    }
+    return status == 1 ? refuse_nothing(out) : status;
 }
 
 void init_data_release(struct init_data *data)
 {
-    for (int m = 0; m < MODALITIES; m++)
-        memory_free(data->probes[m].first_unreadable), memory_free(data->first_alone[m]);
+    for (int m = 0; m < MODALITIES; m++) {
+        memory_free(data->probes[m].first_unreadable);
+        for (int k = 0; k < UNCAPTIONED_KINDS; k++)
+            memory_free(data->lacks[m][k].first);
+    }
+    captions_release(&data->offers);
+    caption_offer_release(&data->named);
     for (i64 i = 0; i < INIT_PROMPTS; i++)
         memory_free(data->prompts[i]);
     memory_free(data->first_bad);
@@ -371,6 +461,51 @@ double init_mean_seconds(const struct init_data *data, enum modality kind)
     return probe->seconds / (double)max_i64(1, probe->opened - probe->unreadable);
 }
 
+static void log_lacks(const struct init_data *data, enum modality kind)
+{
+    for (int k = 0; k < UNCAPTIONED_KINDS; k++) {
+        const struct init_lack *lack = &data->lacks[kind][k];
+        const char *words = k != UNCAPTIONED   ? uncaptioned_words[k]
+                            : lack->count == 1 ? " without a caption"
+                                               : " without captions";
+        if (lack->count)
+            log_info("%s: %lld %s%s, from which only a tokenizer can learn (first: %s)", data->path,
+                     (long long)lack->count, lack->count == 1 ? modality_rows[kind].one : modality_rows[kind].many,
+                     words, lack->first);
+    }
+}
+
+/* Where the captions come from, if not from texts beside the media; else, if media could be captioned by
+ * their names and none of their kind has a caption, how. */
+static void log_captions(const struct init_data *data)
+{
+    struct buffer text = {0};
+    i64 captioned = 0;
+    for (int m = MODALITY_TEXT + 1; m < MODALITIES; m++)
+        captioned += data->kinds[BECOMES_IDS + m].samples;
+    if (data->captions == CAPTIONS_NONE) {
+        buffer_printf(&text, data->others ? "; %lld %s not learned" : "", (long long)data->others,
+                      data->others == 1 ? "text or conversation is" : "texts or conversations are");
+        log_info("%s: no captions are read: the recipe trains tokenizers of media alone%s", data->path,
+                 text.data ? text.data : "");
+    } else if (data->captions != CAPTIONS_FILES) {
+        captions_list(&text, &data->named);
+        log_info("%s: captions are the names of %s: %s%s", data->path,
+                 data->captions == CAPTIONS_FOLDER ? "folders" : "files", text.data,
+                 data->chosen ? "; chosen since no medium has another and the folders look like classes "
+                                "(--captions name, none or files choose otherwise)"
+                              : "");
+        if (data->named.distinct == 1 && captioned > 1)
+            log_warn("%s: all %lld captions are the same: a model learns nothing from them that tells one medium from "
+                     "another: expected several %s, or --captions none",
+                     data->path, (long long)captioned, data->captions == CAPTIONS_FOLDER ? "folders" : "names");
+    } else if (all_alone(data) && captioned == 0) {
+        captions_advise(&text, &data->offers);
+        log_info("%s: %s", data->path, text.data);
+    }
+    buffer_release(&text);
+}
+
 void init_log(const struct init_data *data)
 {
     log_info("%s: %lld file%s, %.1f MB", data->path, (long long)data->files, data->files == 1 ? "" : "s",
@@ -381,8 +516,12 @@ void init_log(const struct init_data *data)
         if (kind->samples == 0)
             continue;
         struct buffer line = {0};
-        buffer_printf(&line, "%s: %lld x %s, %.1f MB of text", data->path, (long long)kind->samples, outcome_name(k),
-                      (double)kind->text_bytes * 1e-6);
+        if (data->captions == CAPTIONS_NONE)
+            buffer_printf(&line, "%s: %lld %s", data->path, (long long)kind->samples,
+                          modality_rows[k - BECOMES_IDS].many);
+        else
+            buffer_printf(&line, "%s: %lld x %s, %.1f MB of text", data->path, (long long)kind->samples,
+                          outcome_name(k), (double)kind->text_bytes * 1e-6);
         if (kind->media_bytes)
             buffer_printf(&line, ", %.1f MB of media", (double)kind->media_bytes * 1e-6);
         buffer_printf(&line, "; train %lld, validation %lld", (long long)(kind->samples - held_out - test),
@@ -395,12 +534,10 @@ void init_log(const struct init_data *data)
             log_warn("%s: %lld held-out sample%s fewer than %d: losses and scores on them are rough", data->path,
                      (long long)held_out, held_out == 1 ? " is" : "s are", HELD_OUT_LEAST);
     }
+    log_captions(data);
     for (int m = 0; m < MODALITIES; m++) {
         const struct init_probe *probe = &data->probes[m];
-        if (data->alone[m])
-            log_info("%s: %lld %s without %s, from which only a tokenizer can learn (first: %s)", data->path,
-                     (long long)data->alone[m], data->alone[m] == 1 ? modality_rows[m].one : modality_rows[m].many,
-                     data->alone[m] == 1 ? "a caption" : "captions", data->first_alone[m]);
+        log_lacks(data, (enum modality)m);
         if (probe->unreadable)
             log_warn("%s: %lld of %lld opened %s cannot be read (first: %s)", data->path, (long long)probe->unreadable,
                      (long long)probe->opened, probe->opened == 1 ? modality_rows[m].one : modality_rows[m].many,

@@ -29,8 +29,16 @@ struct init_probe { /* media of a modality that were opened: some of them, if th
     double seconds;
     char *first_unreadable;
 };
+struct init_lack { /* media without a caption, for one reason */
+    i64 count;
+    char *first;
+};
 struct init_data { /* what a folder, file or address holds */
     char *path;    /* as a recipe names it: begins with / ./ or ../, or is an address */
+    enum source_captions captions;
+    bool chosen;                  /* captions: by what was found, not by the caller */
+    struct caption_offer named;   /* captions that are names */
+    struct captions_found offers; /* for media without captions */
     bool names_splits;
     i64 files, bytes, bad;
     char *first_bad;
@@ -38,12 +46,15 @@ struct init_data { /* what a folder, file or address holds */
     struct init_probe probes[MODALITIES];
     i64 alone[MODALITIES];  /* media without a caption */
     i64 inside[MODALITIES]; /* in conversations and documents, each file once; of no caption so far */
-    char *first_alone[MODALITIES];
+    i64 others;             /* captions: none: texts and conversations, which are not learned */
+    struct init_lack lacks[MODALITIES][UNCAPTIONED_KINDS];
     char *prompts[INIT_PROMPTS]; /* beginnings of texts, or NULL */
     double validation;           /* share to draw; 0: none, or names decide */
 };
-/* Reads all samples and opens some of the media. -1 and a message if nothing can be trained on. */
-int init_look(struct init_data *out, const char *path);
+/* Reads all samples and opens some of the media. captions: enum source_captions; -1: files, or if no
+ * medium has a caption and their folders are classes, folder. -1 and a message if nothing can be trained
+ * on. */
+int init_look(struct init_data *out, const char *path, int captions);
 void init_data_release(struct init_data *data);
 i64 init_held_out(const struct init_data *data, enum outcome outcome); /* samples for validation */
 double init_mean_seconds(const struct init_data *data, enum modality kind);
@@ -65,6 +76,7 @@ struct init_plan {
     i64 count;                          /* folders */
     i64 texts, pictures, sounds, shown; /* folder that each tokenizer, and `samples`, read; -1: none */
     bool clips, film_sound, chats;
+    bool wordless; /* captions: none: tokenizers of media alone */
     const struct init_size *size;
     i64 rows, length, steps, vocabulary, half;
     double text_bytes, positions, run_positions, chat_positions, epochs, media;

@@ -66,7 +66,7 @@ static double inside_of(const struct init_plan *p, enum modality kind)
 
 double init_media_of(const struct init_plan *p, const struct init_data *d, enum modality kind)
 {
-    bool learned = init_samples_of(p, init_captioned(kind)) + inside_of(p, kind) > 0;
+    bool learned = p->wordless || init_samples_of(p, init_captioned(kind)) + inside_of(p, kind) > 0;
     return learned ? (double)(d->kinds[init_captioned(kind)].samples + d->alone[kind] + d->inside[kind]) : 0;
 }
 
@@ -201,6 +201,24 @@ static i64 row_length(const struct init_plan *p, i64 length)
     return length;
 }
 
+static void choose_size(struct init_plan *p, double positions)
+{
+    p->positions = positions;
+    p->size = sizes;
+    while (positions > p->size->positions)
+        p->size++;
+}
+
+/* Positions of all pictures and clips as outputs. */
+static double pictures_out(const struct init_plan *p)
+{
+    double sum = 0;
+    for (i64 i = 0; i < p->count; i++)
+        sum += picture_out * init_media_of(p, &p->data[i], MODALITY_IMAGE) +
+               clip_out * init_media_of(p, &p->data[i], MODALITY_VIDEO);
+    return sum;
+}
+
 /* Shows media as often as the constants say, texts as often, but at most as many positions of them
  * as of media if the run is full. Then a factor for all fills the least steps, by epochs, or fits the most. */
 static void choose_mixture(struct init_plan *p)
@@ -230,10 +248,7 @@ static void choose_mixture(struct init_plan *p)
         p->mixture[media[m].in] = p->mixture[media[m].out] = media[m].shown;
     }
     once += text + p->chat_positions;
-    p->positions = once;
-    p->size = sizes;
-    while (once > p->size->positions)
-        p->size++;
+    choose_size(p, once);
     p->length = row_length(p, p->size->length);
     p->rows = max_i64(2, p->size->rows * p->size->length / p->length);
     double step = (double)(p->rows * p->length), least = step * (double)p->size->least,
@@ -256,7 +271,7 @@ static void choose_mixture(struct init_plan *p)
 
 void plan_init(struct init_plan *p, const struct init_data *data, i64 count)
 {
-    *p = (struct init_plan){.data = data, .count = count};
+    *p = (struct init_plan){.data = data, .count = count, .wordless = data[0].captions == CAPTIONS_NONE};
     choose_folders(p);
     for (i64 i = 0; i < count; i++)
         p->film_sound |= p->sounds >= 0 && p->clips && init_has_sound(&data[i]);
@@ -266,5 +281,8 @@ void plan_init(struct init_plan *p, const struct init_data *data, i64 count)
     while (p->text_bytes > vocabularies[v].bytes)
         v++;
     p->vocabulary = vocabularies[v].vocabulary;
-    choose_mixture(p);
+    if (p->wordless)
+        choose_size(p, pictures_out(p));
+    else
+        choose_mixture(p);
 }

@@ -37,6 +37,8 @@ static void put_samples(struct buffer *out, const struct init_data *d)
     buffer_printf(out, "    data: ");
     put_place(out, d->path);
     buffer_printf(out, "\n");
+    if (d->captions != CAPTIONS_FILES)
+        buffer_printf(out, "    captions: %s\n", captions_word(d->captions));
     if (!d->names_splits && d->validation != init_shares[0])
         buffer_printf(out, "    validation: %g\n", d->validation);
 }
@@ -65,9 +67,9 @@ static i64 between(double value, i64 least, i64 most)
     return min_i64(max_i64(rounded, least), most);
 }
 
-static void put_tokenizers(struct buffer *out, const struct init_plan *p)
+static void put_text_tokenizer(struct buffer *out, const struct init_plan *p)
 {
-    bool large = !p->size->small, little = p->text_bytes < 1e5;
+    bool little = p->text_bytes < 1e5;
     const struct init_data *texts = &p->data[p->texts];
     buffer_printf(out,
                   "  # Vocabulary by the %.*f %s of text: 1024 below 0.2 MB, 2048 below 2 MB, 4096 below 30 MB.\n"
@@ -76,7 +78,16 @@ static void put_tokenizers(struct buffer *out, const struct init_plan *p)
     put_data(out, texts, 0);
     buffer_printf(out, "    vocabulary: %lld\n", (long long)p->vocabulary);
     if (p->text_bytes > 8e6)
-        buffer_printf(out, "    bytes: %s\n", large ? "100000000" : "8000000");
+        buffer_printf(out, "    bytes: %s\n", p->size->small ? "8000000" : "100000000");
+}
+
+static void put_tokenizers(struct buffer *out, const struct init_plan *p)
+{
+    bool large = !p->size->small;
+    if (p->wordless)
+        buffer_printf(out, "  # No captions, so no words: tokenizers of media alone.\n");
+    else
+        put_text_tokenizer(out, p);
     if (p->pictures >= 0) {
         const struct init_data *d = &p->data[p->pictures];
         double stills = init_media_of(p, d, MODALITY_IMAGE), clips = init_media_of(p, d, MODALITY_VIDEO);
@@ -314,7 +325,8 @@ void init_put_recipe(struct buffer *out, const struct init_data *data, i64 count
 {
     struct init_plan plan;
     plan_init(&plan, data, count);
-    warn_of_sizes(&plan);
+    if (!plan.wordless)
+        warn_of_sizes(&plan);
     buffer_printf(out, "# Written by `weft init`. `weft run` with this file runs it; STAGE.key=value changes any "
                        "setting, and\n# `weft run --kinds` lists them all. Keys beside `stages` compare settings, each "
                        "over several seeds in place of\n# one: `arms: {NAME: {STAGE.key: value}}` and `seeds: [1, 2, "
@@ -322,6 +334,10 @@ void init_put_recipe(struct buffer *out, const struct init_data *data, i64 count
     put_path(out, run);
     buffer_printf(out, "\nseed: %d\nprecision: auto\nstages:\n", INIT_SEED);
     put_tokenizers(out, &plan);
+    if (plan.wordless) {
+        buffer_printf(out, "  report:\n    kind: report\n");
+        return;
+    }
     put_shards(out, &plan);
     put_base(out, &plan);
     put_sft(out, &plan);

@@ -42,5 +42,32 @@ int source_visit(struct source *source, const struct sample_visitor *visitor);
  * Shows the samples they become. files: also per file. */
 struct json *inspect_sources(const char *path, bool files, const struct source_columns *columns);
 
+/* What captions by name would give the media of a source that have none, once it was read (captions.c).
+ * root: what it was opened with. */
+enum { CAPTIONS_SHOWN = 4 };
+struct caption_offer {
+    i64 media, distinct; /* captioned, by how many captions */
+    struct caption_shown {
+        char *caption, *path;
+        i64 media;
+    } first[CAPTIONS_SHOWN];
+    i64 count;
+    char *without; /* the first medium that gets none */
+};
+struct captions_found {
+    i64 media, classed; /* media without a caption; those in folders whose names are words */
+    struct caption_offer folder, name;
+};
+struct hash_set;
+void captions_count(struct caption_offer *offer, struct hash_set *known, const char *caption, const char *path);
+void caption_offer_release(struct caption_offer *offer);
+void captions_find(struct captions_found *out, const struct source *source, const char *root);
+void captions_release(struct captions_found *found);
+bool captions_have_classes(const struct captions_found *found);               /* their folders are classes */
+void captions_advise(struct buffer *out, const struct captions_found *found); /* the choices, with examples */
+void captions_list(struct buffer *out, const struct caption_offer *offer);
+int captions_named(const char *word); /* enum source_captions; -1 and a message */
+const char *captions_word(enum source_captions captions);
+
 void inspect_show(struct buffer *out, const struct json *value);
 #endif

@@ -138,7 +138,7 @@ static const char *describe_use(const struct source_file *file)
     case FILE_SAMPLES:
         return file->caption ? "a captioned medium" : "samples";
     case FILE_NAMED:
-        return "a medium that a line names";
+        return "a medium that a line or its name captions";
     case FILE_BESIDE:
         return "part of a sample";
     case FILE_STATE:
@@ -258,6 +258,21 @@ static struct json *file_json(const struct source_file *file, const char *root, 
     return row;
 }
 
+/* What captions the media without one could have. */
+static void put_captions(struct json *j, const struct source *source, const char *path)
+{
+    struct captions_found found;
+    struct buffer advice = {0};
+    captions_find(&found, source, path);
+    if (found.media) {
+        captions_advise(&advice, &found);
+        json_set(j, "without_captions", json_of_integer(found.media));
+        json_set(j, "weft_init", json_of_string(advice.data));
+    }
+    buffer_release(&advice);
+    captions_release(&found);
+}
+
 static struct json *source_json(const struct source *source, struct inspect_sources_tally *tally, const char *path,
                                 bool files)
 {
@@ -281,6 +296,7 @@ static struct json *source_json(const struct source *source, struct inspect_sour
     if (source_prompts(source))
         json_set(j, "prompts", json_of_integer(source_prompts(source)));
     json_set(j, "left_out", notes_json(source));
+    put_captions(j, source, path);
     json_set(j, "bad", json_of_integer(tally->bad));
     if (tally->bad)
         json_set(j, "bad_first", tally->bad_first);

@@ -74,9 +74,9 @@ static struct prepare_estimate_format *format_of(struct estimating *e, const str
     return &e->formats[e->count++];
 }
 
-static bool is_due(const struct source_file *file)
+static bool is_due(const struct estimating *e, const struct source_file *file)
 {
-    return file->use == FILE_SAMPLES && !file->elsewhere;
+    return (file->use == FILE_SAMPLES || source_file_waits(e->source, file)) && !file->elsewhere;
 }
 
 /* Evenly spaced samples of a file. When the list is full, every second one is dropped and the
@@ -142,7 +142,7 @@ static int take_files(struct estimating *e)
     i64 count;
     const struct source_file *files = source_files(e->source, &count);
     for (i64 i = 0; i < count; i++)
-        if (is_due(&files[i])) {
+        if (is_due(e, &files[i])) {
             struct prepare_estimate_format *f = format_of(e, &files[i]);
             f->files++;
             f->bytes += files[i].bytes;
@@ -150,7 +150,7 @@ static int take_files(struct estimating *e)
     i64 at[FORMATS_MOST] = {0};
     int status = 0;
     for (i64 i = 0; i < count && status == 0 && !interrupted(); i++) {
-        if (!is_due(&files[i]))
+        if (!is_due(e, &files[i]))
             continue;
         struct prepare_estimate_format *f = format_of(e, &files[i]);
         if (at[f - e->formats]++ * FILES_MOST >= f->taken * f->files && f->taken < FILES_MOST) {

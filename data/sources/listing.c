@@ -72,6 +72,11 @@ static int split_of(const char *name, bool folder)
     return SPLIT_DRAWN;
 }
 
+int split_of_folder(const char *name)
+{
+    return split_of(name, true);
+}
+
 /* ---- Files ---- */
 
 static struct source_file *push_file(struct listing *l, char *path, int split, i64 bytes)

@@ -50,6 +50,20 @@ int text_file_check(const char *text, i64 length)
     return 0;
 }
 
+/* Length of a byte order mark. */
+static i64 mark_length(const char *text, i64 length)
+{
+    return length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
+bool text_is_blank(const char *text, i64 length)
+{
+    i64 at = mark_length(text, length);
+    while (at < length && memchr(" \t\r\n\v\f", text[at], 6))
+        at++;
+    return at == length;
+}
+
 int sample_add_text(struct sample *s, const char *text, i64 length)
 {
     i64 bad = text_invalid_utf8(text, length);
@@ -64,7 +78,7 @@ int sample_add_text(struct sample *s, const char *text, i64 length)
 
 int sample_add_caption(struct sample *s, const char *text, i64 length)
 {
-    i64 begin = length >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    i64 begin = mark_length(text, length);
     while (length > begin && memchr(" \t\r\n", text[length - 1], 4))
         length--;
     return sample_add_text(s, text + begin, length - begin);

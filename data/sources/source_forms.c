@@ -194,6 +194,26 @@ static int add_text_with_media(struct sample_builder *b, const struct json *text
     return marks ? build_marked_text(b, json_string(text, ""), json_string_length(text)) : build_caption(b, text);
 }
 
+static bool is_empty(const struct json *value)
+{
+    return json_kind(value) == JSON_STRING && text_is_blank(json_string(value, ""), json_string_length(value));
+}
+
+/* Leaves out a record without a caption whose medium, named by `key`, gets one from its name at the
+ * end, and one whose caption is empty. 0: it is neither. */
+static int leave_uncaptioned(struct sample_builder *b, const char *key, const struct json *medium)
+{
+    const struct source_columns *columns = b->place->columns;
+    if (captions_are_named(columns) && json_kind(medium) == JSON_STRING)
+        return leave_out(b, key, "names a medium without a caption, which gets that of its name");
+    for (i64 i = 0; i < COUNT_OF(caption_keys) && !b->place->media_alone; i++) {
+        const char *name = name_of(columns, caption_keys[i]);
+        if (name && is_empty(json_get(b->object, name)))
+            return leave_out(b, name, "is empty, so that their medium has no caption");
+    }
+    return 0;
+}
+
 static int add_captioned(struct sample_builder *b, enum modality kind, const char *key, const struct json *value)
 {
     const struct json *text = caption_of(b);
@@ -207,6 +227,9 @@ static int add_captioned(struct sample_builder *b, enum modality kind, const cha
         return add_text_with_media(b, text, 1);
     }
     b->out->layout = SAMPLE_CAPTIONED;
+    int left = !text || is_empty(text) ? leave_uncaptioned(b, key, value) : 0;
+    if (left)
+        return left;
     bool missing = !text && !b->place->media_alone, looks = missing && modality_rows[kind].lasts;
     if ((!missing || looks) && build_medium(b, kind, value) < 0)
         return -1;

@@ -31,11 +31,12 @@ static i64 pair_position(const void *reader)
     return pair->given ? pair->file.bytes : 0;
 }
 
-static int add_json(struct sample *out, const struct buffer *text, const char *path)
+static int add_json(struct sample *out, const struct buffer *text, const char *path, bool *blank)
 {
     struct json *value = json_parse_line(text->data, text->length, path, 1);
     const struct json *caption = sample_caption(value, NULL);
     int status = value ? sample_add_caption(out, json_string(caption, ""), json_string_length(caption)) : -1;
+    *blank = status == 0 && out->count == 1 && json_kind(json_get(value, "caption")) == JSON_STRING;
     json_free(value);
     return status;
 }
@@ -51,7 +52,7 @@ static int add_subtitles(struct sample *out, const struct buffer *file, const ch
     return status;
 }
 
-static int add_caption(struct sample *out, const char *path)
+static int add_caption(struct sample *out, const char *path, bool *blank)
 {
     struct buffer text = {0};
     const char *extension = name_extension(path);
@@ -59,8 +60,9 @@ static int add_caption(struct sample *out, const char *path)
     int status = file_read_most(&text, path, LINE_BYTES_MAX);
     if (status == 0)
         status = text_file_check(text.data, text.length);
-    if (status == 0)
-        status = json                    ? add_json(out, &text, path)
+    *blank = status == 0 && text_is_blank(text.data ? text.data : "", text.length);
+    if (status == 0 && !*blank)
+        status = json                    ? add_json(out, &text, path, blank)
                  : subtitles_named(path) ? add_subtitles(out, &text, path)
                                          : sample_add_caption(out, text.data ? text.data : "", text.length);
     buffer_release(&text);
@@ -77,8 +79,11 @@ static enum source_result pair_next(void *reader, struct sample *out)
     out->layout = SAMPLE_CAPTIONED;
     struct sample_part *medium = sample_add(out, medium_kind(name_extension(pair->file.path)));
     medium->path = string_copy(pair->file.path);
-    int status = pair->file.caption ? add_caption(out, pair->file.caption) : 0;
-    if (status == 0 && (out->count > 1 || pair->reading->media_alone))
+    const struct source_columns *columns = pair->reading->columns;
+    bool reads = pair->file.caption && !captions_are_ignored(columns);
+    int status = reads ? add_caption(out, pair->file.caption, &pair->reading->blank) : 0;
+    bool alone = pair->reading->media_alone && !captions_are_named(columns); /* else it gets one in the end */
+    if (status == 0 && (out->count > 1 || alone))
         return SOURCE_SAMPLE;
     if (status < 0)
         error_prefix("%s", pair->file.caption);

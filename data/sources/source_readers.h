@@ -19,6 +19,7 @@ void notes_release(struct skip_notes *notes);
 /* A file being read. Each format is one `struct reader_kind`. */
 struct read_context { /* shared by all readers; lives until the source is closed */
     bool media_alone;
+    bool blank;                           /* set by a reader: the caption file of the medium holds no words */
     const struct source_columns *columns; /* NULL: the default names */
     char *root;                           /* see json_place; NULL: an address, or media anywhere are allowed */
     struct skip_notes notes;
@@ -56,6 +57,20 @@ int medium_kind_unread(const char *extension);
 const char *document_suffix(const char *name);
 /* The medium that leads among files of the same name, after `rank` others; -1: no more. */
 int medium_leading(i64 rank);
+
+int split_of_folder(const char *name); /* enum split that a folder's name says; SPLIT_DRAWN: none */
+
+/* caption_names.c: captions from the names of media. */
+bool captions_are_named(const struct source_columns *columns);   /* folder or name */
+bool captions_are_ignored(const struct source_columns *columns); /* none */
+/* Appends what the name of a medium says, such as "cat/1.jpg" below the data; nothing, if it says
+ * nothing. */
+void caption_from_name(struct buffer *out, const char *path, enum source_captions captions);
+bool name_says_nothing(const char *name); /* of a file without its ending, such as IMG_1234 */
+/* Adds the caption that a medium's name says. 0, also if it says none or the setting does not ask for
+ * it; -1 and a message: it is not UTF-8. */
+int sample_add_name(struct sample *sample, const char *path, const struct source_columns *columns);
+#define CAPTIONS_IGNORED "media whose captions are not read (captions: none)"
 
 /* source_transcript.c: sets the reader of texts whose lines begin with the names of media without a
  * caption, as in LibriSpeech, or leaves them out. */
@@ -123,6 +138,7 @@ bool sample_reads_column(const struct source_columns *columns, const char *name)
 /* -1 and a message for the bytes of a file that are no text: with a byte 0, or Git LFS's pointer to a
  * file. */
 int text_file_check(const char *text, i64 length);
+bool text_is_blank(const char *text, i64 length); /* white space alone, also behind a byte order mark */
 /* Refuses text that is not UTF-8; skips empty text. */
 int sample_add_text(struct sample *out, const char *text, i64 length);
 /* Adds a caption, of a file, a member or a record: without a byte order mark and the white space at

@@ -14,18 +14,28 @@ static struct json *notes_json(const struct skip_notes *notes)
     return list;
 }
 
-/* Media whose use changed while reading: named by lines, or released because their JSON had no
- * caption. Stored as runs of files [first, count, first, count, ...]. */
-static bool use_changed(const struct source_file *file, enum file_use use)
+/* Media whose use changed while reading: named by lines, or released because their caption file had no
+ * caption, or no words at all. Stored as runs of files [first, count, first, count, ...]. */
+static bool is_named(const struct source_file *file)
 {
-    return file->use == use && (use == FILE_NAMED || file->reader == &pair_reader);
+    return file->use == FILE_NAMED;
 }
 
-static struct json *uses_json(const struct source *s, enum file_use use)
+static bool is_waiting(const struct source_file *file)
+{
+    return file->use == FILE_MEDIUM && file->reader == &pair_reader;
+}
+
+static bool is_blank(const struct source_file *file)
+{
+    return file->blank;
+}
+
+static struct json *runs_json(const struct source *s, bool (*has)(const struct source_file *file))
 {
     struct json *runs = json_array();
     for (i64 k = 0, end; s->media_count && k < s->listing.count; k = end + 1) {
-        for (end = k; end < s->listing.count && use_changed(&s->listing.files[end], use); end++)
+        for (end = k; end < s->listing.count && has(&s->listing.files[end]); end++)
             ;
         if (end > k) {
             json_push(runs, json_of_integer(k));
@@ -43,8 +53,9 @@ struct json *source_state(const struct source *s)
     json_set(j, "lost", json_of_integer(s->lost));
     json_set(j, "notes", notes_json(&s->reading.notes));
     json_set(j, "prompts", json_of_integer(s->reading.notes.prompts));
-    json_set(j, "named", uses_json(s, FILE_NAMED));
-    json_set(j, "waiting", uses_json(s, FILE_MEDIUM));
+    json_set(j, "named", runs_json(s, is_named));
+    json_set(j, "waiting", runs_json(s, is_waiting));
+    json_set(j, "blank", runs_json(s, is_blank));
     return j;
 }
 
@@ -60,12 +71,27 @@ static void restore_notes(struct skip_notes *notes, const struct json *list)
     }
 }
 
-static void restore_uses(struct source *s, const struct json *runs, enum file_use use)
+static void set_named(struct source_file *file)
+{
+    file->use = FILE_NAMED;
+}
+
+static void set_waiting(struct source_file *file)
+{
+    file->use = FILE_MEDIUM;
+}
+
+static void set_blank(struct source_file *file)
+{
+    file->blank = true;
+}
+
+static void restore_runs(struct source *s, const struct json *runs, void (*set)(struct source_file *file))
 {
     for (i64 i = 0; i + 1 < json_count(runs); i += 2) {
         i64 first = json_integer(json_at(runs, i), 0), count = json_integer(json_at(runs, i + 1), 0);
         for (i64 k = max_i64(0, first); k < min_i64(first + count, s->listing.count); k++)
-            s->listing.files[k].use = use;
+            set(&s->listing.files[k]);
     }
 }
 
@@ -94,12 +120,15 @@ int source_resume(struct source *s, const struct json *state)
         return error_set("the saved position is not in %s: remove its output and start again", s->listing.folder);
     for (i64 i = 0; i < min_i64(file, s->listing.count); i++)
         s->behind += source_file_is_read(&s->listing.files[i]) ? s->listing.files[i].bytes : 0;
+    for (i64 i = 0; i < file - s->listing.count; i++)
+        s->behind += source_file_waits(s, &s->listing.files[i]) ? s->listing.files[i].bytes : 0;
     s->at = file;
     int status = skip_samples(s, given);
     s->lost = json_integer(json_get(state, "lost"), 0);
     restore_notes(&s->reading.notes, json_get(state, "notes"));
     s->reading.notes.prompts = json_integer(json_get(state, "prompts"), 0);
-    restore_uses(s, json_get(state, "waiting"), FILE_MEDIUM);
-    restore_uses(s, json_get(state, "named"), FILE_NAMED);
+    restore_runs(s, json_get(state, "waiting"), set_waiting);
+    restore_runs(s, json_get(state, "named"), set_named);
+    restore_runs(s, json_get(state, "blank"), set_blank);
     return status;
 }

@@ -384,6 +384,10 @@ static struct tar_member *first_text(struct tar *t)
 static int add_caption(const struct tar *t, struct sample *out, struct tar_member *text)
 {
     const char *bytes = text->bytes.data ? text->bytes.data : "";
+    if (text_is_blank(bytes, text->bytes.length)) {
+        text->used = true;
+        return 0;
+    }
     if (medium_kind(text->extension) == MODALITY_TEXT || is_document(t, text)) {
         text->used = true;
         if (text_file_check(bytes, text->bytes.length) < 0)
@@ -393,7 +397,7 @@ static int add_caption(const struct tar *t, struct sample *out, struct tar_membe
     struct json *value = json_parse_line(bytes, text->bytes.length, out->name, 1);
     const struct json *caption = sample_caption(value, NULL);
     int status = value ? sample_add_caption(out, json_string(caption, ""), json_string_length(caption)) : -1;
-    text->used = caption != NULL;
+    text->used = caption || json_kind(json_get(value, "caption")) == JSON_STRING;
     json_free(value);
     return status;
 }
@@ -447,6 +451,27 @@ static bool may_be_alone(struct tar *t, const struct tar_member *stem)
     return t->reading->media_alone;
 }
 
+/* Adds the caption that the name of a medium in the tar says. */
+static int add_name(const struct tar *t, struct sample *out, const struct tar_member *medium)
+{
+    char *name = string_format("%s.%s", t->key, medium->extension);
+    int status = sample_add_name(out, name, t->reading->columns);
+    memory_free(name);
+    return status;
+}
+
+/* Why a medium has no caption although nothing is wrong with its members; NULL: something is. */
+static const char *why_no_caption(const struct source_columns *columns, bool empty)
+{
+    if (captions_are_ignored(columns))
+        return CAPTIONS_IGNORED;
+    if (captions_are_named(columns))
+        return columns->captions == CAPTIONS_FOLDER
+                   ? "media in no folder of their tar, which would name them (captions: folder)"
+                   : "media in tars whose names say nothing (captions: name)";
+    return empty ? "media in tars whose captions are empty" : NULL;
+}
+
 /* Makes a sample of a medium and its caption. *passed: why it is none, or NULL. */
 static int build_medium(struct tar *t, struct sample *out, const struct tar_member *stem, const char **passed)
 {
@@ -459,9 +484,18 @@ static int build_medium(struct tar *t, struct sample *out, const struct tar_memb
             t->members[i].used |= &t->members[i] == text || same_stem(&t->members[i], stem);
         return 0;
     }
-    if (text && add_caption(t, out, text) < 0)
+    const struct source_columns *columns = t->reading->columns;
+    if (text && captions_are_ignored(columns))
+        text->used = true;
+    else if (text && add_caption(t, out, text) < 0)
         return -1;
-    if (out->count > 1 || may_be_alone(t, stem) || sample_add_subtitles(out, t->reading->columns))
+    bool empty = text && text->used && out->count == 1;
+    if (out->count == 1 && add_name(t, out, stem) < 0)
+        return -1;
+    if (out->count > 1 || may_be_alone(t, stem) || sample_add_subtitles(out, columns))
+        return 0;
+    *passed = why_no_caption(columns, empty);
+    if (*passed)
         return 0;
     if (t->stems > 1 && !t->captioned && first_text(t))
         return error_set("%lld media, and the text .%s that has the name of none: expected a text of the name of each",
@@ -471,7 +505,8 @@ static int build_medium(struct tar *t, struct sample *out, const struct tar_memb
                          first_text(t)->extension);
     if (t->stems == 1 || !t->captioned)
         return error_set(
-            "a medium without a text: expected .txt or .json next to it (tar --sort=name puts them there)");
+            "a medium without a text: expected .txt or .json next to it (tar --sort=name puts them there), or "
+            "captions: folder or name, which take the names of folders and files");
     *passed = "media without a text of the same name up to the last dot";
     return 0;
 }

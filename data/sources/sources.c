@@ -51,10 +51,17 @@ bool source_file_is_read(const struct source_file *file)
     return file->reader && !file->elsewhere;
 }
 
+bool source_file_waits(const struct source *s, const struct source_file *file)
+{
+    return captions_are_named(s->request.columns) && !file->reader && medium_kind(name_extension(file->path)) > 0 &&
+           file->use != FILE_LEFT_OUT;
+}
+
 static void weigh_and_index(struct source *s)
 {
     for (i64 i = 0; i < s->listing.count; i++)
-        s->total += source_file_is_read(&s->listing.files[i]) ? s->listing.files[i].bytes : 0;
+        if (source_file_is_read(&s->listing.files[i]) || source_file_waits(s, &s->listing.files[i]))
+            s->total += s->listing.files[i].bytes;
     s->media = memory_alloc(max_i64(1, s->listing.count) * (i64)sizeof *s->media);
     for (i64 i = 0; i < s->listing.count; i++)
         if (medium_kind(name_extension(s->listing.files[i].path)) > MODALITY_TEXT)
@@ -240,13 +247,32 @@ static void name_media(struct source *s, const struct sample *sample)
     }
 }
 
-/* Completes a sample. False if it is in no split; it is then noted and released. */
+/* Takes the caption from a sample (captions: none). */
+static void drop_caption(struct sample *sample)
+{
+    while (sample->count > 1) {
+        struct sample_part *part = &sample->parts[--sample->count];
+        buffer_release(&part->bytes);
+        memory_free(part->path);
+        memory_free(part->within);
+    }
+    memory_free(sample->subtitles);
+    sample->subtitles = NULL;
+    buffer_release(&sample->cues);
+}
+
+/* Completes a sample. False if it is none or in no split; it is then noted and released. */
 static bool take_sample(struct source *s, struct source_file *file, struct sample *sample)
 {
     int split = decide_split(s, file, sample);
+    bool mute = sample->layout == SAMPLE_CAPTIONED && captions_are_ignored(s->request.columns);
     name_media(s, sample);
-    if (split < 0) {
-        notes_add(&s->reading.notes, sample->name, "samples beside the part train, in no part");
+    if (mute)
+        drop_caption(sample);
+    mute = mute && !s->request.media_alone;
+    if (split < 0 || mute) {
+        notes_add(&s->reading.notes, sample->name, "%s",
+                  mute ? CAPTIONS_IGNORED : "samples beside the part train, in no part");
         file->passed++;
         sample_release(sample);
         return false;
@@ -294,6 +320,8 @@ static void end_file(struct source *s, struct source_file *file)
 {
     close_reader(s);
     bool nothing = file->samples == 0 && file->bad == 0;
+    file->blank = s->reading.blank;
+    s->reading.blank = false;
     if (file->reader == &pair_reader && nothing)
         file->use = FILE_MEDIUM;
     else if (nothing && file->passed == 0 && s->reading.notes.prompts == s->prompts) {
@@ -302,12 +330,40 @@ static void end_file(struct source *s, struct source_file *file)
     }
 }
 
+static void begin_sample(struct sample *out, const struct source_file *file)
+{
+    *out = (struct sample){.layout = SAMPLE_CAPTIONED, .name = string_copy(file->path)};
+    sample_add(out, medium_kind(name_extension(file->path)))->path = string_copy(file->path);
+}
+
+/* Makes a sample of a medium, with the caption that its name says or its subtitles. False if it has
+ * none and is none alone, and after an error. */
+static enum source_result emit_medium(struct source *s, struct source_file *file, struct sample *out)
+{
+    const struct source_columns *columns = s->request.columns;
+    bool alone = s->request.media_alone;
+    begin_sample(out, file);
+    if (sample_add_name(out, without_folder(file->path, s->listing.folder), columns) < 0) {
+        error_prefix("%s", file->path);
+        sample_release(out);
+        file->bad++;
+        file->use = FILE_NAMED;
+        out->split = (enum split)max_i64(file->split, SPLIT_TRAIN);
+        return SOURCE_BAD;
+    }
+    bool said = out->count > 1 || alone || (!captions_are_ignored(columns) && sample_add_subtitles(out, columns));
+    if (said && take_sample(s, file, out))
+        return SOURCE_SAMPLE;
+    sample_release(out);
+    return SOURCE_END;
+}
+
 enum source_result source_next_in(struct source *s, i64 index, struct sample *out)
 {
     struct source_file *file = &s->listing.files[index];
     *out = (struct sample){0};
     if (!file->reader)
-        return SOURCE_END;
+        return file->use == FILE_MEDIUM && source_file_waits(s, file) ? emit_medium(s, file, out) : SOURCE_END;
     enum source_result result = s->open == index ? SOURCE_SAMPLE : open_reader(s, index);
     if (result != SOURCE_SAMPLE) {
         out->split = (enum split)max_i64(file->split, SPLIT_TRAIN);
@@ -331,27 +387,26 @@ enum source_result source_next_in(struct source *s, i64 index, struct sample *ou
     }
 }
 
-#define UNUSED_MEDIA " without a line or text file that refers to them"
+const char *const uncaptioned_words[UNCAPTIONED_KINDS] = {
+    " without a line or text file that refers to them", " whose caption files are empty",
+    " in no folder that names them (captions: folder)",
+    " whose names say nothing, as those of cameras (captions: name)"};
+
+enum uncaptioned source_uncaptioned(const struct source *s, const struct source_file *file)
+{
+    if (captions_are_named(s->request.columns))
+        return s->request.columns->captions == CAPTIONS_FOLDER ? UNCAPTIONED_FOLDER : UNCAPTIONED_NAME;
+    return file->blank ? UNCAPTIONED_BLANK : UNCAPTIONED;
+}
 
 static void note_unused_medium(struct source *s, const struct source_file *file)
 {
+    enum uncaptioned reason = source_uncaptioned(s, file);
     if (file->why)
         notes_add(&s->reading.notes, file->path, "%s", file->why);
     else
-        notes_add(&s->reading.notes, file->path, "%s" UNUSED_MEDIA,
-                  modality_rows[medium_kind(name_extension(file->path))].many);
-}
-
-static void begin_sample(struct sample *out, const struct source_file *file)
-{
-    *out = (struct sample){.layout = SAMPLE_CAPTIONED, .name = string_copy(file->path)};
-    sample_add(out, medium_kind(name_extension(file->path)))->path = string_copy(file->path);
-}
-
-static void emit_medium(struct source *s, struct source_file *file, struct sample *out)
-{
-    begin_sample(out, file);
-    take_sample(s, file, out);
+        notes_add(&s->reading.notes, reason == UNCAPTIONED_BLANK ? file->caption : file->path, "%s%s",
+                  modality_rows[medium_kind(name_extension(file->path))].many, uncaptioned_words[reason]);
 }
 
 /* True if lines or tables may name media: one of several readers cannot know the media that the
@@ -388,18 +443,8 @@ static bool is_own_file(const struct source *s, i64 index)
     return file->reader == &pair_reader ? !file->elsewhere : index % s->request.jobs == s->request.job;
 }
 
-/* Makes a sample of a medium and its embedded subtitles; false if it has none. */
-static bool emit_subtitled(struct source *s, struct source_file *file, struct sample *out)
-{
-    begin_sample(out, file);
-    if (sample_add_subtitles(out, s->request.columns) && take_sample(s, file, out))
-        return true;
-    sample_release(out);
-    return false;
-}
-
-/* Returns media that nothing names, after all files: as samples if requested or if they have
- * embedded subtitles, otherwise as notes. */
+/* Returns media that nothing names, after all files: as samples if requested, or if their names or
+ * embedded subtitles caption them, otherwise as notes. */
 static enum source_result next_unused_medium(struct source *s, struct sample *out)
 {
     if (s->request.jobs > 1 && lines_name(s))
@@ -407,17 +452,25 @@ static enum source_result next_unused_medium(struct source *s, struct sample *ou
     while (s->at < 2 * s->listing.count) {
         i64 index = s->at++ - s->listing.count;
         struct source_file *file = &s->listing.files[index];
+        if (source_file_waits(s, file))
+            s->behind += file->bytes;
         if (file->use != FILE_MEDIUM || !is_own_file(s, index))
             continue;
-        if (s->request.media_alone && !file->why && file->split != SPLIT_NONE) {
-            emit_medium(s, file, out);
-            return SOURCE_SAMPLE;
-        }
-        if (!s->request.media_alone && !file->why && file->split != SPLIT_NONE && emit_subtitled(s, file, out))
-            return SOURCE_SAMPLE;
+        bool may = !file->why && file->split != SPLIT_NONE;
+        enum source_result result = may ? emit_medium(s, file, out) : SOURCE_END;
+        if (result != SOURCE_END)
+            return result;
         note_unused_medium(s, file);
     }
     return SOURCE_END;
+}
+
+enum source_result source_next_unnamed(struct source *s, struct sample *out)
+{
+    close_reader(s);
+    s->at = max_i64(s->at, s->listing.count);
+    *out = (struct sample){0};
+    return next_unused_medium(s, out);
 }
 
 enum source_result source_next(struct source *s, struct sample *out)
@@ -484,7 +537,10 @@ void source_log(const struct source *s, bool unused_media)
 {
     for (i64 i = 0; i < s->reading.notes.count; i++) {
         const struct source_note *note = &s->reading.notes.list[i];
-        if (!unused_media && name_ends_with(note->what, UNUSED_MEDIA))
+        bool unused = false;
+        for (i64 k = 0; k < UNCAPTIONED_KINDS; k++)
+            unused |= name_ends_with(note->what, uncaptioned_words[k]);
+        if (unused && !unused_media)
             continue;
         if (strncmp(note->what, "keys ", 5) == 0 || strncmp(note->what, "tables ", 7) == 0) /* of what is read */
             log_info("noted: %lld %s (first: %s)", (long long)note->count, note->what, note->first);

@@ -19,6 +19,7 @@
  *   .txt .md .rst .jsonl .json .csv .tsv .tar + .gz .zst .xz .bz2 .lz4
  *   a.jpg + a.txt         a medium and its caption; also a.jpg.txt, .caption, .text, .transcript, .json
  *                         with a "caption", and documents (companions.c)
+ *   cat/a.jpg             the caption cat, if source_columns.captions says so
  *   a.mp4 + a.srt         a clip or a sound and its subtitles, also .vtt
  *   a.mp4, a.mkv          a clip with embedded subtitles, if nothing else names it
  *   a.txt of lines        NAME TEXT, in which NAME is a medium beside it (source_transcript.c)
@@ -60,6 +61,7 @@
  *                      companions.c: which belong to another. lone_texts.c: captions whose
  *                      medium is missing. sources.c: the order of files, splits that are drawn,
  *                      media alone
+ *                      caption_names.c: captions from names
  *   source_tar.c       WebDataset: where a key is cut and which members form a sample
  *   source_lines.c     .jsonl and .txt; source_values.c: .json; source_table.c: rows of tables;
  *                      source_idx.c: Megatron; source_pair.c: a medium beside its caption;
@@ -141,6 +143,10 @@ enum source_result {
 enum source_outside { OUTSIDE_REFUSE, OUTSIDE_ALLOW };
 /* Short texts without a medium. AUTO: left out where captioned media are as many (lone_texts.c). */
 enum source_lone_texts { LONE_TEXTS_AUTO, LONE_TEXTS_READ, LONE_TEXTS_LEAVE };
+/* Where the captions of media come from: files beside them, lines and tables alone, or for media that
+ * have none there the name of their folder or file (caption_names.c). CAPTIONS_NONE: no captions are
+ * read, so that only tokenizers learn from media. */
+enum source_captions { CAPTIONS_FILES, CAPTIONS_FOLDER, CAPTIONS_NAME, CAPTIONS_NONE };
 /* Names of keys and columns that differ from the defaults; "" or NULL: the default. Once any is
  * set, only the set ones are looked up. */
 struct source_columns {
@@ -156,6 +162,7 @@ struct source_columns {
     char *folder, *ending;
     int outside;    /* enum source_outside */
     int lone_texts; /* enum source_lone_texts */
+    int captions;   /* enum source_captions */
 };
 int source_columns_check(const struct source_columns *columns); /* -1 and a message; reads no files */
 struct source_request {
@@ -186,6 +193,10 @@ struct source_request {
         SETTING(type, columns.lone_texts, "lone_texts", CHOICE, "auto", 0, 0, "auto|read|leave",                       \
                 "texts of at most 4 KiB without a medium of their name. auto: left out of a folder or tar with as "    \
                 "many captioned media, whose captions they resemble; read: documents; leave: left out"),               \
+        SETTING(type, columns.captions, "captions", CHOICE, "files", 0, 0, "files|folder|name|none",                   \
+                "of media without a text of their own. folder: the name of their innermost folder; name: the words "   \
+                "of their own name; files: they have none; none: no media have captions, whatever stands beside "      \
+                "them"),                                                                                               \
         SETTING(type, columns.outside, "outside", CHOICE, "refuse", 0, 0, "refuse|allow",                              \
                 "allow: records may name any media files of this machine; refuse: only files below `data` (of a "      \
                 "file: below its folder) and below columns.folder, with links and .. resolved; other records are "     \
@@ -204,9 +215,11 @@ struct source *source_open(const char *path, const struct source_request *reques
 /* Returns the next sample, train split first. After SOURCE_SAMPLE the caller releases it; otherwise
  * out holds only the split. */
 enum source_result source_next(struct source *source, struct sample *out);
-/* Reads from one file of the source. SOURCE_END and SOURCE_DAMAGED refer to that file; the next
- * call opens it anew. */
+/* Reads from one file of the source, also a medium whose name is its caption. SOURCE_END and
+ * SOURCE_DAMAGED refer to that file; the next call opens it anew. */
 enum source_result source_next_in(struct source *source, i64 file, struct sample *out);
+/* Reads the media that no file names, for which all files must have been read by source_next_in. */
+enum source_result source_next_unnamed(struct source *source, struct sample *out);
 /* Progress in bytes of files. Their contents differ, so the remaining time is only an estimate. */
 void source_progress(const struct source *source, i64 *done, i64 *total);
 double source_lost(const struct source *source); /* share of bytes lost in damaged files so far */
@@ -241,11 +254,14 @@ struct source_file {
     int split; /* enum split; SPLIT_DRAWN; SPLIT_NONE */
     const struct reader_kind *reader;
     bool elsewhere;           /* another reader's share, see source_request.job */
+    bool blank;               /* a medium whose caption file holds no words, once that was read */
     i64 samples, bad, passed; /* counts so far; passed: lines and members that became no sample */
 };
 enum { SPLIT_DRAWN = -1, SPLIT_NONE = -2 };
 /* True for the files that jobs share. State of a stage is dealt too, and never read. */
 bool source_file_is_dealt(const struct source_file *file);
+/* True for media that are read behind all files, since their names are their captions. */
+bool source_file_waits(const struct source *source, const struct source_file *file);
 const struct source_file *source_files(const struct source *source, i64 *count);
 /* Hash of the absolute path without `.` and `..`, so that all names of a file agree but links. */
 u64 source_path_hash(const char *path);
@@ -263,7 +279,11 @@ const struct source_note *source_notes(const struct source *source, i64 *count);
 /* Prompts for reinforcement learning so far. They are no samples, nor faults of the data: nothing
  * else tells of them. */
 i64 source_prompts(const struct source *source);
-/* One line per note. unused_media: also of media that nothing names. */
+/* Why a medium of the listing, which nothing names once all is read, has no caption. */
+enum uncaptioned { UNCAPTIONED, UNCAPTIONED_BLANK, UNCAPTIONED_FOLDER, UNCAPTIONED_NAME, UNCAPTIONED_KINDS };
+enum uncaptioned source_uncaptioned(const struct source *source, const struct source_file *file);
+extern const char *const uncaptioned_words[UNCAPTIONED_KINDS]; /* begin with a space, behind "pictures" */
+/* One line per note. unused_media: also of media that have no caption. */
 void source_log(const struct source *source, bool unused_media);
 
 #endif

@@ -496,6 +496,166 @@ static void several_folders_share_their_tokenizers(void **state)
     memory_free(file);
 }
 
+/* ---- Captions by name ---- */
+
+/* Calls `weft init` for a folder; words: of --captions, NULL: none. */
+static int init_captions(const char *folder, const char *word)
+{
+    return word ? WEFT("init", folder, "--captions", word) : WEFT("init", folder);
+}
+
+static void put_class(const char *folder, const char *name, i64 first, i64 count)
+{
+    char *inside = path_join(folder, name);
+    assert_int_equal(directory_make(inside), 0);
+    for (i64 i = 0; i < count; i++)
+        put_picture(inside, first + i);
+    memory_free(inside);
+}
+
+static void folders_of_classes_are_captions(void **state)
+{
+    (void)state;
+    char *classes = new_folder("classes"), *file = in_folder("my.yaml"), *out = in_folder("classes-run"),
+         *word = string_format("run=%s", out);
+    put_class(classes, "cat", 0, 30);
+    put_class(classes, "black_dog", 40, 30);
+    expect_recipe(classes, "bpe vis shards base grid samples routing export report");
+    static const char *const stages[] = {"bpe", "vis", "shards", "samples"};
+    for (i64 i = 0; i < COUNT_OF(stages); i++)
+        expect_setting(stages[i], "captions", "\"folder\"");
+    assert_int_equal(init_captions(classes, NULL), 0);
+    expect_complaint("captions are the names of folders: \"black dog\" (30), \"cat\" (30); chosen since no medium has "
+                     "another and the folders look like classes");
+    assert_null(strstr(complained.data, "are the same"));
+    assert_int_equal(init_captions(classes, "folder"), 0);
+    assert_null(strstr(complained.data, "chosen since"));
+    assert_int_equal(init_captions(classes, "files"), 1);
+    expect_complaint("media without captions (60)");
+    assert_int_equal(WEFT("run", file, word, "bpe.vocabulary=300", "bpe"), 0);
+    assert_int_equal(WEFT("inspect", classes), 0);
+    assert_non_null(strstr(said.data, "--captions folder captions each by its innermost folder (\"black dog\" of "
+                                      "black_dog/040.png; 60 such, 2 different), --captions name by its own name (here "
+                                      "they say nothing, first: black_dog/040.png), and --captions none"));
+    assert_int_equal(WEFT("inspect", classes, "--columns", "captions=folder"), 0);
+    assert_null(strstr(said.data, "without_captions"));
+
+    char *photos = new_folder("by-year"); /* names of folders that say nothing are not taken unasked */
+    put_class(photos, "2023", 0, 5);
+    put_class(photos, "2024", 5, 5);
+    assert_int_equal(init_captions(photos, NULL), 1);
+    expect_complaint(
+        "media without captions (10), from which no model can learn words: --captions folder captions each by "
+        "its innermost folder (\"2023\" of 2023/000.png; 10 such, 2 different)");
+    assert_int_equal(init_captions(photos, "folder"), 0);
+    void *all[] = {classes, file, out, word, photos};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
+}
+
+static void names_of_files_are_captions(void **state)
+{
+    (void)state;
+    char *named = new_folder("told-by-name");
+    for (i64 i = 0; i < 60; i++) {
+        char *from = string_format("%s/%03lld.png", named, (long long)i),
+             *to = string_format("%s/%s%lld.png", named,
+                                 i > 57  ? "IMG_"
+                                 : i % 2 ? "a red house "
+                                         : "a green house ",
+                                 (long long)i);
+        put_picture(named, i);
+        assert_int_equal(rename(from, to), 0);
+        memory_free(from);
+        memory_free(to);
+    }
+    assert_int_equal(init_captions(named, NULL), 1);
+    expect_complaint("--captions folder captions each by its innermost folder (here none is in one, first: ");
+    expect_complaint("--captions name by its own name (\"a green house\" of ");
+    assert_int_equal(init_captions(named, "name"), 0);
+    expect_complaint("captions are the names of files: \"a green house\" (29), \"a red house\" (29)");
+    expect_complaint("2 pictures whose names say nothing, as those of cameras (captions: name), from which only a "
+                     "tokenizer can learn (first: ");
+    assert_non_null(strstr(said.data, "captions: name"));
+    memory_free(named);
+}
+
+static void without_captions_tokenizers_are_a_recipe(void **state)
+{
+    (void)state;
+    char *alone = new_folder("wordless"), *file = in_folder("my.yaml"), *out = in_folder("wordless-run"),
+         *word = string_format("run=%s", out), *page = path_join(out, "report.html"),
+         *sounds = new_folder("wordless-sounds");
+    put_pictures(alone, 60, false);
+    put(alone, "000.txt", "words that are not read");
+    put_long_chats(alone, "long.jsonl", 1, 5000);
+    unlink(file);
+    assert_int_equal(WEFT("init", alone, "--captions", "none", "-o", file), 0);
+    expect_complaint("no captions are read: the recipe trains tokenizers of media alone");
+    expect_complaint("60 pictures");
+    expect_complaint("; 1 text or conversation is not learned");
+    assert_null(strstr(complained.data, "captioned picture"));
+    assert_int_equal(WEFT("inspect", file, "--json"), 0);
+    json_free(recipe);
+    recipe = json_parse(said.data, (i64)strlen(said.data), "stdout");
+    assert_int_equal(json_count(json_get(recipe, "stages")), 2);
+    expect_setting("vis", "captions", "\"none\"");
+    expect_setting("vis", "steps", "2000");
+    assert_true(strtod(setting_of("vis", "validation"), NULL) > 0.2);
+    if (WEFT("run", file, word, "vis.steps=1", "vis.size=32", "vis.batch=1", "vis.channels=[8, 8]"))
+        fail_msg("%s", complained.data);
+    assert_true(file_exists(page));
+
+    put_sounds(sounds, 4, 0.5);
+    assert_int_equal(init_captions(sounds, "none"), 0);
+    assert_non_null(strstr(said.data, "kind: tokenizer-audio"));
+    assert_null(strstr(said.data, "kind: pretrain"));
+    assert_null(strstr(said.data, "kind: tokenizer-text"));
+    void *all[] = {alone, file, out, word, page, sounds};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
+}
+
+static void captions_that_cannot_be_taken_are_named(void **state)
+{
+    (void)state;
+    char *top = new_folder("top"), *texts = new_folder("only-texts"), *one = new_folder("one-class"),
+         *blank = new_folder("blank");
+    put_pictures(top, 12, false);
+    assert_int_equal(init_captions(top, "folder"), 1);
+    expect_complaint("--captions folder: none of its 12 media is in a folder that names it (first: ");
+    assert_int_equal(init_captions(top, "name"), 1);
+    expect_complaint("--captions name: the names of its 12 media say nothing, as those of cameras (first: ");
+    assert_int_equal(init_captions(top, "folders"), 2);
+    expect_complaint("--captions folders: expected folder (");
+    put_texts(texts, 30);
+    assert_int_equal(init_captions(texts, "none"), 1);
+    expect_complaint("nothing there that can be read");
+    put_class(one, "cat", 0, 30);
+    assert_int_equal(init_captions(one, "folder"), 0);
+    expect_complaint(
+        "all 30 captions are the same: a model learns nothing from them that tells one medium from another");
+    put_pictures(one, 2, false);
+    assert_int_equal(init_captions(one, "folder"), 0);
+    expect_complaint(
+        "2 pictures in no folder that names them (captions: folder), from which only a tokenizer can learn");
+
+    put_pictures(blank, 30, true);
+    put(blank, "003.txt", "");
+    put(blank, "007.txt", " \n");
+    assert_int_equal(init_captions(blank, NULL), 0);
+    expect_complaint("2 pictures whose caption files are empty, from which only a tokenizer can learn (first: ");
+    expect_complaint("003.txt");
+    assert_null(strstr(complained.data, "cannot be read"));
+    for (i64 i = 0; i < 30; i++)
+        put_numbered(blank, ".txt", i, "");
+    assert_int_equal(init_captions(blank, NULL), 1);
+    expect_complaint("there are caption files, which are empty: 30, first: ");
+    char *all[] = {top, texts, one, blank};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
+}
+
 /* ---- What is refused ---- */
 
 static void refuse(const char *folder, const char *says)
@@ -693,6 +853,10 @@ int main(void)
         cmocka_unit_test(twenty_samples_are_held_out_where_there_are_as_many),
         cmocka_unit_test(a_recipe_runs_from_any_folder),
         cmocka_unit_test(several_folders_share_their_tokenizers),
+        cmocka_unit_test(folders_of_classes_are_captions),
+        cmocka_unit_test(names_of_files_are_captions),
+        cmocka_unit_test(without_captions_tokenizers_are_a_recipe),
+        cmocka_unit_test(captions_that_cannot_be_taken_are_named),
         cmocka_unit_test(what_cannot_be_trained_on_is_refused),
         cmocka_unit_test(some_unreadable_pictures_are_allowed_for),
         cmocka_unit_test(stages_without_their_medium_are_skipped),

@@ -167,8 +167,11 @@ static void recordings_are_known_by_path_and_sentence(void **state)
     assert_string_equal(sample.parts[1].bytes.data, "\"Yes\", he said.");
     assert_string_equal(sample.speaker, "s1");
     sample_release(&sample);
-    assert_int_equal(source_next(source, &sample), SOURCE_BAD);
     assert_int_equal(source_next(source, &sample), SOURCE_END);
+    i64 notes;
+    const struct source_note *note = source_notes(source, &notes);
+    assert_int_equal(notes, 2); /* up_votes is the other */
+    assert_string_equal(note[1].what, "records whose key \"sentence\" is empty, so that their medium has no caption");
     source_close(source);
     memory_free(put_text("cv/b.mp3", "ID3"));
     expect(put_text("cv/beside.tsv", "path\tsentence\nb.mp3\tbeside\n"), NULL, "captioned audio@b.mp3 text'beside'\n");

@@ -323,6 +323,32 @@ static void media_are_estimated_to_the_byte(void **state)
     memory_free(shard);
 }
 
+/* Pictures whose folders are their captions, too. */
+static void media_with_names_are_estimated(void **state)
+{
+    char *data = path_join(folder, "classes"), *inside = path_join(data, "cat"), *index = path_join(out, "train/index"),
+         *shard = path_join(out, "train/00000.shard");
+    struct prepare_settings settings = settings_of(data);
+    struct prepare_estimate e;
+    u8 pixels[32 * 32 * 3] = {0};
+    (void)state;
+    assert_int_equal(directory_make(inside), 0);
+    for (i64 i = 0; i < 5; i++) {
+        char *path = string_format("%s/%lld.png", inside, (long long)i);
+        assert_int_equal(image_write_png(path, pixels, 32, 32), 0);
+        memory_free(path);
+    }
+    settings.columns.captions = CAPTIONS_FOLDER;
+    run(&settings);
+    assert_int_equal(prepare_estimate(&e, &settings, &device), 0);
+    assert_int_equal(e.samples, 5);
+    i64 made = file_bytes(index) + file_bytes(shard);
+    assert_in_range((i64)e.made, made - 300, made);
+    void *all[] = {data, inside, index, shard};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
+}
+
 static void chosen_directions_and_copies(void **state)
 {
     char *data = path_join(folder, "corpus"), *names[] = {"text", "image-in"};
@@ -817,6 +843,7 @@ int main(void)
         cmocka_unit_test(the_packer_reads_it),
         cmocka_unit_test(the_same_corpus_gives_the_same_bytes),
         cmocka_unit_test(media_are_estimated_to_the_byte),
+        cmocka_unit_test(media_with_names_are_estimated),
         cmocka_unit_test(chosen_directions_and_copies),
         cmocka_unit_test(unreadable_files_are_counted),
         cmocka_unit_test(without_tokenizers_media_are_left_out),

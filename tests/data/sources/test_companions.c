@@ -148,7 +148,8 @@ static void texts_named_like_a_medium_are_counted(void **state)
     expect_noted("capitals", LONE_TEXTS_LEAVE, " image@capitals/A.PNG text'small'\n1 " LONE_TEXTS "\n");
     expect_noted("capitals.tar", LONE_TEXTS_AUTO,
                  "bad: :A: a medium without a text: expected .txt or .json next to it (tar --sort=name puts them "
-                 "there)\n1 " NAMED_TEXTS "\n1 " LONE_TEXTS "\n");
+                 "there), or captions: folder or name, which take the names of folders and files\n1 " NAMED_TEXTS
+                 "\n1 " LONE_TEXTS "\n");
     /* As `tar` writes a folder that is not sorted: half of the pairs are further away than is looked. */
     struct buffer tar = {0};
     for (int i = 0; i < 6000; i++) {
@@ -427,7 +428,7 @@ static void empty_files_are_counted(void **state)
     expect_noted("empty", LONE_TEXTS_READ,
                  "damaged: /d.csv: is empty: expected a line with the names of its columns\n text'text\n'\n"
                  "4 files with nothing in them\n"
-                 "1 pictures without a line or text file that refers to them\n");
+                 "1 pictures whose caption files are empty\n");
 }
 
 int main(void)
