@@ -165,8 +165,9 @@ static void print_json(const struct op_measured *m, const char *shape, double pe
 
 static void print_head(struct device *device)
 {
-    printf("%s, %d workers\n%-30s %7s %-5s %-14s %11s %9s %9s %8s  share of matrix peak or copy\n", device_name(device),
-           workers_count(), "op", "variant", "dtype", "shape", "us", "H200's us", "GFLOP/s", "GB/s");
+    printf("%s, %d %s\n%-30s %7s %-5s %-14s %11s %9s %9s %8s  share of matrix peak or copy\n", device_name(device),
+           workers_count(), plural(workers_count(), "worker", "workers"), "op", "variant", "dtype", "shape", "us",
+           "H200's us", "GFLOP/s", "GB/s");
 }
 
 static void print_row(const struct op_measured *m, const char *shape, double peak)

@@ -128,8 +128,8 @@ static void print_head(const char *step, double whole_s)
                1e-12 * flops / whole_s, 100 * flops / whole_s / profile.limits->peak_flops_per_s,
                1e-12 * profile.limits->peak_flops_per_s);
     else
-        printf("%s: %.1f ms of CPU time, %.1f in ops, %d workers\n", step, 1e3 * whole_s, 1e3 * inside_s,
-               workers_count());
+        printf("%s: %.1f ms of CPU time, %.1f in ops, %d %s\n", step, 1e3 * whole_s, 1e3 * inside_s, workers_count(),
+               plural(workers_count(), "worker", "workers"));
     printf("%-24s %6s %10s %10s %6s %9s %8s\n", "op", "calls", "Mflop/call", "ms", "share", "GFLOP/s", "GB/s");
 }
 

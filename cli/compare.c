@@ -288,8 +288,8 @@ static int compare_greedy(struct comparison *c)
     i32 *generated = prompt ? read_ids(told, &c->expected, "generated", vocabulary, c->expected_path) : NULL;
     int status = prompt && generated ? 0 : -1;
     if (status == 0 && (asked[0] != 1 || told[0] != 1))
-        status = error_set("%s: prompt and generated have %lld and %lld rows, expected one", c->expected_path,
-                           (long long)asked[0], (long long)told[0]);
+        status = error_set("%s: prompt and generated have %lld and %lld %s, expected one", c->expected_path,
+                           (long long)asked[0], (long long)told[0], plural(told[0], "row", "rows"));
     if (status == 0)
         report_greedy(c, prompt, asked[1], generated, told[1]);
     memory_free(prompt);

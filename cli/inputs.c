@@ -242,7 +242,7 @@ static int hash_contents(struct input_files *files, i64 bytes)
             done += needs_hash(&files->files[i]) ? files->files[i].bytes : 0;
         workers_run(n, hash_one, files->files + at);
         if (bytes >= shown_bytes)
-            progress_update(&progress, done, "%lld files", (long long)(at + n));
+            progress_update(&progress, done, "%lld %s", (long long)(at + n), plural(at + n, "file", "files"));
     }
     if (bytes >= shown_bytes)
         progress_close(&progress);

@@ -31,9 +31,9 @@ static int check_finite(const struct safetensors *set, const char *origin)
     for (i64 i = 0; i < set->count; i++) {
         i64 bad = not_finite(&set->tensors[i]);
         if (bad)
-            return error_set("%s: %lld of the %lld numbers of %s are not finite: the training that made it broke down",
+            return error_set("%s: %lld of the %lld %s of %s are not finite: the training that made it broke down",
                              origin, (long long)bad, (long long)tensor_view_elements(&set->tensors[i]),
-                             set->tensors[i].name);
+                             plural(tensor_view_elements(&set->tensors[i]), "number", "numbers"), set->tensors[i].name);
     }
     return 0;
 }
@@ -74,8 +74,8 @@ static void set_sums(struct json *j, const struct inspect_model_sums *sums)
     if (sums->stated == sums->files)
         buffer_printf(&text, "fit");
     else if (sums->stated)
-        buffer_printf(&text, "fit in %lld of %lld files, the others state none", (long long)sums->stated,
-                      (long long)sums->files);
+        buffer_printf(&text, "fit in %lld of %lld %s, the others state none", (long long)sums->stated,
+                      (long long)sums->files, plural(sums->files, "file", "files"));
     else
         buffer_printf(&text, "none are stated, as in files of other software: flipped bits cannot be seen");
     json_set(j, "checksums", json_of_string(text.data));

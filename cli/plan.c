@@ -221,9 +221,10 @@ static void print_sources(const struct plan_command *p)
     for (i64 i = 0; i < json_count(p->sources); i++) {
         const struct json *s = json_at(p->sources, i);
         char *name = text_escaped(json_string(json_get(s, "name"), ""));
-        printf("  source   %-12s %5.1f %% of the rows, %.2f epochs of %lld samples, %.3f M positions\n", name,
+        printf("  source   %-12s %5.1f %% of the rows, %.2f epochs of %lld %s, %.3f M positions\n", name,
                100 * json_number(json_get(s, "rows"), 0) / rows, json_number(json_get(s, "epochs"), 0),
                (long long)json_integer(json_get(s, "samples"), 0),
+               plural(json_integer(json_get(s, "samples"), 0), "sample", "samples"),
                json_number(json_get(s, "epoch_positions"), 0) * 1e-6);
         memory_free(name);
     }
@@ -242,8 +243,8 @@ static void print_traffic(const struct plan_command *p)
         return;
     printf("  traffic  %10.1f MB a step, sent by the rank that sends most\n", p->needs.traffic * 1e-6);
     if (s->count)
-        printf("  sums     %10.1f MB of gradients in %lld buckets, which go while the backward runs", s->bytes * 1e-6,
-               (long long)s->count);
+        printf("  sums     %10.1f MB of gradients in %lld %s while the backward runs", s->bytes * 1e-6,
+               (long long)s->count, plural(s->count, "bucket, which goes", "buckets, which go"));
     if (s->count && p->work.flops_per_s > 0 && p->work.bytes_per_s > 0)
         printf(": %.3f s per step at %g GB/s, %.3f s not overlapped", s->seconds, p->work.bytes_per_s * 1e-9,
                s->exposed_s);
@@ -255,10 +256,10 @@ static void print_plan(const struct plan_command *p, double gflops)
 {
     const struct step_memory *m = &p->needs.memory;
     struct buffer parts = {0};
-    printf("%s: %.2f M parameters, %.2f M active, %lld steps of %lld x %lld positions, %lld rank%s\n", p->place->label,
+    printf("%s: %.2f M parameters, %.2f M active, %lld %s of %lld x %lld positions, %lld rank%s\n", p->place->label,
            (double)p->needs.parameters * 1e-6, (double)p->active * 1e-6, (long long)p->settings->steps,
-           (long long)p->needs.rows, (long long)p->needs.length, (long long)p->work.ranks,
-           p->work.ranks == 1 ? "" : "s");
+           plural(p->settings->steps, "step", "steps"), (long long)p->needs.rows, (long long)p->needs.length,
+           (long long)p->work.ranks, p->work.ranks == 1 ? "" : "s");
     printf("  memory   %10.1f MB", (double)step_memory_total(m) * 1e-6);
     printf(p->work.ranks > 1 ? " on rank %lld, which needs most:" : ":", (long long)p->needs.worst_rank);
     step_memory_print(&parts, m);
@@ -267,9 +268,10 @@ static void print_plan(const struct plan_command *p, double gflops)
     if (p->work.gpu)
         printf("           beside it, not counted: the CUDA context, recorded graphs%s\n",
                p->work.ranks > 1 ? ", NCCL's connections" : "");
-    printf("  disk     %10.1f MB: %lld checkpoints kept%s, one more while it is written, and the model; without "
+    printf("  disk     %10.1f MB: %lld %s kept%s, one more while it is written, and the model; without "
            "tokenizers\n",
            disk_bytes(p) * 1e-6, (long long)p->settings->training.keep,
+           plural(p->settings->training.keep, "checkpoint", "checkpoints"),
            best_on(&p->settings->best) ? ", and the best one" : "");
     printf("  flops    %10.2f GFLOP a step, of all ranks\n", p->needs.flops * 1e-9);
     print_traffic(p);
@@ -385,7 +387,7 @@ static void print_total(const struct recipe_runs *runs, const struct plan_total 
         json_free(j);
         return;
     }
-    printf("all of %lld runs\n  disk     %10.1f MB\n", (long long)chosen, t->disk * 1e-6);
+    printf("all of %lld %s\n  disk     %10.1f MB\n", (long long)chosen, plural(chosen, "run", "runs"), t->disk * 1e-6);
     if (gflops > 0)
         printf("  time     %10.1f s of training, one run after another\n", t->seconds);
     if (t->unknown)

@@ -78,8 +78,9 @@ int plan_prepare(struct plan_total *total, const struct recipe *r, const struct 
         json_set(j, "files_read", json_of_integer(e.files_read));
         output_json(j);
     } else if (status == 0)
-        printf("%s: about %.1f MB of shards from %.1f MB, by %lld samples of %lld of %lld files%s\n", place->label,
-               e.made * 1e-6, e.read * 1e-6, (long long)e.samples, (long long)e.files_read, (long long)e.files,
+        printf("%s: about %.1f MB of shards from %.1f MB, by %lld %s of %lld of %lld %s%s\n", place->label,
+               e.made * 1e-6, e.read * 1e-6, (long long)e.samples, plural(e.samples, "sample", "samples"),
+               (long long)e.files_read, (long long)e.files, plural(e.files, "file", "files"),
                settings.stream.on ? "; made while a stage trains on them, which keeps those since its oldest checkpoint"
                                   : "");
     total->disk += status == 0 ? (double)place->runs * e.made : 0;
@@ -106,8 +107,8 @@ static void print_needs(const struct plan_place *place, const struct tokenizer_n
 {
     struct buffer parts = {0};
     step_memory_print(&parts, &needs->memory);
-    printf("%s: %.2f M parameters, %lld steps\n", place->label, (double)needs->parameters * 1e-6,
-           (long long)needs->steps);
+    printf("%s: %.2f M parameters, %lld %s\n", place->label, (double)needs->parameters * 1e-6, (long long)needs->steps,
+           plural(needs->steps, "step", "steps"));
     printf("  memory   %10.1f MB: %s; and media, at most %.1f (memory_mb)\n",
            (double)step_memory_total(&needs->memory) * 1e-6, parts.data, (double)needs->media_bytes * 1e-6);
     buffer_release(&parts);

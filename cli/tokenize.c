@@ -342,8 +342,8 @@ static int save_extended(struct text_tokenizer *tokenizer, const char *folder)
     i64 before = text_vocabulary(tokenizer);
     if (text_tokenizer_add_special(tokenizer, grammar_special_tokens) || text_tokenizer_save(tokenizer, folder))
         return -1;
-    log_info("%s: %lld ids, %lld added", folder, (long long)text_vocabulary(tokenizer),
-             (long long)(text_vocabulary(tokenizer) - before));
+    log_info("%s: %lld %s, %lld added", folder, (long long)text_vocabulary(tokenizer),
+             plural(text_vocabulary(tokenizer), "id", "ids"), (long long)(text_vocabulary(tokenizer) - before));
     return 0;
 }
 

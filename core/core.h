@@ -155,6 +155,11 @@ void *memory_resize(void *block, i64 old_bytes, i64 new_bytes); /* new bytes are
 void memory_free(void *block);
 char *string_copy(const char *text);
 char *string_format(const char *format, ...) PRINTF(1, 2);
+/* The noun, or the noun and verb, behind a number in a message: "%lld %s", n, plural(n, "step", "steps"). */
+static inline const char *plural(i64 n, const char *one, const char *many)
+{
+    return n == 1 ? one : many;
+}
 
 /* Ends the program with STATUS_FAILED, without unfinished files, because no memory is left. The
  * message says that `what` needs `bytes` more (0: unknown how many), what is in use, the limit, and what to make

@@ -224,7 +224,8 @@ void file_unmap(struct file_view *view)
 
 static int refuse_size(const char *path, i64 most_bytes)
 {
-    return error_set("%s: more than %lld bytes, too many for a file of its kind", path, (long long)most_bytes);
+    return error_set("%s: more than %lld %s, too many for a file of its kind", path, (long long)most_bytes,
+                     plural(most_bytes, "byte", "bytes"));
 }
 
 static int read_descriptor(struct buffer *out, int descriptor, const char *path, i64 most_bytes)
@@ -738,7 +739,8 @@ static int close_written(struct file_writer *writer)
     if (writer->is_new && writer->failed_errno == EEXIST)
         return error_taken(writer->path);
     errno = writer->failed_errno;
-    return error_errno("%s: cannot be written (%lld bytes)%s", writer->path, (long long)writer->written_bytes,
+    return error_errno("%s: cannot be written (%lld %s)%s", writer->path, (long long)writer->written_bytes,
+                       plural(writer->written_bytes, "byte", "bytes"),
                        writer->failed_errno == ENOSPC ? "; free disk space and run again" : "");
 }
 

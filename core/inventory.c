@@ -394,7 +394,8 @@ static int compare(const char *path, const struct inventory *v, const struct inv
                    i64 bytes)
 {
     if (bytes != e->bytes) {
-        char *what = string_format("%lld bytes, expected %lld", (long long)bytes, (long long)e->bytes);
+        char *what = string_format("%lld %s, expected %lld", (long long)bytes, plural(bytes, "byte", "bytes"),
+                                   (long long)e->bytes);
         refuse(path, v, what);
         memory_free(what);
         return -1;

@@ -294,9 +294,9 @@ void thread_start(pthread_t *thread, void *(*run)(void *), void *context, const 
     if (memory_address_left() < 2 * bytes)
         memory_exhausted(bytes, what);
     long long most = getrlimit(RLIMIT_NPROC, &processes) == 0 ? (long long)processes.rlim_cur : -1;
-    out_of_memory("%s cannot start: %s; the user may have %lld threads (ulimit -u), and the control group may allow "
+    out_of_memory("%s cannot start: %s; the user may have %lld %s (ulimit -u), and the control group may allow "
                   "fewer (pids.max): end other programs, or set WEFT_THREADS to a smaller number",
-                  what, strerror(code), most);
+                  what, strerror(code), most, plural(most, "thread", "threads"));
 }
 
 /* ---- The stack ---- */

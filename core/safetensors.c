@@ -130,8 +130,9 @@ static int read_entry(struct tensor_view *view, const struct json *entry, const 
         return error_set("%s: tensor %s ends at byte %lld of the data, but the file holds %lld; was it cut short?",
                          header->path, view->name, (long long)end, (long long)header->data_bytes);
     if (end - begin != view->bytes)
-        return error_set("%s: tensor %s: shape and dtype ask for %lld bytes, data_offsets give it %lld", header->path,
-                         view->name, (long long)view->bytes, (long long)(end - begin));
+        return error_set("%s: tensor %s: shape and dtype ask for %lld %s, data_offsets give it %lld", header->path,
+                         view->name, (long long)view->bytes, plural(view->bytes, "byte", "bytes"),
+                         (long long)(end - begin));
     view->data = header->file->data + header->begin_bytes + begin;
     return 0;
 }
@@ -162,7 +163,9 @@ static int check_tiling(struct tensor_view *views, i64 count, const struct safet
         expected = begin + views[i].bytes;
     }
     i64 rest = header->data_bytes - (expected - first);
-    return rest ? error_set("%s: %lld bytes after the last tensor belong to none", header->path, (long long)rest) : 0;
+    return rest ? error_set("%s: %lld %s to none", header->path, (long long)rest,
+                            plural(rest, "byte after the last tensor belongs", "bytes after the last tensor belong"))
+                : 0;
 }
 
 static int check_metadata(const struct json *metadata, const char *path)
@@ -181,15 +184,16 @@ static struct json *parse_header(struct safetensors_header *header)
     const struct file_view *file = header->file;
     u64 length;
     if (file->bytes < 8) {
-        error_set("%s: %lld bytes are too few for a safetensors file", header->path, (long long)file->bytes);
+        error_set("%s: %lld %s too few for a safetensors file", header->path, (long long)file->bytes,
+                  plural(file->bytes, "byte is", "bytes are"));
         return NULL;
     }
     memcpy(&length, file->data, sizeof length);
     if (length > HEADER_BYTES_MAX || (i64)length > file->bytes - 8) {
-        error_set(
-            "%s: not a safetensors file, or cut short: its first 8 bytes promise a header of %llu bytes, the file "
-            "has %lld",
-            header->path, (unsigned long long)length, (long long)file->bytes);
+        error_set("%s: not a safetensors file, or cut short: its first 8 bytes promise a header of %llu %s, the file "
+                  "has %lld",
+                  header->path, (unsigned long long)length, plural((i64)length, "byte", "bytes"),
+                  (long long)file->bytes);
         return NULL;
     }
     if (length == 0 || (file->data[8] != '{' && file->data[8] != ' ')) {
@@ -278,8 +282,8 @@ static int read_files(struct safetensors *set, char *const *paths, i64 count)
         qsort(set->tensors, (size_t)set->count, sizeof *set->tensors, compare_names);
     for (i64 i = 1; i < set->count; i++)
         if (strcmp(set->tensors[i - 1].name, set->tensors[i].name) == 0)
-            return error_set("%s: tensor %s is in more than one of the %lld files", paths[0], set->tensors[i].name,
-                             (long long)count);
+            return error_set("%s: tensor %s is in more than one of the %lld %s", paths[0], set->tensors[i].name,
+                             (long long)count, plural(count, "file", "files"));
     return 0;
 }
 
@@ -602,8 +606,8 @@ static int build_header(struct buffer *out, const struct tensor_source *const *o
     json_free(root);
     buffer_printf(out, "%*s", (int)(round_up(out->length, 8) - out->length), "");
     if (status == 0 && out->length > HEADER_BYTES_MAX)
-        status = error_set("%lld tensors: the header has %lld bytes; safetensors allows %d", (long long)count,
-                           (long long)out->length, HEADER_BYTES_MAX);
+        status = error_set("%lld tensors: the header has %lld %s; safetensors allows %d", (long long)count,
+                           (long long)out->length, plural(out->length, "byte", "bytes"), HEADER_BYTES_MAX);
     return status;
 }
 

@@ -192,7 +192,8 @@ int glyphs_choose(struct glyph_list *list, i64 wanted, struct rng_key key)
         keep[i] = list->items[i].index != 0;
     keep_marked(list, keep);
     if (wanted > list->count)
-        log_warn("the font draws %lld glyphs, %lld were wanted", (long long)list->count, (long long)wanted);
+        log_warn("the font draws %lld %s, %lld were wanted", (long long)list->count,
+                 plural(list->count, "glyph", "glyphs"), (long long)wanted);
     i32 *order = memory_alloc(list->count * (i64)sizeof *order);
     rng_permutation(order, list->count, key, DRAW_GLYPHS, 0);
     memset(keep, 0, (size_t)list->count);

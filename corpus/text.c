@@ -296,8 +296,8 @@ int make_text(struct corpus *corpus)
         progress_update(&progress, i + 1, "%s", sources[i].label);
     }
     if (status == 0 && !corpus->wordnet && chosen.bytes.length < corpus->text_bytes * 99 / 100)
-        log_warn("the packages hold %lld bytes of text in these shares, %lld were wanted",
-                 (long long)chosen.bytes.length, (long long)corpus->text_bytes);
+        log_warn("the packages hold %lld %s of text in these shares, %lld were wanted", (long long)chosen.bytes.length,
+                 plural(chosen.bytes.length, "byte", "bytes"), (long long)corpus->text_bytes);
     if (status == 0)
         status = write_documents(corpus, &chosen);
     if (status == 0)

@@ -198,7 +198,7 @@ static void check_agreement(const struct buckets *b, struct comm *comm)
         bytes += b->list[i].comm == comm ? b->list[i].bytes : 0;
         count += b->list[i].comm == comm;
     }
-    snprintf(name, sizeof name, "%lld buckets", (long long)count);
+    snprintf(name, sizeof name, "%lld %s", (long long)count, plural(count, "bucket", "buckets"));
     if (comm->size > 1)
         comm_agree(comm, name, bytes);
 }

@@ -73,8 +73,8 @@ static i64 read_counts(struct tape *tape, struct expert_exchange *x, const struc
         }
     i64 rows = sum_of(x->receive, x->comm->size);
     if (limits->rows && rows > limits->rows)
-        comm_stop(x->comm, "%lld rows arrive for the experts of this rank, there is room for %lld: raise %s",
-                  (long long)rows, (long long)limits->rows, limits->setting);
+        comm_stop(x->comm, "%lld %s for the experts of this rank, there is room for %lld: raise %s", (long long)rows,
+                  plural(rows, "row arrives", "rows arrive"), (long long)limits->rows, limits->setting);
     return limits->rows ? limits->rows : rows;
 }
 

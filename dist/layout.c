@@ -24,8 +24,9 @@ static int check_layout(const struct layout *l, i64 world)
                            (long long)l->data, (long long)l->tensor, (long long)l->pipeline,
                            (long long)(l->data * l->tensor * l->pipeline), (long long)world);
     if (l->data % l->expert)
-        return error_usage("%lld expert ranks lie inside the %lld data ranks and must divide them",
-                           (long long)l->expert, (long long)l->data);
+        return error_usage("%lld %s inside the %lld %s and must divide them", (long long)l->expert,
+                           plural(l->expert, "expert rank lies", "expert ranks lie"), (long long)l->data,
+                           plural(l->data, "data rank", "data ranks"));
     return 0;
 }
 

@@ -857,8 +857,8 @@ i64 nccl_version(void)
 
 struct comm *nccl_over(struct comm *host, struct device *device)
 {
-    error_set("%lld ranks on GPUs (%s) talk over NCCL, which this program was built without", (long long)host->size,
-              device_name(device));
+    error_set("%lld %s (%s) talk over NCCL, which this program was built without", (long long)host->size,
+              plural(host->size, "rank on GPUs", "ranks on GPUs"), device_name(device));
     return NULL;
 }
 #endif

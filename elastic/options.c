@@ -48,7 +48,8 @@ static int parse_layers(struct submodel *sub, const char *text, const struct mod
 {
     i64 number = submodel_number(text), least = submodel_least_layers(c);
     if (number > c->layers)
-        return error_usage("--layers %s: the model has %lld layers", text, (long long)c->layers);
+        return error_usage("--layers %s: the model has %lld %s", text, (long long)c->layers,
+                           plural(c->layers, "layer", "layers"));
     if (number && number < least)
         return error_usage("--layers %s: expected %lld or more: the first, the last and those with heads must stay, "
                            "or a list such as 0-3",
@@ -103,8 +104,9 @@ static int list_of_layer(struct submodel *sub, struct arena *arena, const struct
         ids[i] = (i32)id;
     }
     if (layer > c->first_moe_layer && n != sub->expert_count)
-        return error_usage("%s: layer %lld keeps %lld experts, earlier ones %lld: the numbers must be equal", path,
-                           (long long)layer, (long long)n, (long long)sub->expert_count);
+        return error_usage("%s: layer %lld keeps %lld %s, earlier ones %lld: the numbers must be equal", path,
+                           (long long)layer, (long long)n, plural(n, "expert", "experts"),
+                           (long long)sub->expert_count);
     sub->expert[layer] = ids;
     sub->expert_count = n;
     return 0;
@@ -120,8 +122,9 @@ static int lists_of_layers(struct submodel *sub, struct arena *arena, const stru
     if (!j)
         return -1;
     if (json_count(j) != c->layers)
-        status = error_usage("%s: %lld lists, expected one for each of %lld layers", path, (long long)json_count(j),
-                             (long long)c->layers);
+        status = error_usage("%s: %lld %s, expected one for each of %lld %s", path, (long long)json_count(j),
+                             plural(json_count(j), "list", "lists"), (long long)c->layers,
+                             plural(c->layers, "layer", "layers"));
     for (i64 layer = 0; status == 0 && layer < c->layers; layer++)
         status = list_of_layer(sub, arena, c, layer, json_at(j, layer), path);
     json_free(j);
@@ -206,8 +209,9 @@ int submodel_parse(struct submodel *sub, struct arena *arena, const struct submo
 int submodel_check(const struct submodel *sub, const struct model_config *c)
 {
     if (sub->expert_count < sub->topk && c->first_moe_layer < c->layers)
-        return error_usage("--experts keeps %lld experts, fewer than top-k %lld: add --topk %lld or keep more",
-                           (long long)sub->expert_count, (long long)sub->topk, (long long)sub->expert_count);
+        return error_usage("--experts keeps %lld %s, fewer than top-k %lld: add --topk %lld or keep more",
+                           (long long)sub->expert_count, plural(sub->expert_count, "expert", "experts"),
+                           (long long)sub->topk, (long long)sub->expert_count);
     return 0;
 }
 

@@ -201,8 +201,8 @@ static int check_depth(const struct elastic_settings *s, const struct model_conf
 {
     i64 layers = c->layers;
     if (s->depth_groups && layers % s->depth_groups)
-        return error_usage("elastic.depth_groups is %lld: expected a divisor of the model's %lld layers",
-                           (long long)s->depth_groups, (long long)layers);
+        return error_usage("elastic.depth_groups is %lld: expected a divisor of the model's %lld %s",
+                           (long long)s->depth_groups, (long long)layers, plural(layers, "layer", "layers"));
     if (s->depth_power != 0 && !s->depth_min)
         return error_usage("elastic.depth_power is %g: it weights the number of layers, which only depth_min draws",
                            s->depth_power);
@@ -218,9 +218,10 @@ static int check_depth(const struct elastic_settings *s, const struct model_conf
                            "(the first, the last, those with heads%s)",
                            (long long)s->depth_min, (long long)fixed, s->depth_groups ? ", and their groups" : "");
     if (s->depth_min > most)
-        return error_usage("elastic.depth_min is %lld: expected at most %lld, fewer than all %lld layers, or "
+        return error_usage("elastic.depth_min is %lld: expected at most %lld, fewer than all %lld %s, or "
                            "elastic.depth_full: 1",
-                           (long long)s->depth_min, (long long)most, (long long)layers);
+                           (long long)s->depth_min, (long long)most, (long long)layers,
+                           plural(layers, "layer", "layers"));
     return 0;
 }
 
@@ -236,8 +237,8 @@ static int check_sizes(const struct elastic_settings *s, const struct model_conf
                                "(elastic.expert_groups)",
                                (long long)size, (long long)s->expert_groups);
         if (size >= c->experts)
-            return error_usage("elastic.experts_sizes: %lld: expected fewer than the model's %lld experts",
-                               (long long)size, (long long)c->experts);
+            return error_usage("elastic.experts_sizes: %lld: expected fewer than the model's %lld %s", (long long)size,
+                               (long long)c->experts, plural(c->experts, "expert", "experts"));
         if (size < elastic_largest_topk(s, c))
             return error_usage("elastic.experts_sizes: %lld: expected at least %lld, the largest top-k of a sample",
                                (long long)size, (long long)elastic_largest_topk(s, c));
@@ -249,16 +250,16 @@ static int check_experts(const struct elastic_settings *s, const struct model_co
 {
     i64 groups = s->expert_groups, size = c->experts / groups;
     if (c->experts % groups)
-        return error_usage("elastic.expert_groups is %lld: expected a divisor of the model's %lld experts",
-                           (long long)groups, (long long)c->experts);
+        return error_usage("elastic.expert_groups is %lld: expected a divisor of the model's %lld %s",
+                           (long long)groups, (long long)c->experts, plural(c->experts, "expert", "experts"));
     if (check_sizes(s, c))
         return -1;
     if (!always_full(&s->experts_full) && smallest_share(s, c) >= size && size > 1 &&
         ceil_div(s->experts_min, groups) >= size)
-        return error_usage("elastic.experts_min is %lld: no subset of the model's %lld experts in %lld groups is as "
+        return error_usage("elastic.experts_min is %lld: no subset of the model's %lld %s in %lld %s is as "
                            "large: expected at most %lld, or elastic.experts_full: 1",
-                           (long long)s->experts_min, (long long)c->experts, (long long)groups,
-                           (long long)((size - 1) * groups));
+                           (long long)s->experts_min, (long long)c->experts, plural(c->experts, "expert", "experts"),
+                           (long long)groups, plural(groups, "group", "groups"), (long long)((size - 1) * groups));
     return 0;
 }
 
@@ -307,17 +308,19 @@ int elastic_check(const struct elastic_settings *s, const struct model_config *c
     if (elastic_check_settings(s, config))
         return -1;
     if (count_fixed(s, config) == config->layers && !always_full(&s->depth_full) && !always_zero(&s->depth_drop))
-        log_info("elastic: every slice runs all %lld layers: the first, the last and those with heads are never "
+        log_info("elastic: every slice runs all %lld %s: the first, the last and those with heads are never "
                  "dropped",
-                 (long long)config->layers);
+                 (long long)config->layers, plural(config->layers, "layer", "layers"));
     if (config->first_moe_layer == config->layers) {
         log_info("elastic: the model has no experts: only its depth is drawn");
         return 0;
     }
     if (!always_full(&s->experts_full) && s->experts_sizes.count == 0 &&
         smallest_share(s, config) >= config->experts / s->expert_groups)
-        log_info("elastic: every slice uses all %lld experts: top-%lld in %lld groups leaves no smaller subset",
-                 (long long)config->experts, (long long)elastic_largest_topk(s, config), (long long)s->expert_groups);
+        log_info("elastic: every slice uses all %lld %s: top-%lld in %lld %s leaves no smaller subset",
+                 (long long)config->experts, plural(config->experts, "expert", "experts"),
+                 (long long)elastic_largest_topk(s, config), (long long)s->expert_groups,
+                 plural(s->expert_groups, "group", "groups"));
     if (!always_full(&s->topk_full) && elastic_largest_topk(s, config) == 1)
         log_info("elastic: every sample uses the full top-k: the model's is 1");
     if (s->expert_groups % expert_ranks)

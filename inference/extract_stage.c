@@ -147,9 +147,10 @@ static int unreachable(const struct extraction *x, const struct submodel *listed
     sub.expert_count = least->experts;
     sub.topk = least->topk;
     struct submodel_size all = submodel_size(&full, x->model), size = submodel_size(&sub, x->model);
-    return error_usage("no sub-model is that small: the smallest, with %lld layers, %lld experts and top-%lld, has "
+    return error_usage("no sub-model is that small: the smallest, with %lld %s, %lld %s and top-%lld, has "
                        "%.3f of the active and %.3f of all parameters, and %.1f MB of weights",
-                       (long long)least->layers, (long long)least->experts, (long long)least->topk,
+                       (long long)least->layers, plural(least->layers, "layer", "layers"), (long long)least->experts,
+                       plural(least->experts, "expert", "experts"), (long long)least->topk,
                        (double)size.active / (double)all.active, (double)size.parameters / (double)all.parameters,
                        (double)size.bytes * 1e-6);
 }
@@ -179,8 +180,9 @@ static int best_of(struct submodel *best, struct extraction *x, const struct sub
             return status;
         }
         double loss = choice_loss(x->choice, &sub);
-        log_info("%lld layers, %lld experts, top-%lld: %.4f lost of what the full model learned",
-                 (long long)shapes[i].layers, (long long)shapes[i].experts, (long long)shapes[i].topk, loss);
+        log_info("%lld %s, %lld %s, top-%lld: %.4f lost of what the full model learned", (long long)shapes[i].layers,
+                 plural(shapes[i].layers, "layer", "layers"), (long long)shapes[i].experts,
+                 plural(shapes[i].experts, "expert", "experts"), (long long)shapes[i].topk, loss);
         if (loss < least) {
             least = loss;
             *best = sub;
@@ -251,8 +253,9 @@ static int choose_submodel(struct submodel *sub, struct arena *arena, const stru
     status = choose(sub, &x);
     if (x.choice) {
         if (status == 0)
-            log_info("chosen by %lld passes over %s in %.1f s: %.4f lost of what the full model learned",
-                     (long long)choice.forwards, s->split, clock_s() - begin, choice_loss(&choice, sub));
+            log_info("chosen by %lld %s over %s in %.1f s: %.4f lost of what the full model learned",
+                     (long long)choice.forwards, plural(choice.forwards, "pass", "passes"), s->split, clock_s() - begin,
+                     choice_loss(&choice, sub));
         choice_close(&choice);
     }
     memory_free(x.scores);
@@ -281,10 +284,11 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
 
 static void log_sizes(const struct model_config *whole, const struct submodel *sub, double share, const char *on)
 {
-    log_info("kept %lld of %lld layers, %lld of %lld experts, top-%lld of %lld: %.2f of the parameters; logits equal "
+    log_info("kept %lld of %lld %s, %lld of %lld %s, top-%lld of %lld: %.2f of the parameters; logits equal "
              "bit for bit %s",
-             (long long)sub->layer_count, (long long)whole->layers, (long long)sub->expert_count,
-             (long long)whole->experts, (long long)sub->topk, (long long)whole->topk, share, on);
+             (long long)sub->layer_count, (long long)whole->layers, plural(whole->layers, "layer", "layers"),
+             (long long)sub->expert_count, (long long)whole->experts, plural(whole->experts, "expert", "experts"),
+             (long long)sub->topk, (long long)whole->topk, share, on);
 }
 
 /* Closes the model. */

@@ -210,9 +210,10 @@ static int read_picture(struct clip *out, struct generator *s, bool video, const
     int status = shaped_read(out, &shape, &longer, config, video, -1, view.data, view.bytes, path);
     file_unmap(&view);
     if (longer && !s->clip_cut)
-        log_warn("%s: longer than the %lld frames that the model reads: only its beginning is used, as of any longer "
+        log_warn("%s: longer than the %lld %s that the model reads: only its beginning is used, as of any longer "
                  "clip that follows",
-                 path, (long long)config->shapes[shape].frames);
+                 path, (long long)config->shapes[shape].frames,
+                 plural(config->shapes[shape].frames, "frame", "frames"));
     s->clip_cut |= longer;
     return status;
 }
@@ -377,8 +378,8 @@ int prompt_fit(struct prompt *p, const struct generator *s)
         return error_set("the prompt does not fit into the model's length, %lld positions: it takes %lld",
                          (long long)length, (long long)measure.length);
     if (p->to == MODALITY_TEXT && p->most > room) {
-        log_warn("the answer ends after %lld ids, where the model's %lld positions end", (long long)room,
-                 (long long)length);
+        log_warn("the answer ends after %lld %s, where the model's %lld positions end", (long long)room,
+                 plural(room, "id", "ids"), (long long)length);
         p->most = room;
     }
     return 0;

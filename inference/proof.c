@@ -192,7 +192,7 @@ static int compare_shards(struct buffer *on, struct proof *p, const char *shards
     if (read && p->compares)
         log_info("logits are not compared on all rows of %s: %s", shards, error_text());
     if (p->rows) {
-        buffer_printf(on, "; on %lld rows of %s: ", (long long)p->rows, shards);
+        buffer_printf(on, "; on %lld %s of %s: ", (long long)p->rows, plural(p->rows, "row", "rows"), shards);
         name_heads(on, p->heads);
     }
     return 0;

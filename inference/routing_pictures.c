@@ -61,8 +61,8 @@ static int draw_use(const struct routing_counts *c, i64 layer, const char *direc
         shown += c->positions[s] > 0;
     canvas_open(&d, LEFT + BAR_WIDTH + 60, TOP + shown * (BAR_HEIGHT + GAP) + 24);
     canvas_text(&d, LEFT, 20, ANCHOR_START, INK,
-                "layer %d: share of a stream's positions that choose each of %lld experts (top-%lld)", c->layer[layer],
-                (long long)c->experts, (long long)c->topk);
+                "layer %d: share of a stream's positions that choose each of %lld %s (top-%lld)", c->layer[layer],
+                (long long)c->experts, plural(c->experts, "expert", "experts"), (long long)c->topk);
     double y = TOP;
     for (int s = 0; s < STREAMS; s++)
         if (c->positions[s]) {

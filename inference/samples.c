@@ -340,8 +340,10 @@ static int count_common(struct json *j, struct samples_run *r, const struct samp
     i64 common = samples_in_common(r, set);
     json_set(j, "trained_on", json_of_integer(common));
     if (common)
-        log_warn("%s %s: %lld of %lld files are training files too, byte for byte, so their figures flatter",
-                 split_names[set->split], modality_rows[set->kind].name, (long long)common, (long long)set->count);
+        log_warn("%s %s: %lld of %lld %s %s, byte for byte, so their figures flatter", split_names[set->split],
+                 modality_rows[set->kind].name, (long long)common, (long long)set->count,
+                 plural(set->count, "file", "files"),
+                 plural(common, "is a training file too", "are training files too"));
     return 0;
 }
 

@@ -81,9 +81,8 @@ static int check_backbone(const struct model_config *c)
         return error_set("weft.time_pairs is %lld of the %lld pairs of a head", (long long)c->t_pairs,
                          (long long)c->head_width / 2);
     if (c->first_moe_layer > c->layers)
-        return error_set(
-            "moe_layer_start_index is %lld of %lld layers (a recipe's model.dense_layers and model.layers)",
-            (long long)c->first_moe_layer, (long long)c->layers);
+        return error_set("moe_layer_start_index is %lld of %lld %s (a recipe's model.dense_layers and model.layers)",
+                         (long long)c->first_moe_layer, (long long)c->layers, plural(c->layers, "layer", "layers"));
     if (c->first_moe_layer > 0 && check_positive(c->dense_width, "intermediate_size"))
         return -1;
     return 0;
@@ -121,11 +120,11 @@ static int check_audio_layers(const struct model_config *c)
 {
     i64 count = c->audio_layer_count;
     if (count == 0 && c->levels > c->layers)
-        return error_set("%lld audio levels need heads on as many of the top layers, there are %lld",
-                         (long long)c->levels, (long long)c->layers);
+        return error_set("%lld %s heads on as many of the top layers, there are %lld", (long long)c->levels,
+                         plural(c->levels, "audio level needs", "audio levels need"), (long long)c->layers);
     if (count && c->levels && count != c->levels)
-        return error_set("audio_layers has %lld entries, expected %lld, one for each audio level", (long long)count,
-                         (long long)c->levels);
+        return error_set("audio_layers has %lld %s, expected %lld, one for each audio level", (long long)count,
+                         plural(count, "entry", "entries"), (long long)c->levels);
     for (i64 i = 0; i < count; i++)
         if (c->audio_layer[i] < (i ? c->audio_layer[i - 1] : 0) || c->audio_layer[i] >= c->layers)
             return error_set("audio_layers: entry %lld is %lld: expected ascending or equal layers below %lld",
@@ -142,8 +141,10 @@ int model_config_check(const struct model_config *c)
     if (c->levels && check_positive(c->codes, "audio codes"))
         return -1;
     if (c->cell_features && (c->vit_heads < 1 || c->vit_width % (2 * c->vit_heads)))
-        return error_set("vision encoder: width %lld, %lld heads, %lld layers do not fit (at most %d layers)",
-                         (long long)c->vit_width, (long long)c->vit_heads, (long long)c->vit_layers, VIT_LAYERS_MOST);
+        return error_set("vision encoder: width %lld, %lld heads, %lld %s do not fit (at most %d %s)",
+                         (long long)c->vit_width, (long long)c->vit_heads, (long long)c->vit_layers,
+                         plural(c->vit_layers, "layer", "layers"), VIT_LAYERS_MOST,
+                         plural(VIT_LAYERS_MOST, "layer", "layers"));
     return 0;
 }
 

@@ -256,8 +256,8 @@ static int check_layout(const struct model_config *c, const struct layout *l)
             return error_usage("%lld %s ranks (%lld) do not come out even", (long long)cuts[i].size, cuts[i].what,
                                (long long)cuts[i].ranks);
     if (l->pipeline * l->chunks > c->layers)
-        return error_usage("%lld layers cannot be cut into %lld chunks", (long long)c->layers,
-                           (long long)(l->pipeline * l->chunks));
+        return error_usage("%lld %s cannot be cut into %lld chunks", (long long)c->layers,
+                           plural(c->layers, "layer", "layers"), (long long)(l->pipeline * l->chunks));
     return 0;
 }
 

@@ -272,8 +272,10 @@ static int tolerate_failure(struct grader *j, struct graded_answer *cases, i64 c
     if (error_status() == STATUS_INTERRUPTED)
         return -1;
     if (++j->failures > j->s->failures)
-        return error_prefix("%lld times in a row (program_failures), now", (long long)j->failures);
-    log_warn("%s; the prompts of these %lld answers are skipped in this step", error_text(), (long long)asked);
+        return error_prefix("%lld %s in a row (program_failures), now", (long long)j->failures,
+                            plural(j->failures, "time", "times"));
+    log_warn("%s; the prompts of %lld %s are skipped in this step", error_text(), (long long)asked,
+             plural(asked, "answer", "answers"));
     for (i64 i = 0; i < count; i++)
         cases[i].line.failed |= cases[i].question != NULL;
     return 0;

@@ -198,9 +198,10 @@ static int check_memory(struct program_exchange *t, struct processes_use *use)
     t->over = use->bytes > t->memory_most ? t->over + 1 : 0;
     return t->over < LOOKS
                ? 0
-               : error_set("%s used %.0f MB of memory in %lld processes and was killed: at most %.0f MB are allowed "
+               : error_set("%s used %.0f MB of memory in %lld %s and was killed: at most %.0f MB are allowed "
                            "(program_memory)",
-                           t->name, (double)use->bytes / 1e6, (long long)use->processes, (double)t->memory_most / 1e6);
+                           t->name, (double)use->bytes / 1e6, (long long)use->processes,
+                           plural(use->processes, "process", "processes"), (double)t->memory_most / 1e6);
 }
 
 /* Measures what its processes use together. The number of all threads of the system is known at once,
@@ -241,8 +242,8 @@ static int exchange(struct program_exchange *t)
         struct pollfd ends[3] = {{t->from, POLLIN, 0}, {t->to, POLLOUT, 0}, {t->messages, POLLIN, 0}};
         if (left <= 0)
             return error_set(
-                "%s answered %lld of %lld lines within %g s and was killed; make it faster or raise the limit", t->name,
-                (long long)t->lines, (long long)t->wanted, t->limits->seconds);
+                "%s answered %lld of %lld %s within %g s and was killed; make it faster or raise the limit", t->name,
+                (long long)t->lines, (long long)t->wanted, plural(t->wanted, "line", "lines"), t->limits->seconds);
         if (check_use(t))
             return -1;
         if (interrupted())
@@ -312,8 +313,8 @@ static int report_missing_replies(const struct program_exchange *t, int how)
         snprintf(end, sizeof end, " and exited with status %d", WEXITSTATUS(how));
     else if (how && WIFSIGNALED(how))
         snprintf(end, sizeof end, " and was ended by signal %d", WTERMSIG(how));
-    return error_set("%s answered %lld of %lld lines%s; expected one line for each", t->name, (long long)t->parsed,
-                     (long long)t->wanted, end);
+    return error_set("%s answered %lld of %lld %s%s; expected one line for each", t->name, (long long)t->parsed,
+                     (long long)t->wanted, plural(t->wanted, "line", "lines"), end);
 }
 
 static int run(struct json **answers, struct program_exchange *t, char *const *argv)

@@ -220,8 +220,8 @@ static int load_rollout_group(struct replay_buffer *p, struct replay_buffer_read
 {
     i64 number = rollout_group[0], hint = rollout_group[1];
     if (number < 0 || hint < 0 || hint > p->prompts->list[prompt_order_at(&p->order, number)].think.count)
-        return error_set("%s: prompt %lld with a hint of %lld ids: the prompts have changed", path, (long long)number,
-                         (long long)hint);
+        return error_set("%s: prompt %lld with a hint of %lld %s: the prompts have changed", path, (long long)number,
+                         (long long)hint, plural(hint, "id", "ids"));
     struct rollout_group *c = add_rollout_group(p, number, hint);
     if (load_routes(&c->routes, in, marks[0] > 0 ? c->ids.count : 0, p->route_width, path))
         return -1;

@@ -80,8 +80,9 @@ int sampler_open(struct sampler *s, struct model *model, const struct submodel *
     if (vocabulary_load(&s->vocabulary, tokenizer, NULL))
         return -1;
     if (text_vocabulary(tokenizer) > model->config.vocabulary)
-        return error_set("the tokenizer has %lld ids, the model knows %lld: they do not belong together",
-                         (long long)text_vocabulary(tokenizer), (long long)model->config.vocabulary);
+        return error_set("the tokenizer has %lld %s, the model knows %lld: they do not belong together",
+                         (long long)text_vocabulary(tokenizer), plural(text_vocabulary(tokenizer), "id", "ids"),
+                         (long long)model->config.vocabulary);
     s->route_width = model->config.experts ? model->config.layers * sub->topk : 0;
     s->sampling = (struct sampling){.temperature = 1, .top_p = 1};
     /* Rollouts are text only: no id opens or closes a medium, and the tokenizer can write all. */

@@ -111,8 +111,9 @@ static int open_prompts(struct stage_run *r)
         return -1;
     i64 common = prompts_in_common(&r->held_out, &r->prompts);
     if (common)
-        log_warn("held-out: %lld of %lld prompts of %s are training prompts too, so their rewards flatter",
-                 (long long)common, (long long)r->held_out.count, r->s->eval_prompts);
+        log_warn("held-out: %lld of %lld %s of %s %s, so their rewards flatter", (long long)common,
+                 (long long)r->held_out.count, plural(r->held_out.count, "prompt", "prompts"), r->s->eval_prompts,
+                 plural(common, "is a training prompt too", "are training prompts too"));
     return 0;
 }
 
@@ -215,8 +216,8 @@ static int measure_passes(struct stage_run *r)
     for (i64 i = 0; i < unknown.count && status == 0; i++)
         r->buffer.pass[index[i]] = passes[i];
     if (unknown.count && status == 0)
-        log_info("hints: without any, the answers to %lld prompts have a mean reward of %.3f", (long long)unknown.count,
-                 scores.reward);
+        log_info("hints: without any, the answers to %lld %s a mean reward of %.3f", (long long)unknown.count,
+                 plural(unknown.count, "prompt have", "prompts have"), scores.reward);
     memory_free(unknown.list); /* its prompts are borrowed */
     memory_free(passes);
     memory_free(index);

@@ -123,10 +123,12 @@ int audio_media_load(struct audio_media *media, const struct media_request *from
         media->buffer = media_buffer_open(&all, &kind, (i64)(request->shuffle_buffer * (1 << 20)));
     int status = media_read(&reader, &all);
     if (media->mute)
-        log_info("%s: %lld clips without a sound are left out", from->data, (long long)media->mute);
+        log_info("%s: %lld %s left out", from->data, (long long)media->mute,
+                 plural(media->mute, "clip without a sound is", "clips without a sound are"));
     if (media->early)
-        log_warn("%s: %lld sounds end before their header says: they are used as far as they go; copy them again",
-                 from->data, (long long)media->early);
+        log_warn("%s: %lld %s", from->data, (long long)media->early,
+                 plural(media->early, "sound ends before its header says: it is used as far as it goes; copy it again",
+                        "sounds end before their header says: they are used as far as they go; copy them again"));
     if (status)
         audio_media_release(media);
     return status;

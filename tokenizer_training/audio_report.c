@@ -151,8 +151,8 @@ static void report_health(struct report *r, const char *kind, const struct audio
     json_set(entry, "sounding_frames", json_of_integer(frames));
     json_set(entry, "levels", levels);
     json_set(r->json, kind, entry);
-    log_info("%s, %lld sounding frames: perplexity of %lld codes by level%s", kind, (long long)frames,
-             (long long)c->codes, line.data);
+    log_info("%s, %lld %s: perplexity of %lld codes by level%s", kind, (long long)frames,
+             plural(frames, "sounding frame", "sounding frames"), (long long)c->codes, line.data);
     buffer_release(&line);
 }
 
@@ -242,8 +242,9 @@ static void report_distances(struct report *r)
     json_set(entry, "log_mel_level_0", json_of_number(spectral_mean(&d.first)));
     json_set(entry, "log_mel_mean_spectrum", json_of_number(spectral_mean(&d.mean)));
     json_set(r->json, "held_out_distance", entry);
-    log_info("held out, %lld recordings: log-mel distance %.3f, with level 0 alone %.3f; the mean spectrum's %.3f",
-             (long long)used, spectral_mean(&d.all), spectral_mean(&d.first), spectral_mean(&d.mean));
+    log_info("held out, %lld %s: log-mel distance %.3f, with level 0 alone %.3f; the mean spectrum's %.3f",
+             (long long)used, plural(used, "recording", "recordings"), spectral_mean(&d.all), spectral_mean(&d.first),
+             spectral_mean(&d.mean));
 }
 
 /* ---- probe: a linear classifier predicts the spoken digit from counts of codes. Each
@@ -423,8 +424,8 @@ static void report_probe(struct report *r)
     json_set(entry, "recordings", json_of_integer(other.count));
     if (possible) {
         json_set(entry, "accuracy", levels);
-        log_info("held out, %lld spoken digits at %d offsets: told from level 0, level 1:%s", (long long)other.count,
-                 OFFSETS, line.data);
+        log_info("held out, %lld %s at %d offsets: told from level 0, level 1:%s", (long long)other.count,
+                 plural(other.count, "spoken digit", "spoken digits"), OFFSETS, line.data);
     } else {
         json_free(levels); /* most data have no spoken digits */
     }

@@ -87,8 +87,9 @@ static int train(struct audio_trainer *t, const struct stage *stage, const struc
                                 .context = t,
                                 .step = run_step,
                                 .save = save};
-    log_info("%s: %lld recordings, %.0f s, %.1f MB; %.2f M parameters, %.1f MB; %.2f GFLOP a step", stage->name,
-             (long long)t->media->count, (double)t->media->samples / AUDIO_RATE_HZ, (double)t->media->bytes * 1e-6,
+    log_info("%s: %lld %s, %.0f s, %.1f MB; %.2f M parameters, %.1f MB; %.2f GFLOP a step", stage->name,
+             (long long)t->media->count, plural(t->media->count, "recording", "recordings"),
+             (double)t->media->samples / AUDIO_RATE_HZ, (double)t->media->bytes * 1e-6,
              (double)weights_parameters(&t->audio.weights) * 1e-6, (double)weights_bytes(&t->audio.weights) * 1e-6,
              audio_step_flops(t) * 1e-9);
     weights_init(&t->audio.weights, stage->seed);

@@ -151,13 +151,14 @@ static int check_fed(const struct text_feed *feed)
 {
     const struct text_settings *s = feed->settings;
     if ((double)feed->bad > s->bad_share * (double)feed->read)
-        return error_set("%s: %lld of %lld samples could not be read; bad_share allows %g: see the warnings above",
-                         s->data, (long long)feed->bad, (long long)feed->read, s->bad_share);
+        return error_set("%s: %lld of %lld %s could not be read; bad_share allows %g: see the warnings above", s->data,
+                         (long long)feed->bad, (long long)feed->read, plural(feed->read, "sample", "samples"),
+                         s->bad_share);
     if (feed->texts)
         return 0;
-    return feed->prompts ? error_set("%s: no text there, only %lld prompts for reinforcement learning: expected .txt "
+    return feed->prompts ? error_set("%s: no text there, only %lld %s for reinforcement learning: expected .txt "
                                      "or .jsonl files with some",
-                                     s->data, (long long)feed->prompts)
+                                     s->data, (long long)feed->prompts, plural(feed->prompts, "prompt", "prompts"))
                          : error_set("%s: no text there: expected .txt or .jsonl files with some", s->data);
 }
 
@@ -232,8 +233,9 @@ int text_stage(const void *settings, const struct stage *stage)
         text_trainer_close(feed.trainer);
     status = tokenizer ? text_tokenizer_save(tokenizer, stage->out) : -1;
     if (status == 0)
-        log_info("%lld ids from %lld texts, %.1f MB", (long long)text_vocabulary(tokenizer), (long long)feed.texts,
-                 (double)feed.bytes * 1e-6);
+        log_info("%lld %s from %lld %s, %.1f MB", (long long)text_vocabulary(tokenizer),
+                 plural(text_vocabulary(tokenizer), "id", "ids"), (long long)feed.texts,
+                 plural(feed.texts, "text", "texts"), (double)feed.bytes * 1e-6);
     if (tokenizer)
         text_tokenizer_free(tokenizer);
     return status;

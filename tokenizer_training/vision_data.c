@@ -229,8 +229,10 @@ int vision_media_load(struct vision_media *media, const struct media_request *fr
     int status = media_read(&reader, &all);
     media->bad_count = reader.bad_count;
     if (media->cut_count)
-        log_warn("%s: %lld clips have more than %lld frames: only so many from their beginning are used", from->data,
-                 (long long)media->cut_count, (long long)(KEPT_FRAMES * request->frames));
+        log_warn("%s: %lld %s more than %lld %s: only so many from their beginning are used", from->data,
+                 (long long)media->cut_count, plural(media->cut_count, "clip has", "clips have"),
+                 (long long)(KEPT_FRAMES * request->frames),
+                 plural((KEPT_FRAMES * request->frames), "frame", "frames"));
     if (status)
         vision_media_release(media);
     return status;
@@ -321,8 +323,8 @@ static u8 *read_again(const struct vision_media *media, bool is_clip, i64 index)
         pixels = take_pixels(clip, least);
     }
     if (pixels && clip->frames != frames)
-        error_set("%s: has %lld frames, but had %lld when it was read first", place->path, (long long)clip->frames,
-                  (long long)frames);
+        error_set("%s: has %lld %s, but had %lld when it was read first", place->path, (long long)clip->frames,
+                  plural(clip->frames, "frame", "frames"), (long long)frames);
     else if (pixels && content.shape != vision_media_shape(media, is_clip, index))
         error_set("%s: has other proportions than when it was read first", place->path);
     else {

@@ -254,8 +254,9 @@ static int train(struct vision_stage_run *run, const struct stage *stage, const 
                                 .begin = begin,
                                 .step = run_step,
                                 .save = save};
-    log_info("%s: %lld pictures, %lld clips, %.1f MB; %.2f M parameters, %.1f MB; %.2f GFLOP a step on stills",
-             stage->name, (long long)m->still_count, (long long)m->clip_count, (double)m->bytes * 1e-6,
+    log_info("%s: %lld %s, %lld %s, %.1f MB; %.2f M parameters, %.1f MB; %.2f GFLOP a step on stills", stage->name,
+             (long long)m->still_count, plural(m->still_count, "picture", "pictures"), (long long)m->clip_count,
+             plural(m->clip_count, "clip", "clips"), (double)m->bytes * 1e-6,
              (double)weights_parameters(&t->vision.weights) * 1e-6, (double)weights_bytes(&t->vision.weights) * 1e-6,
              flops_of(run, 0, false) * 1e-9);
     vision_init(&t->vision, stage->seed);

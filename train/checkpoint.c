@@ -143,8 +143,8 @@ static int verify_file(const char *folder, const char *name, const struct json *
     if (status == 0) {
         snprintf(digest, sizeof digest, "%016llx", (unsigned long long)hash);
         if (bytes != json_integer(json_get(entry, "bytes"), -1))
-            status = error_set("%s: %lld bytes, expected %lld: the file was cut short or changed", path,
-                               (long long)bytes, (long long)json_integer(json_get(entry, "bytes"), -1));
+            status = error_set("%s: %lld %s, expected %lld: the file was cut short or changed", path, (long long)bytes,
+                               plural(bytes, "byte", "bytes"), (long long)json_integer(json_get(entry, "bytes"), -1));
         else if (strcmp(digest, json_string(json_get(entry, "xxh3"), "")) != 0)
             status = error_set("%s: the checksum differs: the file was damaged or changed", path);
     }
@@ -234,8 +234,8 @@ static struct json *newest_valid(const char *directory, char **path)
     if (count == 0)
         error_set("%s: no checkpoint there", directory);
     if (count > 0 && !j)
-        error_set("%s; none of %lld checkpoints is intact: restore a copy, or remove %s to start again", error_text(),
-                  (long long)count, directory);
+        error_set("%s; none of %lld %s intact: restore a copy, or remove %s to start again", error_text(),
+                  (long long)count, plural(count, "checkpoint is", "checkpoints is"), directory);
     memory_free(steps);
     return j;
 }

@@ -554,12 +554,12 @@ void heldout_warn(const struct heldout *h, const char *split, i64 length)
     struct buffer streams = {0};
     left_out_put(&streams, &h->left_out);
     if (streams.length)
-        log_warn("%s: samples longer than a row of %lld positions were not measured: %s", split, (long long)length,
-                 streams.data);
+        log_warn("%s: samples longer than a row of %lld %s not measured: %s", split, (long long)length,
+                 plural(length, "position were", "positions were"), streams.data);
     buffer_release(&streams);
     if (h->samples < HELD_OUT_LEAST)
-        log_warn("%s: %lld samples are fewer than %d: the losses say little", split, (long long)h->samples,
-                 HELD_OUT_LEAST);
+        log_warn("%s: %lld %s fewer than %d: the losses say little", split, (long long)h->samples,
+                 plural(h->samples, "sample is", "samples are"), HELD_OUT_LEAST);
 }
 
 const char *heldout_stream_name(int stream)

@@ -37,8 +37,8 @@ int lr_check(const struct optimizer_settings *settings, i64 steps, const char *k
 {
     if (settings->warmup <= steps)
         return 0;
-    return error_usage(
-        "optimizer.warmup is %lld steps, and %s gives %lld: expected no more than those, or -%lld for as "
-        "many but at most half of them",
-        (long long)settings->warmup, key, (long long)steps, (long long)settings->warmup);
+    return error_usage("optimizer.warmup is %lld %s, and %s gives %lld: expected no more than those, or -%lld for as "
+                       "many but at most half of them",
+                       (long long)settings->warmup, plural(settings->warmup, "step", "steps"), key, (long long)steps,
+                       (long long)settings->warmup);
 }

@@ -168,7 +168,8 @@ static bool smaller(struct buffer *name, struct dry_run *d)
         w->ranks *= 2;
     }
     if (w->ranks > 1)
-        buffer_printf(name, "%son %lld ranks", name->length ? " " : "", (long long)w->ranks);
+        buffer_printf(name, "%son %lld %s", name->length ? " " : "", (long long)w->ranks,
+                      plural(w->ranks, "rank", "ranks"));
     return reduced || w->ranks <= RANKS_MOST;
 }
 

@@ -115,11 +115,12 @@ static int open_new_model(struct pretrain_run *r)
     if (pretrain_sizes(&c, r->s->data.all))
         return -1;
     if (c.audio_layer_count && c.audio_layer_count != c.levels)
-        return error_usage("model.audio_layers has %lld entries, and %s has %lld audio levels: expected as many",
-                           (long long)c.audio_layer_count, r->s->data.all, (long long)c.levels);
+        return error_usage("model.audio_layers has %lld %s, and %s has %lld audio levels: expected as many",
+                           (long long)c.audio_layer_count, plural(c.audio_layer_count, "entry", "entries"),
+                           r->s->data.all, (long long)c.levels);
     if (c.audio_layer_count == 0 && 2 * c.levels > c.layers)
-        return error_usage("%lld audio levels need as many of the top layers, at most half of model.layers %lld",
-                           (long long)c.levels, (long long)c.layers);
+        return error_usage("%lld %s as many of the top layers, at most half of model.layers %lld", (long long)c.levels,
+                           plural(c.levels, "audio level needs", "audio levels need"), (long long)c.layers);
     if (check_memory(r, &c))
         return -1;
     if (model_open(&r->model, r->stage->device, &c, r->stage->dtype, true, r->stage->ranks))
@@ -287,8 +288,9 @@ static int count_common(struct pretrain_run *r)
     if (shards_in_common(&c, r->s->data.all, heldout_shards(r), "validation", directions) < 0)
         return -1;
     if (c.common && is_first(r))
-        log_warn("held-out: %lld of %lld samples of the validation part are trained on, so its losses flatter",
-                 (long long)c.common, (long long)c.heldout);
+        log_warn("held-out: %lld of %lld %s of the validation part %s trained on, so its losses flatter",
+                 (long long)c.common, (long long)c.heldout, plural(c.heldout, "sample", "samples"),
+                 plural(c.common, "is", "are"));
     json_set(r->heldout, "samples", json_of_integer(c.heldout));
     json_set(r->heldout, "trained_on", json_of_integer(c.common));
     return 0;
@@ -401,10 +403,10 @@ static int check_expert_room(const struct pretrain_run *r)
     double load = routing_rank_load(&layer, use, c->layers, max_i64(c->experts, 1), l->expert);
     memory_free(use);
     if (load > (double)room)
-        return error_usage("%s: so far the busiest of %lld expert ranks took %.2f times the mean of rows (layer %lld), "
+        return error_usage("%s: so far the busiest of %lld %s took %.2f times the mean of rows (layer %lld), "
                            "there is room for %lld times: expected --layout %s=%.0f or more",
-                           r->stage->name, (long long)l->expert, load, (long long)layer, (long long)room, setting,
-                           ceil(load));
+                           r->stage->name, (long long)l->expert, plural(l->expert, "expert rank", "expert ranks"), load,
+                           (long long)layer, (long long)room, setting, ceil(load));
     if (is_first(r) && isnan(load))
         log_warn(
             "%s: the model has no counts of its experts' use yet. A rank has room for %lld times the mean of rows, "
@@ -654,7 +656,7 @@ static int train(struct pretrain_run *r)
     int status = open_trainer(r) ? -1 : training_run(&training);
     monitor_close(&r->monitor);
     if (r->idle > 1 && is_first(r))
-        log_warn("%s: %lld steps had no targets", r->stage->name, (long long)r->idle);
+        log_warn("%s: %lld %s had no targets", r->stage->name, (long long)r->idle, plural(r->idle, "step", "steps"));
     /* frees memory for the held-out tape */
     trainer_close(&r->trainer);
     if (status)
@@ -785,8 +787,9 @@ static int check_new_model(const struct pretrain_settings *s)
 {
     struct model_config c = pretrain_config(s);
     if (s->audio_layers.count > LEVELS_MOST)
-        return error_usage("model.audio_layers has %lld entries, at most %d levels are possible",
-                           (long long)s->audio_layers.count, LEVELS_MOST);
+        return error_usage("model.audio_layers has %lld %s, at most %d levels are possible",
+                           (long long)s->audio_layers.count, plural(s->audio_layers.count, "entry", "entries"),
+                           LEVELS_MOST);
     /* Levels of audio codes are known if the settings name their layers. */
     model_config_set_tokens(&c, &(struct token_sizes){.vocabulary = 256, .levels = c.audio_layer_count, .codes = 1});
     if (model_config_check(&c))
@@ -802,8 +805,9 @@ int pretrain_check_settings(const void *settings)
     if (lr_check(&s->optimizer, s->steps, "steps") || best_check(&s->best, "heldout_steps", s->heldout_steps))
         return -1;
     if (s->elastic_on && s->elastic.slice_rows % s->loader.micro_rows)
-        return error_usage("batch.micro_rows %lld must divide the %lld rows of an elastic slice (elastic.slice_rows)",
-                           (long long)s->loader.micro_rows, (long long)s->elastic.slice_rows);
+        return error_usage("batch.micro_rows %lld must divide the %lld %s of an elastic slice (elastic.slice_rows)",
+                           (long long)s->loader.micro_rows, (long long)s->elastic.slice_rows,
+                           plural(s->elastic.slice_rows, "row", "rows"));
     return is_given(s->from) || is_given(s->continues) ? 0 : check_new_model(s);
 }
 

@@ -171,11 +171,11 @@ static void look_at_layer(struct routing_monitor *m, i64 l, const i64 *use, cons
         return;
     m->told[l] = true;
     log_warn(
-        "%s: step %lld: the router of layer %d has collapsed: since step %lld it has used %.0f of %lld experts not at "
+        "%s: step %lld: the router of layer %d has collapsed: since step %lld it has used %.0f of %lld %s not at "
         "all, and the others like %.1f experts used alike (exp of the entropy), with top-%lld: lower optimizer.lr, "
         "warm up for longer, or raise bias_speed; metrics.jsonl has routing/%d/..",
         name, (long long)done, c->layer[l], (long long)m->looked, unused * (double)c->experts, (long long)c->experts,
-        exp(entropy), (long long)c->topk, c->layer[l]);
+        plural(c->experts, "expert", "experts"), exp(entropy), (long long)c->topk, c->layer[l]);
 }
 
 void routing_monitor_look(struct routing_monitor *m, const struct model *model, const char *name, i64 done)

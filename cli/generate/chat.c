@@ -64,7 +64,8 @@ static int save(struct dialogue *c, const char *name, const char *file)
     buffer_append(&text, "\n", 1);
     int status = file_replace(file, text.data, text.length);
     if (status == 0)
-        log_info("wrote %s, %lld messages", file, (long long)conversation_messages(&c->conversation));
+        log_info("wrote %s, %lld %s", file, (long long)conversation_messages(&c->conversation),
+                 plural(conversation_messages(&c->conversation), "message", "messages"));
     buffer_release(&text);
     json_free(all);
     return status;
@@ -192,7 +193,8 @@ static int send(struct dialogue *c, const char *text, i64 length)
         status = 0;
     }
     if (full && c->terminal)
-        log_info("the answer ends at %lld ids; --max-tokens N allows more", (long long)c->most);
+        log_info("the answer ends at %lld %s; --max-tokens N allows more", (long long)c->most,
+                 plural(c->most, "id", "ids"));
     if (c->output_errno && output_is_unread())
         c->leaves = c->unread = true;
     else if (c->output_errno) {

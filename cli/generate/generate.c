@@ -46,13 +46,14 @@ static void say_written(const struct generator *s, const struct answer *a, const
     const struct vision_shape *shape = a->has_medium && m->bits ? &s->vision.config.shapes[m->shape] : NULL;
     double rate_hz = shape && shape->rate_hz > 0 ? shape->rate_hz : VISION_RATE_HZ;
     if (!a->has_medium)
-        log_info("wrote %s, %lld bytes of text", out, (long long)file_bytes(out));
+        log_info("wrote %s, %lld %s", out, (long long)file_bytes(out),
+                 plural(file_bytes(out), "byte of text", "bytes of text"));
     else if (!shape)
         log_info("wrote %s, %.2f s of sound", out, (double)(m->frames * AUDIO_FRAME_SAMPLES) / (double)AUDIO_RATE_HZ);
     else if (stream_rows[m->kind].moves)
-        log_info("wrote %s, %lld x %lld, a clip of %lld frames, %.2f s", out, (long long)shape->width,
+        log_info("wrote %s, %lld x %lld, a clip of %lld %s, %.2f s", out, (long long)shape->width,
                  (long long)shape->height, (long long)vision_frames(m->frames),
-                 (double)vision_frames(m->frames) / rate_hz);
+                 plural(vision_frames(m->frames), "frame", "frames"), (double)vision_frames(m->frames) / rate_hz);
     else
         log_info("wrote %s, %lld x %lld, a picture", out, (long long)shape->width, (long long)shape->height);
 }
@@ -281,7 +282,9 @@ static int read_messages(struct generate_arguments *r)
         return error_interrupted();
     if (count < 0)
         return error_errno("stdin: cannot be read");
-    return count > 0 ? error_set("stdin: more than %lld bytes", (long long)JSON_BYTES_MAX) : 0;
+    return count > 0 ? error_set("stdin: more than %lld %s", (long long)JSON_BYTES_MAX,
+                                 plural(JSON_BYTES_MAX, "byte", "bytes"))
+                     : 0;
 }
 
 int command_generate(int argc, char **argv)

@@ -163,9 +163,11 @@ static int answer_all(struct message_file *f, const struct generation *g, const 
     if (status == 0 && out && f->generator->device->backend != BACKEND_META) {
         status = file_replace(out, lines.data, lines.length - (f->count == 1));
         if (status == 0 && f->count == 1)
-            log_info("wrote %s, %lld bytes of text", out, (long long)lines.length - 1);
+            log_info("wrote %s, %lld %s of text", out, (long long)lines.length - 1,
+                     plural(lines.length - 1, "byte", "bytes"));
         else if (status == 0)
-            log_info("wrote %s, %lld conversations with their answers", out, (long long)f->count);
+            log_info("wrote %s, %lld %s", out, (long long)f->count,
+                     plural(f->count, "conversation with its answer", "conversations with their answers"));
     }
     buffer_release(&lines);
     return status;

@@ -250,13 +250,14 @@ void curation_log(const struct curation *c)
 {
     for (int rule = CURATE_KEPT + 1; rule < CURATE_RULES; rule++)
         if (c->counts[rule])
-            log_info("dropped: %lld samples %s (first: %s)", (long long)c->counts[rule], rule_names[rule],
-                     c->examples[rule][0].name);
+            log_info("dropped: %lld %s %s (first: %s)", (long long)c->counts[rule],
+                     plural(c->counts[rule], "sample", "samples"), rule_names[rule], c->examples[rule][0].name);
     if (c->masked)
-        log_info("%lld addresses and numbers of persons masked in %lld samples", (long long)c->masked,
-                 (long long)c->masked_samples);
+        log_info("%lld %s masked in %lld %s", (long long)c->masked,
+                 plural(c->masked, "address or number of a person", "addresses and numbers of persons"),
+                 (long long)c->masked_samples, plural(c->masked_samples, "sample", "samples"));
     if (seen_forgotten(c->seen))
-        log_warn("filter.memory_bytes: the table of seen keys was full and its older half was dropped %lld times: "
+        log_warn("filter.memory_bytes: the table of seen keys was full and its older half was dropped %lld %s: "
                  "duplicates far apart stay",
-                 (long long)seen_forgotten(c->seen));
+                 (long long)seen_forgotten(c->seen), plural(seen_forgotten(c->seen), "time", "times"));
 }

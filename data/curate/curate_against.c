@@ -55,9 +55,10 @@ static int read_collection(struct run_set *set, const char *path, i64 run)
         }
     }
     if (result == SOURCE_END && set->count == before && source_prompts(source))
-        log_warn(
-            "filter.against: %s: nothing to compare with: %lld prompts for reinforcement learning are not compared",
-            path, (long long)source_prompts(source));
+        log_warn("filter.against: %s: nothing to compare with: %lld %s not compared", path,
+                 (long long)source_prompts(source),
+                 plural(source_prompts(source), "prompt for reinforcement learning is",
+                        "prompts for reinforcement learning are"));
     source_close(source);
     return interrupted() ? error_interrupted() : result == SOURCE_UNREACHABLE ? -1 : 0;
 }

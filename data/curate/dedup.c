@@ -85,10 +85,9 @@ static int check_records(const struct folder *f, int split, i64 more)
     i64 there = f->shards[split].sample_count;
     if (f->at[split] + more <= there)
         return 0;
-    return error_set(
-        "%s: it has keys for more than the %lld records in %s, so it belongs to other shards; prepare them "
-        "again",
-        f->from, (long long)there, split_names[split]);
+    return error_set("%s: it has keys for more than the %lld %s in %s, so it belongs to other shards; prepare them "
+                     "again",
+                     f->from, (long long)there, plural(there, "record", "records"), split_names[split]);
 }
 
 static int take_entry(struct dedup *d, struct folder *f, const struct key_entry *entry, const u8 *keys)
@@ -120,10 +119,10 @@ static int judge_all(struct dedup *d, struct folder *f)
     file_unmap(&file);
     for (int split = 0; split < SPLITS && status == 0; split++)
         if (f->at[split] < f->shards[split].sample_count)
-            status = error_set(
-                "%s: it has keys for %lld of the %lld records in %s, so it belongs to other shards; prepare "
-                "them again",
-                f->from, (long long)f->at[split], (long long)f->shards[split].sample_count, split_names[split]);
+            status = error_set("%s: it has keys for %lld of the %lld %s in %s, so it belongs to other shards; prepare "
+                               "them again",
+                               f->from, (long long)f->at[split], (long long)f->shards[split].sample_count,
+                               plural(f->shards[split].sample_count, "record", "records"), split_names[split]);
     return status;
 }
 
@@ -257,8 +256,10 @@ static int make_folders(struct dedup *d)
     progress_init(&progress, "folders", folders.count);
     for (i64 i = 0; i < folders.count && status == 0; i++) {
         status = interrupted() ? 1 : make_folder(d, folders.values[i], i);
-        progress_update(&progress, i + 1, "%lld samples dropped",
-                        (long long)(d->counts[DROPPED_CAPTION] + d->counts[DROPPED_EXACT] + d->counts[DROPPED_NEAR]));
+        progress_update(&progress, i + 1, "%lld %s dropped",
+                        (long long)(d->counts[DROPPED_CAPTION] + d->counts[DROPPED_EXACT] + d->counts[DROPPED_NEAR]),
+                        plural((d->counts[DROPPED_CAPTION] + d->counts[DROPPED_EXACT] + d->counts[DROPPED_NEAR]),
+                               "sample", "samples"));
     }
     progress_close(&progress);
     string_list_free(folders.values, folders.count);
@@ -281,7 +282,8 @@ static int save_counts(const struct dedup *d)
         json_set(one, "count", json_of_integer(d->counts[rule]));
         json_set(one, "examples", json_copy(d->examples[rule]));
         json_push(rules, one);
-        log_info("dropped: %lld samples %s", (long long)d->counts[rule], rule_names[rule]);
+        log_info("dropped: %lld %s %s", (long long)d->counts[rule], plural(d->counts[rule], "sample", "samples"),
+                 rule_names[rule]);
     }
     json_set(j, "samples", json_of_integer(all));
     json_set(j, "kept", json_of_integer(d->counts[DROPPED_NOT]));
@@ -296,13 +298,13 @@ static int save_counts(const struct dedup *d)
 
 static void log_counts(const struct dedup *d)
 {
-    log_info("%lld samples kept; %lld files linked, %lld copied", (long long)d->counts[DROPPED_NOT],
-             (long long)d->linked, (long long)d->copied);
+    log_info("%lld %s kept; %lld %s linked, %lld copied", (long long)d->counts[DROPPED_NOT],
+             plural(d->counts[DROPPED_NOT], "sample", "samples"), (long long)d->linked,
+             plural(d->linked, "file", "files"), (long long)d->copied);
     if (seen_forgotten(d->seen))
-        log_warn(
-            "memory_bytes: the table of seen keys was full and its older half was dropped %lld times: duplicates far "
-            "apart stay",
-            (long long)seen_forgotten(d->seen));
+        log_warn("memory_bytes: the table of seen keys was full and its older half was dropped %lld %s: duplicates far "
+                 "apart stay",
+                 (long long)seen_forgotten(d->seen), plural(seen_forgotten(d->seen), "time", "times"));
 }
 
 int dedup_stage(const struct dedup_settings *settings, const char *out)

@@ -60,9 +60,10 @@ static int check_wanted(char **files, i64 count, const struct string_list *wante
         for (i64 k = 0; k < count; k++)
             found |= is_profile(files[k]) && is_named(files[k], wanted->values[i]);
         if (!found)
-            return error_usage("filter.languages: \"%s\" is none of the %lld profiles in %s: expected names such as "
+            return error_usage("filter.languages: \"%s\" is none of the %lld %s in %s: expected names such as "
                                "en, de, zh or zh-Hans, one for each file %s",
-                               wanted->values[i], (long long)profiles, folder, ending);
+                               wanted->values[i], (long long)profiles, plural(profiles, "profile", "profiles"), folder,
+                               ending);
     }
     return 0;
 }

@@ -231,8 +231,8 @@ int archive_unpack(struct buffer *out, i64 expected, const char *filter, const v
     if (total < 0)
         result = error_set("damaged %s: %s", filter, why ? why : "cannot be unpacked");
     else if (total != expected)
-        result = error_set("%s of %s than the %lld bytes that were announced", filter,
-                           total > expected ? "more" : "fewer", (long long)expected);
+        result = error_set("%s of %s than the %lld %s announced", filter, total > expected ? "more" : "fewer",
+                           (long long)expected, plural(expected, "byte that was", "bytes that were"));
     archive_read_free(a);
     if (out->data)
         out->data[out->length] = 0;

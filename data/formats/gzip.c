@@ -176,8 +176,8 @@ int gzip_unpack(struct buffer *out, i64 expected, const void *in, i64 bytes)
     if (total < 0)
         result = error_set("damaged gzip: %s", stream.msg ? stream.msg : "it cannot be decompressed");
     else if (total != expected)
-        result = error_set("gzip of %s than the %lld bytes that were announced", total > expected ? "more" : "fewer",
-                           (long long)expected);
+        result = error_set("gzip of %s than the %lld %s announced", total > expected ? "more" : "fewer",
+                           (long long)expected, plural(expected, "byte that was", "bytes that were"));
     inflateEnd(&stream);
     if (out->data)
         out->data[out->length] = 0;

@@ -248,12 +248,13 @@ static int check_groups(const struct parquet_footer *f, i64 bytes, const char *p
                                  (long long)i, (long long)g);
         }
         if (group->rows < 0 || group->rows > INT64_MAX - rows)
-            return error_set("%s: row group %lld of %lld rows", path, (long long)g, (long long)group->rows);
+            return error_set("%s: row group %lld of %lld %s", path, (long long)g, (long long)group->rows,
+                             plural(group->rows, "row", "rows"));
         rows += group->rows;
     }
     return rows == f->rows ? 0
-                           : error_set("%s: the footer counts %lld rows, its row groups %lld", path, (long long)f->rows,
-                                       (long long)rows);
+                           : error_set("%s: the footer counts %lld %s, its row groups %lld", path, (long long)f->rows,
+                                       plural(f->rows, "row", "rows"), (long long)rows);
 }
 
 static void read_fields(struct reading_footer *r)
@@ -307,7 +308,8 @@ int parquet_footer_read(struct parquet_footer *f, struct blob *blob, i64 bytes, 
     u32 length;
     *f = (struct parquet_footer){0};
     if (bytes < 12)
-        return error_set("%s: %lld bytes are no Parquet file (\"PAR1\" at both ends)", path, (long long)bytes);
+        return error_set("%s: %lld %s no Parquet file (\"PAR1\" at both ends)", path, (long long)bytes,
+                         plural(bytes, "byte is", "bytes are"));
     if (blob_read_at(blob, head, 0, 4) < 0 || blob_read_at(blob, tail, bytes - TAIL_BYTES, TAIL_BYTES) < 0)
         return -1;
     if (memcmp(tail + 4, "PARE", 4) == 0)

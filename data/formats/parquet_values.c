@@ -40,7 +40,8 @@ int dictionary_read(struct parquet_dictionary *d, int type, i64 width, i64 count
     i64 at = 0, bytes = d->bytes.length;
     d->count = 0;
     if (type == PARQUET_BOOLEAN || (width && count > bytes / width))
-        return error_set("a dictionary of %lld values in %lld bytes", (long long)count, (long long)bytes);
+        return error_set("a dictionary of %lld %s in %lld %s", (long long)count, plural(count, "value", "values"),
+                         (long long)bytes, plural(bytes, "byte", "bytes"));
     for (i64 i = 0; !width && i < count; i++) {
         u32 length = bytes - at >= 4 ? read_u32((const u8 *)d->bytes.data + at) : 0;
         if (bytes - at < 4 || length > bytes - at - 4)

@@ -160,13 +160,14 @@ static int unpack_block(struct buffer *out, i64 expected, enum packing packing, 
 {
     bool is_snappy = packing == PACKED_SNAPPY;
     if (expected / (is_snappy ? 64 : 256) > bytes)
-        return error_set("%lld bytes cannot hold %lld", (long long)bytes, (long long)expected);
+        return error_set("%lld %s cannot hold %lld", (long long)bytes, plural(bytes, "byte", "bytes"),
+                         (long long)expected);
     text_room(out, expected);
     u8 *begin = (u8 *)out->data + out->length;
     struct unpack_block block = {in, in + bytes, begin, begin, begin + expected};
     if (!(is_snappy ? snappy : lz4)(block))
-        return error_set("a damaged block of %s: expected %lld bytes in it", is_snappy ? "Snappy" : "LZ4",
-                         (long long)expected);
+        return error_set("a damaged block of %s: expected %lld %s in it", is_snappy ? "Snappy" : "LZ4",
+                         (long long)expected, plural(expected, "byte", "bytes"));
     out->length += expected;
     out->data[out->length] = 0;
     return 0;
@@ -177,7 +178,8 @@ int unpack(struct buffer *out, i64 expected, enum packing packing, const void *i
     if (expected < 0)
         return error_set("a length of %lld", (long long)expected);
     if (packing == PACKED_NOT && bytes != expected)
-        return error_set("%lld bytes, expected %lld", (long long)bytes, (long long)expected);
+        return error_set("%lld %s, expected %lld", (long long)bytes, plural(bytes, "byte", "bytes"),
+                         (long long)expected);
     if (packing == PACKED_NOT)
         buffer_append(out, in, bytes);
     else if (packing == PACKED_SNAPPY || packing == PACKED_LZ4)

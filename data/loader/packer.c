@@ -17,8 +17,9 @@ static int open_vocabulary(struct loader *l, const char *data)
     l->tokenizer = text_tokenizer_load(path);
     int status = l->tokenizer ? vocabulary_init(&l->vocabulary, l->tokenizer, shapes, meta->shape_count) : -1;
     if (status == 0 && text_vocabulary(l->tokenizer) != meta->vocabulary)
-        status = error_set("%s: %lld ids where shards.json says %lld; prepare the shards again", path,
-                           (long long)text_vocabulary(l->tokenizer), (long long)meta->vocabulary);
+        status = error_set("%s: %lld %s where shards.json says %lld; prepare the shards again", path,
+                           (long long)text_vocabulary(l->tokenizer), plural(text_vocabulary(l->tokenizer), "id", "ids"),
+                           (long long)meta->vocabulary);
     memory_free(first);
     memory_free(path);
     return status;
@@ -29,8 +30,8 @@ static int check_settings(const struct loader_settings *s)
     if (s->micro_rows < 1 || s->rows.count < 1 || s->length.count < 1)
         return error_set("a loader needs batch.rows, batch.length and batch.micro_rows");
     if (s->slice_rows > 0 && s->slice_rows % s->micro_rows)
-        return error_set("batch.micro_rows %lld must divide the %lld rows of an elastic slice",
-                         (long long)s->micro_rows, (long long)s->slice_rows);
+        return error_set("batch.micro_rows %lld must divide the %lld %s of an elastic slice", (long long)s->micro_rows,
+                         (long long)s->slice_rows, plural(s->slice_rows, "row", "rows"));
     return 0;
 }
 

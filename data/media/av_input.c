@@ -288,8 +288,8 @@ int input_check_damage(const struct av_input *input)
     if (input->damaged * 20 <= input->packets)
         return 0;
     const char *complaint = av_last_error(), *between = complaint[0] ? ": " : "";
-    return error_set("%s: damaged: %lld of %lld packets could not be decoded%s%s", input->origin,
-                     (long long)input->damaged, (long long)input->packets, between, complaint);
+    return error_set("%s: damaged: %lld of %lld %s could not be decoded%s%s", input->origin, (long long)input->damaged,
+                     (long long)input->packets, plural(input->packets, "packet", "packets"), between, complaint);
 }
 
 enum media_kind av_container_kind(const void *bytes, i64 count, const char *origin, const struct file_kind *kind)

@@ -206,8 +206,9 @@ static int check_end(const struct av_sound_mixer *mixer)
     i64 stated = states ? max_i64(input->stream->duration, 0) : 0;
     if (strcmp(input->kind->reader, "flac") != 0 || (mixer->samples >= stated && !input->end_damaged))
         return 0;
-    return error_set("%s: cut short or damaged: %lld whole samples of a FLAC sound that states %lld; copy it again",
-                     input->origin, (long long)mixer->samples, (long long)stated);
+    return error_set("%s: cut short or damaged: %lld %s of a FLAC sound that states %lld; copy it again", input->origin,
+                     (long long)mixer->samples, plural(mixer->samples, "whole sample", "whole samples"),
+                     (long long)stated);
 }
 
 /* Refuses PCM whose samples do not fill their containers: libav reads them one behind the other. */

@@ -31,8 +31,8 @@ static int check_png(const u8 *bytes, i64 count, const char *origin)
             return 0;
         at += chunk_bytes;
     }
-    return error_set("%s: cut short: no IEND chunk in the %lld bytes of a PNG picture; copy it again", origin,
-                     (long long)count);
+    return error_set("%s: cut short: no IEND chunk in the %lld %s of a PNG picture; copy it again", origin,
+                     (long long)count, plural(count, "byte", "bytes"));
 }
 
 /* True if a length was left open, as programs that write to a pipe do: 0 or nearly the largest
@@ -180,8 +180,8 @@ static int check_jpeg(const u8 *bytes, i64 count, const char *origin)
         else
             at += alone || at + 4 > count ? 2 : 2 + (i64)big_endian(bytes + at + 2, 2);
     }
-    return error_set("%s: cut short: no end marker behind the %lld bytes of a JPEG picture; copy it again", origin,
-                     (long long)count);
+    return error_set("%s: cut short: no end marker behind the %lld %s of a JPEG picture; copy it again", origin,
+                     (long long)count, plural(count, "byte", "bytes"));
 }
 
 static i64 gif_table_bytes(u8 flags)
@@ -204,8 +204,8 @@ static int check_gif(const u8 *bytes, i64 count, const char *origin)
             at += 1 + bytes[at];
         at++;
     }
-    return error_set("%s: cut short: no end behind the %lld bytes of a GIF animation; copy it again", origin,
-                     (long long)count);
+    return error_set("%s: cut short: no end behind the %lld %s of a GIF animation; copy it again", origin,
+                     (long long)count, plural(count, "byte", "bytes"));
 }
 
 /* TIFF 6.0: a directory of entries of 12 bytes; in BigTIFF all lengths have 64 bits and entries 20

@@ -8,8 +8,9 @@ static int check_bad_share(const struct prepare *p, i64 least)
 {
     if (p->counts.read < least || (double)p->counts.bad <= p->settings->bad_share * (double)p->counts.read)
         return 0;
-    return error_set("%s: %lld of %lld samples could not be read; bad_share allows %g: see the warnings above",
-                     p->settings->data, (long long)p->counts.bad, (long long)p->counts.read, p->settings->bad_share);
+    return error_set("%s: %lld of %lld %s could not be read; bad_share allows %g: see the warnings above",
+                     p->settings->data, (long long)p->counts.bad, (long long)p->counts.read,
+                     plural(p->counts.read, "sample", "samples"), p->settings->bad_share);
 }
 
 static struct source *open_source(const struct prepare *p)
@@ -186,13 +187,14 @@ static int prepare_samples(struct prepare *p, struct source *source)
         if (status < 0)
             error_prefix("going on with %s", p->out);
         else
-            log_info("goes on behind %lld samples", (long long)p->counts.read);
+            log_info("goes on behind %lld %s", (long long)p->counts.read, plural(p->counts.read, "sample", "samples"));
     }
     while (status == 0 && !ended) {
         i64 done;
         status = prepare_batch(p, source, items, &ended);
         source_progress(source, &done, &progress.total);
-        progress_update(&progress, done, "%lld samples", (long long)p->counts.read);
+        progress_update(&progress, done, "%lld %s", (long long)p->counts.read,
+                        plural(p->counts.read, "sample", "samples"));
     }
     progress_close(&progress);
     memory_free(items);
@@ -207,9 +209,10 @@ static int finish(struct prepare *p)
     /* One of several parts may have no file. */
     if (p->counts.samples[SPLIT_TRAIN] == 0 && p->jobs <= 1)
         return p->prompts
-                   ? error_set("%s: no sample for training among %lld, beside %lld prompts for reinforcement "
+                   ? error_set("%s: no sample for training among %lld, beside %lld %s for reinforcement "
                                "learning: expected texts, media with captions or conversations",
-                               p->settings->data, (long long)p->counts.read, (long long)p->prompts)
+                               p->settings->data, (long long)p->counts.read, (long long)p->prompts,
+                               plural(p->prompts, "prompt", "prompts"))
                    : error_set("%s: no sample for training among %lld: %lld could not be read, %lld were not wanted or "
                                "have no tokenizer, %lld have too long a sound (audio_seconds)",
                                p->settings->data, (long long)p->counts.read, (long long)p->counts.bad,

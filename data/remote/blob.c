@@ -82,8 +82,8 @@ static int read_local(struct blob *b, void *out, i64 offset, i64 bytes)
         if (count < 0)
             return error_errno("%s: byte %lld: cannot be read", b->path, (long long)(offset + done));
         if (count == 0)
-            return error_set("%s: byte %lld: the file ends, expected %lld bytes more", b->path,
-                             (long long)(offset + done), (long long)(bytes - done));
+            return error_set("%s: byte %lld: the file ends, expected %lld %s more", b->path, (long long)(offset + done),
+                             (long long)(bytes - done), plural(bytes - done, "byte", "bytes"));
         done += count;
     }
     return 0;
@@ -113,8 +113,9 @@ static int map_span(struct blob *b, struct blob_span *out, i64 offset, i64 bytes
     if (!b->view.data && file_map(&b->view, b->path) < 0)
         return -1;
     if (offset > b->view.bytes || bytes > b->view.bytes - offset)
-        return error_set("%s: byte %lld: the file ends, expected %lld bytes more", b->path, (long long)b->view.bytes,
-                         (long long)(offset + bytes - b->view.bytes));
+        return error_set("%s: byte %lld: the file ends, expected %lld %s more", b->path, (long long)b->view.bytes,
+                         (long long)(offset + bytes - b->view.bytes),
+                         plural(offset + bytes - b->view.bytes, "byte", "bytes"));
     *out = (struct blob_span){b->view.data + offset, bytes, NULL};
     return 0;
 }
@@ -125,8 +126,9 @@ int blob_span(struct blob *b, struct blob_span *out, i64 offset, i64 bytes)
     if (!b->remote)
         return map_span(b, out, offset, bytes);
     if (bytes > SPAN_BYTES_MOST)
-        return error_set("%s: byte %lld: %lld bytes at once, of an address at most %lld: copy the file to this machine",
-                         b->path, (long long)offset, (long long)bytes, (long long)SPAN_BYTES_MOST);
+        return error_set("%s: byte %lld: %lld %s at once, of an address at most %lld: copy the file to this machine",
+                         b->path, (long long)offset, (long long)bytes, plural(bytes, "byte", "bytes"),
+                         (long long)SPAN_BYTES_MOST);
     void *memory = memory_alloc(max_i64(1, bytes));
     *out = (struct blob_span){memory, bytes, memory};
     if (remote_read_at(b->remote, memory, offset, bytes) == 0)

@@ -171,8 +171,8 @@ static struct remote_block *block_of(struct remote *r, i64 number)
 
 static int ends_early(const struct remote *r, i64 at, i64 missing)
 {
-    return error_set("%s: byte %lld: the file ends, expected %lld bytes more", r->address, (long long)at,
-                     (long long)missing);
+    return error_set("%s: byte %lld: the file ends, expected %lld %s more", r->address, (long long)at,
+                     (long long)missing, plural(missing, "byte", "bytes"));
 }
 
 int remote_read_at(struct remote *r, void *out, i64 offset, i64 bytes)
@@ -263,7 +263,8 @@ int remote_ask(struct buffer *out, i64 most, const struct http_target *target, c
     pthread_mutex_init(&r.lock, NULL);
     int status = r.http ? fetch_run(&f) : -1;
     if (status == 0 && f.enough)
-        status = error_set("%s: an answer of more than %lld bytes", address, (long long)most);
+        status =
+            error_set("%s: an answer of more than %lld %s", address, (long long)most, plural(most, "byte", "bytes"));
     pthread_mutex_destroy(&r.lock);
     http_close(r.http);
     memory_free(r.version);

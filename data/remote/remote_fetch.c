@@ -91,8 +91,8 @@ static enum verdict classify_whole_file(struct fetch *f, const struct http_answe
             "machine, or to a server that does");
     f->pass = f->at;
     if (f->at > 0 && !f->said)
-        log_info("%s: the server answers no ranges: it sends the first %lld bytes again", f->remote->address,
-                 (long long)f->at);
+        log_info("%s: the server answers no ranges: it sends the first %lld %s again", f->remote->address,
+                 (long long)f->at, plural(f->at, "byte", "bytes"));
     f->said |= f->at > 0;
     return VERDICT_TAKE;
 }
@@ -185,9 +185,9 @@ static int give_up(const struct fetch *f, const struct http_answer *a, int tries
         print_status(&why, a);
     else
         buffer_printf(&why, "%s", *a->problem ? a->problem : "the connection ended early");
-    error_set("%s: byte %lld: %s: giving up after %d tries: check that the server is reachable; a stage that is "
+    error_set("%s: byte %lld: %s: giving up after %d %s: check that the server is reachable; a stage that is "
               "restarted resumes where it stopped",
-              f->remote->address, (long long)f->at, why.data, tries);
+              f->remote->address, (long long)f->at, why.data, tries, plural(tries, "try", "tries"));
     buffer_release(&why);
     return -1;
 }

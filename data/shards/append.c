@@ -16,7 +16,8 @@ int append_open(struct appender *a, const char *path, i64 bytes)
     a->descriptor = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     int result = a->descriptor < 0 || fstat(a->descriptor, &status) ? error_errno("%s: cannot be written", path) : 0;
     if (result == 0 && (i64)status.st_size < bytes)
-        result = error_set("%s: %lld bytes where %lld were written", path, (long long)status.st_size, (long long)bytes);
+        result = error_set("%s: %lld %s where %lld were written", path, (long long)status.st_size,
+                           plural(status.st_size, "byte", "bytes"), (long long)bytes);
     if (result == 0 && (ftruncate(a->descriptor, bytes) || lseek(a->descriptor, bytes, SEEK_SET) < 0))
         result = error_errno("%s: cannot be written", path);
     if (result < 0)
@@ -48,7 +49,8 @@ static int append_error(const struct appender *a)
     if (!a->failed_errno)
         return 0;
     errno = a->failed_errno;
-    return error_errno("%s: cannot be written (%lld bytes)%s", a->path, (long long)a->bytes,
+    return error_errno("%s: cannot be written (%lld %s)%s", a->path, (long long)a->bytes,
+                       plural(a->bytes, "byte", "bytes"),
                        a->failed_errno == ENOSPC ? "; free disk space and run again" : "");
 }
 

@@ -27,8 +27,9 @@ static int check_header(const struct shard_folder *f, u64 meta_hash, const char 
                          h->version, SHARD_VERSION);
     i64 expected = rest_bytes(h);
     if (expected < 0 || f->index.bytes != (i64)sizeof *h + expected)
-        return error_set("%s: %lld bytes, header says %lld: cut short or damaged; prepare the shards again", path,
-                         (long long)f->index.bytes, expected < 0 ? -1 : (long long)(expected + (i64)sizeof *h));
+        return error_set("%s: %lld %s, header says %lld: cut short or damaged; prepare the shards again", path,
+                         (long long)f->index.bytes, plural(f->index.bytes, "byte", "bytes"),
+                         expected < 0 ? -1 : (long long)(expected + (i64)sizeof *h));
     if (h->hash != index_hash(h, rest, expected))
         return error_set("%s: checksum mismatch at byte 48: damaged; prepare the shards again", path);
     if (h->meta_hash != meta_hash)
@@ -71,8 +72,8 @@ static int read_index(struct shard_folder *f, u64 meta_hash)
     char *path = path_join(f->directory, "index");
     int status = file_exists(path) ? file_map(&f->index, path) : refuse_without_index(f->directory);
     if (status == 0 && f->index.bytes < (i64)sizeof header)
-        status = error_set("%s: %lld bytes: too short for an index; prepare the shards again", path,
-                           (long long)f->index.bytes);
+        status = error_set("%s: %lld %s: too short for an index; prepare the shards again", path,
+                           (long long)f->index.bytes, plural(f->index.bytes, "byte", "bytes"));
     if (status == 0) {
         memcpy(&header, f->index.data, sizeof header);
         status = check_header(f, meta_hash, path, &header);
@@ -97,8 +98,9 @@ static int check_size(const struct shard_folder *f, i64 number)
     i64 bytes = file_bytes(path);
     int status = bytes < 0 ? -1 : 0;
     if (status == 0 && (u64)bytes != size_of_shard(f, number))
-        status = error_set("%s: %lld bytes where the index says %llu: cut short or replaced; prepare the shards again",
-                           path, (long long)bytes, (unsigned long long)size_of_shard(f, number));
+        status =
+            error_set("%s: %lld %s where the index says %llu: cut short or replaced; prepare the shards again", path,
+                      (long long)bytes, plural(bytes, "byte", "bytes"), (unsigned long long)size_of_shard(f, number));
     memory_free(path);
     return status;
 }
@@ -126,8 +128,9 @@ static int check_part(const struct shard_meta *meta, const struct shard_folder *
     const struct shard_part *p = &f->parts[index];
     i64 expected = p->kind == PART_NOTE ? (i64)p->bytes : shard_payload_bytes(meta, p);
     if (p->kind > PART_NOTE || expected < 0 || (u64)expected != p->bytes)
-        return error_set("%s/index: part %lld (kind %u, %llu bytes) does not fit shards.json", f->directory,
-                         (long long)index, p->kind, (unsigned long long)p->bytes);
+        return error_set("%s/index: part %lld (kind %u, %llu %s) does not fit shards.json", f->directory,
+                         (long long)index, p->kind, (unsigned long long)p->bytes,
+                         plural((i64)p->bytes, "byte", "bytes"));
     u64 size = p->shard < f->shard_count ? size_of_shard(f, p->shard) : 0;
     if (p->shard >= f->shard_count || p->offset % SHARD_ALIGN || p->offset > size || p->bytes > size - p->offset)
         return error_set("%s/index: part %lld lies outside shard %u at byte %llu", f->directory, (long long)index,
@@ -330,9 +333,9 @@ const void *shards_payload(struct shards *s, i64 part)
     struct shard_folder *f = &s->folders[shards_folder_of_part(s, part) - s->folders];
     u8 *verified = &f->verified[part - f->first_part];
     if (data && !*verified && hash_bytes(data, (i64)p->bytes, 0) != p->hash) {
-        error_set("%s/%05u.shard: byte %llu: checksum mismatch over %llu bytes: damaged; prepare the shards again",
+        error_set("%s/%05u.shard: byte %llu: checksum mismatch over %llu %s: damaged; prepare the shards again",
                   shards_folder_of_part(s, part)->directory, p->shard, (unsigned long long)p->offset,
-                  (unsigned long long)p->bytes);
+                  (unsigned long long)p->bytes, plural((i64)p->bytes, "byte", "bytes"));
         return NULL;
     }
     if (data)

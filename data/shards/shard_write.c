@@ -262,7 +262,8 @@ static int check_closed(struct shard_writer *w, bool all)
         if (!there && (all || begun) && rename(part, path))
             status = error_errno("%s: cannot be renamed", part);
         if (status == 0 && (all || there || begun) && file_bytes(path) != (i64)bytes)
-            status = error_set("%s: not the %llu bytes that were written", path, (unsigned long long)bytes);
+            status = error_set("%s: not the %llu %s that were written", path, (unsigned long long)bytes,
+                               plural((i64)bytes, "byte", "bytes"));
         memory_free(path);
         memory_free(part);
     }

@@ -172,9 +172,9 @@ static int handle_exit(struct ring *r, struct ring_partition *p, int status)
         return 0;
     }
     if (WIFSIGNALED(status))
-        return error_set("%s: its filler was killed by signal %d, %d times before it wrote a shard: is there "
+        return error_set("%s: its filler was killed by signal %d, %d %s before it wrote a shard: is there "
                          "enough memory for a second process?",
-                         p->directory, WTERMSIG(status), RESTARTS_MOST);
+                         p->directory, WTERMSIG(status), RESTARTS_MOST, plural(RESTARTS_MOST, "time", "times"));
     if (WEXITSTATUS(status) == STATUS_INTERRUPTED)
         return error_interrupted();
     return error_set("%s: its filler exited with status %d: see its messages above", p->directory, WEXITSTATUS(status));

@@ -8,7 +8,9 @@ enum { PIECE_BYTES = 1 << 20 };
 static int receive_bytes(int s, void *data, i64 bytes)
 {
     int status = tokens_receive(s, data, bytes, TOKENS_SILENCE_MS);
-    return status == 1 ? error_set("it ended where %lld bytes were to follow", (long long)bytes) : status;
+    return status == 1 ? error_set("it ended where %lld %s to follow", (long long)bytes,
+                                   plural(bytes, "byte was", "bytes were"))
+                       : status;
 }
 
 /* Receives in pieces, so that a wrong length in the header cannot allocate much memory. */

@@ -339,8 +339,8 @@ static void serve_guest(struct tokens_server *s, struct token_guests *guests, in
     } else {
         struct buffer reply = {0};
         char *peer = tokens_name(socket, true);
-        error_set("%lld connections are open here, %lld of them from this address: no more are served",
-                  (long long)s->count, (long long)alike);
+        error_set("%lld %s open here, %lld of them from this address: no more are served", (long long)s->count,
+                  plural(s->count, "connection is", "connections are"), (long long)alike);
         log_warn("reader %s is turned away: %s", peer, error_text());
         token_refusal(&reply, request);
         (void)!send(socket, reply.data, (size_t)reply.length, MSG_NOSIGNAL | MSG_DONTWAIT);

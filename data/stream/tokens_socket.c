@@ -148,7 +148,9 @@ int tokens_receive(int s, void *data, i64 bytes, int first_ms)
             return error_errno("it cannot be read from");
         begun_s = at ? begun_s : clock_s();
         if (count == 0)
-            return at ? error_set("it ended after %lld of %lld bytes", (long long)at, (long long)bytes) : 1;
+            return at ? error_set("it ended after %lld of %lld %s", (long long)at, (long long)bytes,
+                                  plural(bytes, "byte", "bytes"))
+                      : 1;
         at += count > 0 ? count : 0;
     }
     return 0;

@@ -188,7 +188,7 @@ static void the_file_of_names_is_checked(void **state)
         {"{\"small\": {\"layers\": [0, 2, 3], \"experts\": null}}", "expected {"},
         {"{\"small\": {\"layers\": [-1, 3], \"experts\": null, \"topk\": 1}}", "expected {"},
         {"{\"small\": {\"layers\": [], \"experts\": null, \"topk\": 1}}", "must stay"},
-        {"{\"small\": {\"layers\": [0, 2, 3], \"experts\": [[]], \"topk\": 1}}", "1 lists, expected one for each"},
+        {"{\"small\": {\"layers\": [0, 2, 3], \"experts\": [[]], \"topk\": 1}}", "1 list, expected one for each"},
         {"{\"small\": {\"layers\": [0, 2, 3], \"experts\": [[], [1], [2], [8]], \"topk\": 1}}", "below 8"},
         {"{\"small\": {\"layers\": [0, 2, 3], \"experts\": \"4\", \"topk\": 1}}", "expected {"},
         {"{\"small\": ", "not valid JSON"}};

@@ -162,7 +162,7 @@ static void devices_are_written_as_they_are(void **state)
     assert_int_equal(stat("/dev/null", &status), 0);
     assert_true(S_ISCHR(status.st_mode));
     assert_int_equal(file_replace("/dev/full", "x", 1), -1);
-    assert_says("/dev/full: cannot be written (1 bytes); free disk space and run again: No space left");
+    assert_says("/dev/full: cannot be written (1 byte); free disk space and run again: No space left");
 }
 
 static void a_full_disk_keeps_the_old_file(void **state)

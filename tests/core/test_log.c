@@ -268,6 +268,67 @@ static void only_the_first_rank_answers(void **state)
     buffer_release(&out);
 }
 
+/* ---- Numbers and nouns ---- */
+
+static void one_is_singular(void **state)
+{
+    (void)state;
+    assert_string_equal(plural(1, "step", "steps"), "step");
+    assert_string_equal(plural(0, "step", "steps"), "steps");
+    assert_string_equal(plural(2, "step", "steps"), "steps");
+    assert_string_equal(plural(-1, "step", "steps"), "steps");
+}
+
+/* Fails if a message of the file writes such a noun behind a number, whatever the number is. Text of
+ * require() is of bugs, and of sizes that are never 1. */
+static void check_nouns(const char *path)
+{
+    static const char *const nouns[] = {"steps",  "files",    "samples",    "conversations", "prompts", "records",
+                                        "runs",   "rows",     "texts",      "clips",         "images",  "pictures",
+                                        "sounds", "messages", "recordings", "lists",         "frames",  "checkpoints",
+                                        "layers", "experts",  "passes",     "tries",         "bytes",   "ids",
+                                        "ranks",  "buckets",  "entries",    "turns",         "answers"};
+    struct buffer text = {0};
+    assert_int_equal(file_read(&text, path), 0);
+    buffer_append(&text, "", 1);
+    for (const char *at = text.data; (at = strstr(at, "%lld ")); at++) {
+        const char *word = at + 5, *from = at;
+        size_t length = strspn(word, "abcdefghijklmnopqrstuvwxyz");
+        while (from > text.data && *from != ';')
+            from--;
+        char *before = string_format("%.*s", (int)(at - from), from);
+        for (i64 i = 0; i < COUNT_OF(nouns); i++)
+            if (strlen(nouns[i]) == length && strncmp(nouns[i], word, length) == 0 && !strstr(before, "require(") &&
+                !strstr(before, "panic("))
+                fail_msg("%s: \"%%lld %s\" says \"1 %s\": use plural()", path, nouns[i], nouns[i]);
+        memory_free(before);
+    }
+    buffer_release(&text);
+}
+
+static void messages_agree_with_their_numbers(void **state)
+{
+    static const char *const folders[] = {
+        "cli",         "cli/generate", "core",      "corpus", "data/curate", "data/prepare",       "data/remote",
+        "data/shards", "elastic",      "inference", "model",  "rl",          "tokenizer_training", "train"};
+    char **names;
+    i64 count, files = 0;
+    (void)state;
+    for (i64 f = 0; f < COUNT_OF(folders); f++) {
+        char *folder = path_join(SOURCE_TREE, folders[f]);
+        assert_int_equal(directory_list(&names, &count, folder), 0);
+        for (i64 i = 0; i < count; i++) {
+            char *path = path_join(folder, names[i]);
+            if (strlen(names[i]) > 2 && strcmp(names[i] + strlen(names[i]) - 2, ".c") == 0 && ++files)
+                check_nouns(path);
+            memory_free(path);
+        }
+        string_list_free(names, count);
+        memory_free(folder);
+    }
+    assert_true(files > 150);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +337,8 @@ int main(void)
         cmocka_unit_test(the_first_signal_is_answered_while_work_goes_on),
         cmocka_unit_test(the_second_signal_and_other_work_end_with_a_line),
         cmocka_unit_test(only_the_first_rank_answers),
+        cmocka_unit_test(one_is_singular),
+        cmocka_unit_test(messages_agree_with_their_numbers),
     };
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);

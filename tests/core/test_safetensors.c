@@ -243,7 +243,7 @@ static void bad_headers_are_refused(void **state)
     assert_refused("{" ENTRY("a", "F32", "[1]", 4, 8) "}", 8, "hole");
     assert_refused("{" ENTRY("a", "F32", "[2]", 0, 8) "," ENTRY("b", "F32", "[2]", 4, 12) "}", 12, "overlap");
     assert_refused("{" ENTRY("a", "F32", "[1]", 0, 4) "," ENTRY("b", "F32", "[1]", 0, 4) "}", 4, "overlap");
-    assert_refused("{" ENTRY("a", "F32", "[1]", 0, 4) "}", 5, "1 bytes after");
+    assert_refused("{" ENTRY("a", "F32", "[1]", 0, 4) "}", 5, "1 byte after");
     assert_refused("{}", 5, "5 bytes after");
     assert_refused("{" ENTRY("a", "F32", "[2]", 0, 8) "}", 7, "cut short");
     assert_refused("{" ENTRY("a", "F32", "[2]", 0, 4) "}", 4, "ask for 8 bytes");

@@ -434,7 +434,7 @@ static void layers_that_no_head_can_read_are_refused(void **state)
         i64 count;
         i32 layer[3];
         const char *words;
-    } bad[] = {{1, {5}, "audio_layers has 1 entries, expected 2"},
+    } bad[] = {{1, {5}, "audio_layers has 1 entry, expected 2"},
                {3, {1, 2, 3}, "audio_layers has 3 entries, expected 2"},
                {2, {3, 2}, "audio_layers: entry 1 is 2"},
                {2, {2, 6}, "audio_layers: entry 1 is 6: expected ascending or equal layers below 6"}};

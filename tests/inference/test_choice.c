@@ -311,7 +311,7 @@ static void what_cannot_be_chosen_is_said(void **state)
     assert_int_equal(extracted(&s).experts, 4);
     s = settings(NULL, NULL, NULL);
     s.target.parameters = 0.01;
-    refused(&s, "the smallest, with 3 layers, 1 experts and top-1");
+    refused(&s, "the smallest, with 3 layers, 1 expert and top-1");
     s = settings("7", NULL, NULL);
     refused(&s, "the model has 6 layers");
     s = settings("1", NULL, NULL);

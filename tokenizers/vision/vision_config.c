@@ -94,7 +94,8 @@ static int shape_init(struct vision_shape *s, const struct vision_config *config
                                .w = width / config->stride};
     name_shape(s);
     if (frames < 1 || (frames - 1) % VISION_GROUP)
-        return error_usage("%s: %lld frames; a clip has 1, 5, 9, ... frames", s->name, (long long)frames);
+        return error_usage("%s: %lld %s; a clip has 1, 5, 9, ... frames", s->name, (long long)frames,
+                           plural(frames, "frame", "frames"));
     if (s->h < 1 || s->w < 1 || height % config->stride || width % config->stride)
         return error_usage("%s: height and width must be multiples of the stride, %lld", s->name,
                            (long long)config->stride);
@@ -136,12 +137,15 @@ int vision_config_check(const struct vision_config *c)
     if (c->stride != 8 && c->stride != 16)
         return error_usage("stride of the vision tokenizer is %lld; expected 8 or 16", (long long)c->stride);
     if (c->bits < 1 || c->bits > 256)
-        return error_usage("%lld bits of a vision token; expected 1 to 256", (long long)c->bits);
+        return error_usage("%lld %s of a vision token; expected 1 to 256", (long long)c->bits,
+                           plural(c->bits, "bit", "bits"));
     for (int i = 0; i < 2; i++) {
         if (c->channels[i] < 1 || c->channels[i] > 4096)
-            return error_usage("%lld channels of the vision tokenizer; expected 1 to 4096", (long long)c->channels[i]);
+            return error_usage("%lld %s of the vision tokenizer; expected 1 to 4096", (long long)c->channels[i],
+                               plural(c->channels[i], "channel", "channels"));
         if (c->blocks[i] < 0 || c->blocks[i] > VISION_BLOCKS_MOST)
-            return error_usage("%lld residual blocks; expected 0 to %d", (long long)c->blocks[i], VISION_BLOCKS_MOST);
+            return error_usage("%lld %s; expected 0 to %d", (long long)c->blocks[i],
+                               plural(c->blocks[i], "residual block", "residual blocks"), VISION_BLOCKS_MOST);
     }
     if (c->shape_count < 1)
         return error_usage("a vision tokenizer without shapes");
@@ -216,8 +220,8 @@ static int parse_shape(struct vision_config *config, const struct json *value, c
         return -1;
     i64 count = json_count(list), most = 1 << 16;
     if (count < 1 || count > VISION_SCALES_MOST || frames > most || height > most || width > most)
-        return error_set("%s: a shape of %lld frames of %lld x %lld with %lld scales", origin, (long long)frames,
-                         (long long)height, (long long)width, (long long)count);
+        return error_set("%s: a shape of %lld %s of %lld x %lld with %lld scales", origin, (long long)frames,
+                         plural(frames, "frame", "frames"), (long long)height, (long long)width, (long long)count);
     if (shape_init(&s, config, frames, height, width))
         return error_prefix("%s", origin);
     s.rate_hz = json_number(json_get(value, "rate_hz"), 0);
