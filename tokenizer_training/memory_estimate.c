@@ -66,19 +66,35 @@ static int estimate_vision(struct tokenizer_needs *needs, struct vision_trainer 
     i64 frames = max_i64(max_i64(s->batch, s->still_batch), t->clip_steps ? s->clip_batch * s->frames : 0);
     vision_trainer_open(t, meta, &config, dtype);
     status = run_vision(needs, t);
-    add_needs(needs, &t->vision.weights, &t->tape, frames * s->size * s->size * 3);
+    struct aspect shape = t->media->request.shapes[0].items[0];
+    add_needs(needs, &t->vision.weights, &t->tape, frames * shape.height * shape.width * 3);
     vision_trainer_close(t);
     return status;
+}
+
+/* The shape with the most pixels. */
+static int largest_shape(struct aspect_list *out, const struct vision_settings *s)
+{
+    struct aspect_list all;
+    if (aspects_make(&all, &s->aspects, s->size, s->stride) < 0)
+        return -1;
+    *out = (struct aspect_list){1, {all.items[0]}};
+    for (i64 i = 1; i < all.count; i++)
+        if (all.items[i].height * all.items[i].width > out->items[0].height * out->items[0].width)
+            out->items[0] = all.items[i];
+    return 0;
 }
 
 static int vision_estimate(struct tokenizer_needs *needs, const struct vision_settings *s, struct device *meta,
                            enum dtype dtype)
 {
-    u8 *white = memory_alloc(s->frames * s->size * s->size * 3);
-    struct aspect_list square = {1, {{s->size, s->size}}};
-    struct content_size whole = {s->size, s->size};
+    struct aspect_list largest;
+    if (largest_shape(&largest, s) < 0)
+        return -1;
+    struct content_size whole = {largest.items[0].height, largest.items[0].width};
+    u8 *white = memory_alloc(s->frames * whole.height * whole.width * 3);
     i64 frames = s->frames;
-    struct vision_media media = {.request = {.shapes = {square, square}, .frames = s->frames},
+    struct vision_media media = {.request = {.shapes = {largest, largest}, .frames = s->frames},
                                  .still_count = 1,
                                  .clip_count = 1,
                                  .stills = &white,

@@ -20,9 +20,10 @@ enum { PROBE_FIRST = 200, PROBE_EVERY = 50 };
 /* A clip of more seconds is a film; a longer sound is cut (the default of audio_seconds). */
 static const double long_s[MODALITIES] = {[MODALITY_VIDEO] = 60, [MODALITY_AUDIO] = 30};
 
-const double init_bytes_per_token = 3.3, init_picture_in = 7, init_clip_in = 15, init_sound_per_s = 12.5,
-             init_sound_most_s = 30;
-enum { MESSAGE_POSITIONS = 8 }; /* of the marks around a question and its answer */
+const double init_bytes_per_token = 3.3, init_sound_per_s = 12.5, init_sound_most_s = 30;
+/* Of the marks around a question and its answer; of a square picture and clip that is read, as their
+ * shapes are not chosen yet. */
+enum { MESSAGE_POSITIONS = 8, PICTURE_POSITIONS = 7, CLIP_POSITIONS = 15 };
 
 struct init_look_run {
     struct init_data *data;
@@ -33,6 +34,13 @@ struct init_look_run {
 };
 
 /* ---- Media ---- */
+
+static void keep_size(struct init_probe *probe, double height, double width)
+{
+    i64 size = probe->size_count * 8;
+    probe->proportions = memory_resize(probe->proportions, size, size + 8);
+    probe->proportions[probe->size_count++] = width / height;
+}
 
 static int probe_bytes(struct init_probe *probe, enum modality kind, const struct file_view *file, const char *name)
 {
@@ -45,6 +53,8 @@ static int probe_bytes(struct init_probe *probe, enum modality kind, const struc
         if (image_read_as(&picture, file->data, file->bytes, name,
                           &(struct image_request){.fit_height = 64, .fit_width = 64}) < 0)
             return -1;
+        keep_size(probe, (double)(picture.stored_height ? picture.stored_height : picture.height),
+                  (double)(picture.stored_height ? picture.stored_width : picture.width));
         clip_release(&picture);
         return 0;
     }
@@ -59,6 +69,8 @@ static int probe_bytes(struct init_probe *probe, enum modality kind, const struc
     }
     if (media_seconds(&seconds, file->data, file->bytes, name) < 0)
         return -1;
+    if (kind == MODALITY_VIDEO)
+        keep_size(probe, height, width);
     if (kind == MODALITY_VIDEO)
         probe->with_sound += film_has_sound(file->data, file->bytes, name) > 0;
     probe->seconds += seconds;
@@ -124,8 +136,8 @@ static void keep_prompt(struct init_look_run *run, const struct buffer *text)
 /* Positions that a sample reads a medium with. */
 static double read_positions(const struct init_data *data, enum modality kind)
 {
-    return kind == MODALITY_IMAGE   ? init_picture_in
-           : kind == MODALITY_VIDEO ? init_clip_in
+    return kind == MODALITY_IMAGE   ? PICTURE_POSITIONS
+           : kind == MODALITY_VIDEO ? CLIP_POSITIONS
                                     : init_sound_per_s * fmin(init_mean_seconds(data, kind), init_sound_most_s);
 }
 
@@ -181,11 +193,11 @@ static void see_sample(void *context, const struct source *source, const struct 
             asks = false;
         } else if (part->kind < MODALITIES) {
             see_medium(run, kind, sample, i);
+            kind->media[part->kind]++;
             media += read_positions(data, (enum modality)part->kind);
         }
     }
     kind->text_bytes += text_bytes;
-    kind->media_positions += media;
     if (sample->subtitles || sample->cues.length)
         return; /* cut to windows */
     kind->long_texts += text_bytes > INIT_LONG_BYTES;
@@ -381,8 +393,8 @@ static bool has_inside(const struct init_data *data)
     return has;
 }
 
-/* 1: media without captions, and nothing else. */
-static int look_once(struct init_data *out, const char *path, enum source_captions captions)
+/* 1: nothing that a model can learn from. tries: nothing is logged. */
+static int look_once(struct init_data *out, const char *path, enum source_captions captions, bool tries)
 {
     struct source_columns columns = {.captions = captions};
     *out = (struct init_data){.path = recipe_path(path), .captions = captions};
@@ -399,9 +411,9 @@ static int look_once(struct init_data *out, const char *path, enum source_captio
         drop_unreadable(out);
         out->validation = out->names_splits ? 0 : choose_share(out);
         bool wordless = captions == CAPTIONS_NONE && has_inside(out);
-        status = has_samples(out) || wordless ? 0 : all_alone(out) ? 1 : refuse_nothing(out);
+        status = !has_samples(out) && !wordless;
     }
-    if (status == 0)
+    if (status == 0 && !tries)
         source_log(source, false); /* init_log counts the media without captions */
     source_close(source);
     hash_set_release(&run.files);
@@ -417,11 +429,17 @@ int init_look(struct init_data *out, const char *path, int captions)
     if (!kind || strcmp(kind, "data") != 0)
         return error_set("%s: %s, not data: expected a folder of texts, pictures, clips, sounds or conversations", path,
                          kind ? kind : "a file of another kind");
-    int status = look_once(out, path, captions < 0 ? CAPTIONS_FILES : (enum source_captions)captions);
-    if (status == 1 && captions < 0 && captions_have_classes(&out->offers)) {
-        init_data_release(out);
-        status = look_once(out, path, CAPTIONS_FOLDER);
-        out->chosen = true;
+    int status = look_once(out, path, captions < 0 ? CAPTIONS_FILES : (enum source_captions)captions, false);
+    if (status == 1 && captions < 0) {
+        struct init_data named;
+        bool classes = look_once(&named, path, CAPTIONS_FOLDER, true) == 0 &&
+                       captions_have_classes(&named.named, named.named.media + all_alone(&named));
+        init_data_release(&named);
+        if (classes) {
+            init_data_release(out);
+            status = look_once(out, path, CAPTIONS_FOLDER, false);
+            out->chosen = true;
+        }
     }
     return status == 1 ? refuse_nothing(out) : status;
 }
@@ -430,6 +448,7 @@ void init_data_release(struct init_data *data)
 {
     for (int m = 0; m < MODALITIES; m++) {
         memory_free(data->probes[m].first_unreadable);
+        memory_free(data->probes[m].proportions);
         for (int k = 0; k < UNCAPTIONED_KINDS; k++)
             memory_free(data->lacks[m][k].first);
     }

@@ -1,8 +1,9 @@
-/* weft init: what data hold (count.c), what is chosen for them (plan.c), and the recipe that says so
+/* weft init: what data hold (count.c), what is chosen for them (plan.c, shapes.c), and the recipe that says so
  * (recipe.c). */
 #ifndef WEFT_CLI_INIT_INIT_H
 #define WEFT_CLI_INIT_INIT_H
 #include "cli/inspect/inspect.h"
+#include "data/shapes/aspects.h"
 #include "data/sources/source_readers.h"
 
 /* ---- What data hold, counted in one pass (count.c) ---- */
@@ -11,22 +12,24 @@ enum { INIT_SEED = 1, INIT_SHARES = 11, INIT_PROMPTS = 3 };
 extern const double init_shares[INIT_SHARES]; /* shares that may be drawn for validation, ascending */
 
 enum { INIT_LONG_BYTES = 1000, INIT_LENGTH = 512, INIT_LENGTHS = 4 };
-/* Estimates for the usual tokenizers, in positions: text; pictures of 64 x 64 pixels with a stride of
- * 16; clips of 9 frames; sounds, of which at most init_sound_most_s are read. */
-extern const double init_bytes_per_token, init_picture_in, init_clip_in, init_sound_per_s, init_sound_most_s;
+/* Estimates for the usual tokenizers, in positions: text; sounds, of which at most init_sound_most_s are
+ * read. Those of pictures and clips are in struct init_shapes. */
+extern const double init_bytes_per_token, init_sound_per_s, init_sound_most_s;
 struct init_kind { /* samples of one outcome */
     i64 samples, text_bytes, media_bytes;
     i64 named[SPLITS];         /* by the names of folders and files, if these name splits */
     i64 held_out[INIT_SHARES]; /* that INIT_SEED draws for validation at each share */
     i64 long_texts;            /* with a text of more than INIT_LONG_BYTES that is not cut to windows */
     i64 subtitled;             /* their text is subtitles */
-    double media_positions;    /* estimate of all media that they read */
+    i64 media[MODALITIES];     /* that they read */
     i64 longer[INIT_LENGTHS];  /* not cut, and by an estimate longer than INIT_LENGTH << i positions */
 };
 struct init_probe { /* media of a modality that were opened: some of them, if there are many */
     i64 opened, unreadable, with_sound;
     i64 long_ones; /* clips of more than a minute, sounds of more than 30 s */
     double seconds;
+    double *proportions; /* width to height of those opened */
+    i64 size_count;
     char *first_unreadable;
 };
 struct init_lack { /* media without a caption, for one reason */
@@ -77,6 +80,18 @@ struct init_plan {
     i64 texts, pictures, sounds, shown; /* folder that each tokenizer, and `samples`, read; -1: none */
     bool clips, film_sound, chats;
     bool wordless; /* captions: none: tokenizers of media alone */
+    struct init_shapes {
+        bool usual; /* those that tokenizer-vision makes itself */
+        struct aspect_list list;
+        double share[ASPECTS_MOST]; /* of the pictures and clips looked at */
+        i64 looked;
+        struct init_loss {
+            double cut, white; /* shares of a picture's area, of a shape's; in the mean */
+        } loss, before;        /* before: with the usual shapes */
+        /* Positions as input and as output: pictures of about 64 x 64 pixels with a stride of 16, clips of
+         * 9 frames. */
+        double picture_in, picture_out, clip_in, clip_out;
+    } shapes;
     const struct init_size *size;
     i64 rows, length, steps, vocabulary, half;
     double text_bytes, positions, run_positions, chat_positions, epochs, media;
@@ -85,6 +100,8 @@ struct init_plan {
 /* A run that repeats the data as many times as often as they are worth is warned of. */
 enum { INIT_EPOCHS_MOST = 25 };
 
+void init_shapes_choose(struct init_shapes *out, const struct init_plan *plan); /* shapes.c */
+void init_put_proportions(struct buffer *out, struct aspect shape);
 void plan_init(struct init_plan *out, const struct init_data *data, i64 count);
 
 enum outcome init_captioned(enum modality kind);

@@ -5,8 +5,8 @@
 
 /* ---- Numbers of positions ---- */
 
-/* Estimates for the usual tokenizers; the others stand beside init_picture_in. */
-static const double picture_out = 33, clip_out = 93, piece_s = 25, clip_sound = 15;
+/* Estimates; others are in struct init_shapes and beside init_bytes_per_token. */
+static const double piece_s = 25, clip_sound = 15;
 /* How often a run shows a sample as input and as output, as in the quickstart, where pictures and
  * clips are few. Texts repeated up to four times are as good as new ones (Muennighoff et al. 2023). */
 static const double shown_picture = 30, shown_clip = 12, shown_sound = 8, shown_text = 4;
@@ -153,12 +153,23 @@ static double medium_positions(const struct init_plan *p, enum modality kind, bo
         double pieces = init_pieces_of(d, kind), caption = (double)k->text_bytes / init_bytes_per_token;
         if (k->samples && !k->subtitled)
             caption *= pieces / (double)k->samples; /* each piece has the whole caption */
-        double one = kind == MODALITY_IMAGE   ? (out ? picture_out : init_picture_in)
-                     : kind == MODALITY_VIDEO ? (out ? clip_out : init_clip_in) + (p->film_sound ? clip_sound : 0)
+        const struct init_shapes *s = &p->shapes;
+        double one = kind == MODALITY_IMAGE   ? (out ? s->picture_out : s->picture_in)
+                     : kind == MODALITY_VIDEO ? (out ? s->clip_out : s->clip_in) + (p->film_sound ? clip_sound : 0)
                                               : init_sound_per_s * fmin(init_mean_seconds(d, kind), init_sound_most_s);
         sum += pieces * one + caption;
     }
     return sum;
+}
+
+/* Positions of all media that samples of a kind read. */
+static double read_positions(const struct init_plan *p, i64 folder, enum outcome outcome)
+{
+    const struct init_data *d = &p->data[folder];
+    const i64 *media = d->kinds[outcome].media;
+    double seconds = fmin(init_mean_seconds(d, MODALITY_AUDIO), init_sound_most_s);
+    return (double)media[MODALITY_IMAGE] * p->shapes.picture_in + (double)media[MODALITY_VIDEO] * p->shapes.clip_in +
+           (double)media[MODALITY_AUDIO] * init_sound_per_s * seconds;
 }
 
 static bool is_present(const struct init_plan *p, enum modality kind)
@@ -214,8 +225,8 @@ static double pictures_out(const struct init_plan *p)
 {
     double sum = 0;
     for (i64 i = 0; i < p->count; i++)
-        sum += picture_out * init_media_of(p, &p->data[i], MODALITY_IMAGE) +
-               clip_out * init_media_of(p, &p->data[i], MODALITY_VIDEO);
+        sum += p->shapes.picture_out * init_media_of(p, &p->data[i], MODALITY_IMAGE) +
+               p->shapes.clip_out * init_media_of(p, &p->data[i], MODALITY_VIDEO);
     return sum;
 }
 
@@ -233,8 +244,8 @@ static void choose_mixture(struct init_plan *p)
     double once = 0, run = 0, shown = 0,
            text = (text_of(p, BECOMES_TEXT) + text_of(p, BECOMES_MIXED)) / init_bytes_per_token;
     for (i64 i = 0; i < p->count; i++) {
-        text += p->data[i].kinds[BECOMES_MIXED].media_positions;
-        shown += p->data[i].kinds[BECOMES_CHAT].media_positions;
+        text += read_positions(p, i, BECOMES_MIXED);
+        shown += read_positions(p, i, BECOMES_CHAT);
         for (int m = MODALITY_TEXT + 1; m < MODALITIES; m++)
             p->media += init_media_of(p, &p->data[i], (enum modality)m);
     }
@@ -273,6 +284,7 @@ void plan_init(struct init_plan *p, const struct init_data *data, i64 count)
 {
     *p = (struct init_plan){.data = data, .count = count, .wordless = data[0].captions == CAPTIONS_NONE};
     choose_folders(p);
+    init_shapes_choose(&p->shapes, p);
     for (i64 i = 0; i < count; i++)
         p->film_sound |= p->sounds >= 0 && p->clips && init_has_sound(&data[i]);
     for (int k = 0; k < OUTCOMES; k++)

@@ -81,6 +81,52 @@ static void put_text_tokenizer(struct buffer *out, const struct init_plan *p)
         buffer_printf(out, "    bytes: %s\n", p->size->small ? "8000000" : "100000000");
 }
 
+/* Shapes with their pixels and shares, in words. */
+static void put_shares(struct buffer *out, const struct init_shapes *s)
+{
+    for (i64 i = 0; i < s->list.count; i++) {
+        buffer_printf(out, "%s", i ? ", " : "");
+        init_put_proportions(out, s->list.items[i]);
+        buffer_printf(out, " for %.0f %%", 100 * s->share[i]);
+    }
+}
+
+static void put_shapes(struct buffer *out, const struct init_shapes *s)
+{
+    if (s->usual)
+        return;
+    buffer_printf(out, "    # Width to height of %lld looked at: ", (long long)s->looked);
+    put_shares(out, s);
+    buffer_printf(
+        out,
+        ".\n    # Pictures are cut by %.1f %% and white by %.1f %%, with the usual shapes by %.1f %% and %.1f "
+        "%%.\n    aspects: {shapes: [",
+        100 * s->loss.cut, 100 * s->loss.white, 100 * s->before.cut, 100 * s->before.white);
+    for (i64 i = 0; i < s->list.count; i++) {
+        buffer_printf(out, "%s\"", i ? ", " : "");
+        init_put_proportions(out, s->list.items[i]);
+        buffer_printf(out, "\"");
+    }
+    buffer_printf(out, "]}\n");
+}
+
+/* What was chosen for pictures and clips. */
+static void log_shapes(const struct init_plan *p)
+{
+    struct buffer text = {0};
+    const struct init_shapes *s = &p->shapes;
+    if (p->pictures < 0 || s->looked == 0)
+        return;
+    put_shares(&text, s);
+    buffer_printf(&text, " of %lld looked at: pictures are cut by %.1f %% and white by %.1f %%", (long long)s->looked,
+                  100 * s->loss.cut, 100 * s->loss.white);
+    if (!s->usual)
+        buffer_printf(&text, ", with the usual shapes by %.1f %% and %.1f %%", 100 * s->before.cut,
+                      100 * s->before.white);
+    log_info("shapes of pictures%s, width to height: %s (vis.aspects)", s->usual ? ", the usual ones" : "", text.data);
+    buffer_release(&text);
+}
+
 static void put_tokenizers(struct buffer *out, const struct init_plan *p)
 {
     bool large = !p->size->small;
@@ -100,6 +146,7 @@ static void put_tokenizers(struct buffer *out, const struct init_plan *p)
         put_data(out, d, 1u << MODALITY_IMAGE | 1u << MODALITY_VIDEO);
         buffer_printf(out, "    steps: %lld\n    clip_steps: %lld\n    optimizer: {lr: 4.5e-3, cautious: true}\n",
                       (long long)steps, (long long)clip_steps);
+        put_shapes(out, &p->shapes);
     }
     if (p->sounds >= 0) {
         const struct init_data *d = &p->data[p->sounds];
@@ -325,6 +372,7 @@ void init_put_recipe(struct buffer *out, const struct init_data *data, i64 count
 {
     struct init_plan plan;
     plan_init(&plan, data, count);
+    log_shapes(&plan);
     if (!plan.wordless)
         warn_of_sizes(&plan);
     buffer_printf(out, "# Written by `weft init`. `weft run` with this file runs it; STAGE.key=value changes any "

@@ -10,6 +10,7 @@ void captions_count(struct caption_offer *o, struct hash_set *known, const char 
 {
     i64 i = 0;
     o->media++;
+    o->words += !name_says_nothing(caption);
     o->distinct += hash_set_add(known, hash_bytes(caption, (i64)strlen(caption), 0));
     while (i < o->count && strcmp(o->first[i].caption, caption) != 0)
         i++;
@@ -44,12 +45,9 @@ void captions_find(struct captions_found *out, const struct source *source, cons
         if (files[i].use != FILE_MEDIUM || files[i].why || strncmp(path, root, length) != 0)
             continue;
         path += length + strspn(path + length, "/");
-        char *folder = path_folder(path), *last = strrchr(folder, '/');
         out->media++;
         offer(&out->folder, &folders, path, CAPTIONS_FOLDER);
         offer(&out->name, &names, path, CAPTIONS_NAME);
-        out->classed += strcmp(folder, ".") != 0 && !name_says_nothing(last ? last + 1 : folder);
-        memory_free(folder);
     }
     hash_set_release(&folders);
     hash_set_release(&names);
@@ -71,10 +69,9 @@ void captions_release(struct captions_found *found)
     caption_offer_release(&found->name);
 }
 
-/* Several folders whose names are words, with several media each, and hardly a medium elsewhere. */
-bool captions_have_classes(const struct captions_found *f)
+bool captions_have_classes(const struct caption_offer *o, i64 media)
 {
-    return f->folder.distinct > 1 && f->folder.media >= 2 * f->folder.distinct && 5 * f->classed >= 4 * f->media;
+    return o->distinct > 1 && o->media >= 2 * o->distinct && 5 * o->words >= 4 * media;
 }
 
 void captions_list(struct buffer *out, const struct caption_offer *o)

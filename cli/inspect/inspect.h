@@ -47,6 +47,7 @@ struct json *inspect_sources(const char *path, bool files, const struct source_c
 enum { CAPTIONS_SHOWN = 4 };
 struct caption_offer {
     i64 media, distinct; /* captioned, by how many captions */
+    i64 words;           /* captioned by more than numbers and words of cameras */
     struct caption_shown {
         char *caption, *path;
         i64 media;
@@ -55,7 +56,7 @@ struct caption_offer {
     char *without; /* the first medium that gets none */
 };
 struct captions_found {
-    i64 media, classed; /* media without a caption; those in folders whose names are words */
+    i64 media; /* without a caption */
     struct caption_offer folder, name;
 };
 struct hash_set;
@@ -63,7 +64,9 @@ void captions_count(struct caption_offer *offer, struct hash_set *known, const c
 void caption_offer_release(struct caption_offer *offer);
 void captions_find(struct captions_found *out, const struct source *source, const char *root);
 void captions_release(struct captions_found *found);
-bool captions_have_classes(const struct captions_found *found);               /* their folders are classes */
+/* True if the names of folders look like classes: several, of words, with several media each, and hardly
+ * one of all `media` without. */
+bool captions_have_classes(const struct caption_offer *folders, i64 media);
 void captions_advise(struct buffer *out, const struct captions_found *found); /* the choices, with examples */
 void captions_list(struct buffer *out, const struct caption_offer *offer);
 int captions_named(const char *word); /* enum source_captions; -1 and a message */

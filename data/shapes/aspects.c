@@ -29,11 +29,75 @@ bool aspect_parse(struct aspect *out, const char *text)
     return true;
 }
 
+/* Twice as many cells count as much as 8 % of the picture. */
+static double aspect_cost(double proportions, double columns, double rows, double cells)
+{
+    double other = columns / rows, lost = 1 - fmin(proportions, other) / fmax(proportions, other);
+    return lost + 0.08 * fabs(log2(columns * rows / cells));
+}
+
+struct aspect aspect_of(double proportions, i64 size, i64 stride)
+{
+    i64 side = max_i64(1, size / stride), best_rows = side, best_columns = side;
+    double cells = (double)(side * side), least = aspect_cost(proportions, 1, 1, 1);
+    for (i64 rows = 1; rows <= 2 * side * side && side > 1; rows++)
+        for (i64 columns = 1; columns * rows <= 2 * side * side; columns++) {
+            double cost = aspect_cost(proportions, (double)columns, (double)rows, cells);
+            if (2 * columns * rows >= side * side && cost < least - 1e-9) {
+                least = cost;
+                best_rows = rows;
+                best_columns = columns;
+            }
+        }
+    return (struct aspect){best_rows * stride, best_columns * stride};
+}
+
+void aspect_loss(double *cut, double *white, struct aspect shape, double proportions, double crop)
+{
+    double other = (double)shape.width / (double)shape.height;
+    double lost = 1 - fmin(proportions, other) / fmax(proportions, other);
+    *cut = fmin(lost, crop);
+    *white = 1 - (1 - lost) / (1 - *cut);
+}
+
+/* Parses WIDTH:HEIGHT. */
+static bool parse_proportions(double *out, const char *text)
+{
+    double width, height;
+    int end = 0;
+    if (sscanf(text, "%lf:%lf%n", &width, &height, &end) != 2 || text[end] || !(width > 0) || !(height > 0))
+        return false;
+    *out = width / height;
+    return *out >= 1.0 / 64 && *out <= 64;
+}
+
+static bool has_shape(const struct aspect_list *list, struct aspect a)
+{
+    for (i64 i = 0; i < list->count; i++)
+        if (list->items[i].height == a.height && list->items[i].width == a.width)
+            return true;
+    return false;
+}
+
+/* Two proportions may have the same shape, which is taken once. */
+static int take_proportions(struct aspect_list *out, double proportions, i64 size, i64 stride)
+{
+    struct aspect a = aspect_of(proportions, size, stride);
+    if (!has_shape(out, a))
+        out->items[out->count++] = a;
+    return 0;
+}
+
 static int take_shape(struct aspect_list *out, const char *text, i64 size, i64 stride)
 {
     struct aspect a;
+    double proportions;
+    if (parse_proportions(&proportions, text))
+        return take_proportions(out, proportions, size, stride);
     if (!aspect_parse(&a, text))
-        return error_usage("aspects.shapes: \"%s\" is no shape; expected WIDTHxHEIGHT, as 96x64", text);
+        return error_usage("aspects.shapes: \"%s\" is no shape; expected WIDTHxHEIGHT, as 96x64, or WIDTH:HEIGHT, as "
+                           "4:3",
+                           text);
     if (a.height % stride || a.width % stride)
         return error_usage("aspects.shapes: %s: width and height must be multiples of the stride, %lld; the nearest is "
                            "%lldx%lld",
@@ -45,9 +109,8 @@ static int take_shape(struct aspect_list *out, const char *text, i64 size, i64 s
                            "tokenizer have as many to within a factor of 2",
                            text, (double)(a.height * a.width) / (double)(size * size), (long long)size,
                            (long long)size);
-    for (i64 i = 0; i < out->count; i++)
-        if (out->items[i].height == a.height && out->items[i].width == a.width)
-            return error_usage("aspects.shapes: %s is there twice", text);
+    if (has_shape(out, a))
+        return error_usage("aspects.shapes: %s is there twice", text);
     out->items[out->count++] = a;
     return 0;
 }

@@ -31,19 +31,27 @@ struct aspect_settings {
             "image are dropped; 1: only the square"),                                                                  \
         SETTING(type, aspects.count, "aspects.count", INTEGER, "7", 1, ASPECTS_MOST, NULL,                             \
                 "maximum shapes of images, and of clips: the square and landscape/portrait pairs"),                    \
-        SETTING(type, aspects.shapes, "aspects.shapes", STRINGS, "", 0, 0, NULL,                                       \
-                "explicit shapes, WIDTHxHEIGHT: multiples of the stride, area within a factor of 2 of size x size; "   \
-                "replaces aspects.most and aspects.count"),                                                            \
+        SETTING(                                                                                                       \
+            type, aspects.shapes, "aspects.shapes", STRINGS, "", 0, 0, NULL,                                           \
+            "explicit shapes, WIDTHxHEIGHT: multiples of the stride, area within a factor of 2 of size x size; or "    \
+            "proportions WIDTH:HEIGHT, such as 4:3, of which each gets the best such shape; replaces "                 \
+            "aspects.most and aspects.count"),                                                                         \
         SETTING(type, aspects.crop, "aspects.crop", NUMBER, "0.1", 0, 0.5, NULL,                                       \
                 "maximum share of an image side cropped to fit a shape, if there are several shapes; white margins "   \
                 "fill the rest")
 /* Makes the list of shapes: the ones in settings->shapes, else the size x size square first and
  * then pairs of a long and a high shape. -1: usage error. */
 int aspects_make(struct aspect_list *out, const struct aspect_settings *settings, i64 size, i64 stride);
+/* The shape for pictures of these proportions, width to height: of at least half and at most twice as
+ * many cells as the square, with little to cut off and about as many cells. */
+struct aspect aspect_of(double proportions, i64 size, i64 stride);
 /* Distance of a height x width picture from a shape, in log proportions: 0 if equal, log 2 if twice
  * as wide. The areas' distance counts 1/1000 and only breaks ties. */
 double aspect_distance(struct aspect shape, double height, double width);
 i64 aspect_nearest(const struct aspect_list *list, double height, double width);
+/* What a picture of proportions `proportions` (width to height) loses in a shape: the share of its area
+ * that is cut off, at most `crop`, and the share of the shape that stays white. */
+void aspect_loss(double *cut, double *white, struct aspect shape, double proportions, double crop);
 /* Parses WIDTHxHEIGHT. False if the text is malformed. */
 bool aspect_parse(struct aspect *out, const char *text);
 

@@ -6,6 +6,7 @@
 #include "data/media/media.h"
 #include "data/sources/sources.h"
 #include "tests/cli_fixture.h"
+#include "tests/tar_text.h"
 
 static int make_folder(void **state)
 {
@@ -540,6 +541,27 @@ static void folders_of_classes_are_captions(void **state)
     assert_int_equal(WEFT("inspect", classes, "--columns", "captions=folder"), 0);
     assert_null(strstr(said.data, "without_captions"));
 
+    struct buffer tar = {0}; /* members of a tar have folders, too */
+    for (i64 i = 0; i < 60; i++) {
+        struct buffer png = {0};
+        u8 pixels[12] = {(u8)i};
+        char *name = string_format("set/%s/%02lld.png", i < 30 ? "cat" : "black_dog", (long long)i);
+        image_encode_png(&png, pixels, 2, 2);
+        tar_member_of(&tar, name, png.data, png.length);
+        buffer_release(&png);
+        memory_free(name);
+    }
+    tar_end(&tar);
+    char *tars = new_folder("tars"), *file_of_tar = path_join(tars, "all.tar");
+    assert_int_equal(file_replace(file_of_tar, tar.data, tar.length), 0);
+    expect_recipe(tars, "bpe vis shards base grid samples routing export report");
+    expect_setting("shards", "captions", "\"folder\"");
+    assert_int_equal(init_captions(tars, "none"), 0);
+    expect_complaint("60 pictures");
+    buffer_release(&tar);
+    memory_free(tars);
+    memory_free(file_of_tar);
+
     char *photos = new_folder("by-year"); /* names of folders that say nothing are not taken unasked */
     put_class(photos, "2023", 0, 5);
     put_class(photos, "2024", 5, 5);
@@ -652,6 +674,55 @@ static void captions_that_cannot_be_taken_are_named(void **state)
     assert_int_equal(init_captions(blank, NULL), 1);
     expect_complaint("there are caption files, which are empty: 30, first: ");
     char *all[] = {top, texts, one, blank};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
+}
+
+/* ---- Proportions ---- */
+
+/* Captioned pictures of a size, from number `first` on. */
+static void put_sized(const char *folder, i64 first, i64 count, i64 width, i64 height)
+{
+    u8 *pixels = memory_alloc(height * width * 3);
+    for (i64 i = first; i < first + count; i++) {
+        char *path = string_format("%s/%03lld.png", folder, (long long)i);
+        assert_int_equal(image_write_png(path, pixels, height, width), 0);
+        put_numbered(folder, ".txt", i, "a black field");
+        memory_free(path);
+    }
+    memory_free(pixels);
+}
+
+static void shapes_follow_the_pictures(void **state)
+{
+    (void)state;
+    char *folder = new_folder("sized"), *file = in_folder("my.yaml"), *out = in_folder("sized-run"),
+         *word = string_format("run=%s", out), *vision = path_join(out, "vis");
+    put_sized(folder, 0, 60, 40, 40);
+    expect_recipe(folder, "bpe vis shards base grid samples routing export report");
+    expect_setting("vis", "aspects.shapes", "[]");
+    put_sized(folder, 0, 60, 40, 30);
+    expect_recipe(folder, "bpe vis shards base grid samples routing export report");
+    expect_setting("vis", "aspects.shapes", "[\"4:3\"]");
+    assert_int_equal(WEFT("init", folder), 0);
+    expect_complaint(
+        "shapes of pictures, width to height: 4:3 for 100 % of 60 looked at: pictures are cut by 0.0 % and "
+        "white by 0.0 %, with the usual shapes by 10.0 % and 11.1 % (vis.aspects)");
+    assert_non_null(strstr(said.data,
+                           "    # Width to height of 60 looked at: 4:3 for 100 %.\n    # Pictures are cut by "
+                           "0.0 % and white by 0.0 %, with the usual shapes by 10.0 % and 11.1 %.\n"));
+    if (WEFT("run", file, word, "bpe.vocabulary=300", "vis.steps=1", "vis.batch=1", "vis.channels=[8, 8]", "bpe",
+             "vis"))
+        fail_msg("%s", complained.data);
+    assert_int_equal(WEFT("inspect", vision), 0);
+    assert_non_null(strstr(said.data, "64x48"));
+    assert_null(strstr(complained.data, "padded"));
+
+    put_sized(folder, 0, 30, 60, 20); /* half panoramas, and one in sixty of the height */
+    put_sized(folder, 59, 1, 30, 40);
+    expect_recipe(folder, "bpe vis shards base grid samples routing export report");
+    expect_setting("vis", "aspects.shapes", "[\"3:1\",\"4:3\"]");
+    void *all[] = {folder, file, out, word, vision};
     for (i64 i = 0; i < COUNT_OF(all); i++)
         memory_free(all[i]);
 }
@@ -857,6 +928,7 @@ int main(void)
         cmocka_unit_test(names_of_files_are_captions),
         cmocka_unit_test(without_captions_tokenizers_are_a_recipe),
         cmocka_unit_test(captions_that_cannot_be_taken_are_named),
+        cmocka_unit_test(shapes_follow_the_pictures),
         cmocka_unit_test(what_cannot_be_trained_on_is_refused),
         cmocka_unit_test(some_unreadable_pictures_are_allowed_for),
         cmocka_unit_test(stages_without_their_medium_are_skipped),

@@ -98,6 +98,41 @@ static void listed_shapes_are_taken_or_refused(void **state)
     refuse("64x64", "twice");
 }
 
+/* Of 4 x 4 cells: from 8 to 32 cells, and of those with nearly the same loss the nearest to 16. */
+static void proportions_get_the_best_shape(void **state)
+{
+    (void)state;
+    static const struct {
+        double width, height;
+        i64 size, stride, shape_width, shape_height;
+    } cases[] = {{1, 1, 64, 16, 64, 64},    {4, 3, 64, 16, 64, 48},    {3, 4, 64, 16, 48, 64},
+                 {3, 2, 64, 16, 96, 64},    {5, 4, 64, 16, 80, 64},    {16, 9, 64, 16, 80, 48},
+                 {2, 1, 64, 16, 96, 48},    {3, 1, 64, 16, 96, 32},    {1, 3, 64, 16, 32, 96},
+                 {4, 3, 32, 16, 48, 32},    {4, 3, 16, 16, 16, 16},    {64, 1, 16, 16, 16, 16},
+                 {64, 1, 64, 16, 512, 16},  {4, 3, 64, 8, 64, 48},     {4, 3, 256, 16, 320, 240},
+                 {21, 9, 128, 16, 224, 96}, {1.0, 1.01, 64, 8, 64, 64}};
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct aspect a = aspect_of(cases[i].width / cases[i].height, cases[i].size, cases[i].stride);
+        if (a.width != cases[i].shape_width || a.height != cases[i].shape_height)
+            fail_msg("%g:%g of %lld: %lldx%lld", cases[i].width, cases[i].height, (long long)cases[i].size,
+                     (long long)a.width, (long long)a.height);
+        struct vision_config config = {.stride = cases[i].stride, .bits = 1};
+        i64 sides[VISION_SCALES_MOST], count = vision_usual_sides(sides, cases[i].size / cases[i].stride);
+        assert_int_equal(vision_add_shape(&config, 1, a.height, a.width, 0, sides, count), 0);
+    }
+    char *shapes[] = {(char *)"4:3", (char *)"1.33:1", (char *)"96x48", (char *)"3:4"};
+    const struct aspect_settings settings = {.shapes = {.values = shapes, .count = 4}};
+    struct aspect_list list;
+    assert_int_equal(aspects_make(&list, &settings, 64, 16), 0);
+    assert_int_equal(list.count, 3); /* 1.33:1 has the shape of 4:3 */
+    assert_int_equal(list.items[2].height, 64);
+    refuse("4:0", "or WIDTH:HEIGHT, as 4:3");
+    refuse("4:3:2", "or WIDTH:HEIGHT");
+    refuse("-4:3", "or WIDTH:HEIGHT");
+    refuse("nan:1", "or WIDTH:HEIGHT");
+    refuse("65:1", "or WIDTH:HEIGHT");
+}
+
 /* ---- Fitting ---- */
 
 static struct clip gradient(i64 height, i64 width)
@@ -130,6 +165,28 @@ static void little_is_cut_and_nothing_is_white(void **state)
     clip_release(&whole);
     clip_release(&out);
     clip_release(&in);
+}
+
+/* What is foretold by the proportions alone is what fitting does, but for rounding. */
+static void the_loss_is_foretold(void **state)
+{
+    (void)state;
+    static const struct {
+        i64 height, width, shape_height, shape_width;
+        double crop;
+    } cases[] = {{480, 640, 48, 80, 0.1}, {480, 640, 48, 64, 0},   {480, 640, 64, 64, 0},
+                 {200, 600, 48, 80, 0.1}, {600, 200, 48, 80, 0.1}, {360, 640, 48, 80, 0.1}};
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct clip in = gradient(cases[i].height, cases[i].width), out;
+        double cut, white;
+        clip_fill(&out, &in, cases[i].shape_height, cases[i].shape_width, cases[i].crop);
+        aspect_loss(&cut, &white, (struct aspect){cases[i].shape_height, cases[i].shape_width},
+                    (double)cases[i].width / (double)cases[i].height, cases[i].crop);
+        assert_float_equal(cut, out.cut, 0.02);
+        assert_float_equal(white, shaped_margin(&out), 0.02);
+        clip_release(&out);
+        clip_release(&in);
+    }
 }
 
 static void much_is_cut_as_far_as_allowed_and_the_rest_is_white(void **state)
@@ -231,6 +288,8 @@ int main(void)
         cmocka_unit_test(shapes_have_no_more_cells_than_the_square),
         cmocka_unit_test(the_nearest_proportions_win),
         cmocka_unit_test(listed_shapes_are_taken_or_refused),
+        cmocka_unit_test(proportions_get_the_best_shape),
+        cmocka_unit_test(the_loss_is_foretold),
         cmocka_unit_test(little_is_cut_and_nothing_is_white),
         cmocka_unit_test(much_is_cut_as_far_as_allowed_and_the_rest_is_white),
         cmocka_unit_test(nothing_is_cut_of_what_fits),
