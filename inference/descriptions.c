@@ -38,13 +38,15 @@ static int show_description(struct json *list, const struct samples_run *r, cons
                             const struct buffer *description)
 {
     struct json *j = json_object();
-    char *original = sample_path(r, set, i, "-original", modality_rows[set->kind].ending);
+    char *stem = sample_path(r, set, i, "-original", NULL), *original;
+    int status = original_write(&original, stem, set->kind, set->items[i].path);
     json_set(j, "text", json_of_string(set->items[i].text));
     json_set(j, "said", json_of_bytes(description->data ? description->data : "", description->length));
-    json_set(j, "original", file_name(original));
+    if (original)
+        json_set(j, "original", file_name(original));
     json_push(list, j);
-    int status = file_copy(original, set->items[i].path);
     memory_free(original);
+    memory_free(stem);
     return status;
 }
 

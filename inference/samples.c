@@ -190,8 +190,8 @@ static int keep_generated(struct samples_run *r, enum modality kind, struct samp
 char *sample_path(const struct samples_run *r, const struct sample_set *set, i64 i, const char *what, const char *end)
 {
     char name[96];
-    snprintf(name, sizeof name, "%s-%s-%02lld%s.%s", split_names[set->split], modality_rows[set->kind].name,
-             (long long)i, what, end);
+    snprintf(name, sizeof name, "%s-%s-%02lld%s%s%s", split_names[set->split], modality_rows[set->kind].name,
+             (long long)i, what, end ? "." : "", end ? end : "");
     return path_join(r->stage->out, name);
 }
 
@@ -211,7 +211,8 @@ static int show_sound(struct json *j, const struct samples_run *r, const struct 
 {
     const struct sample_item *item = &set->items[i];
     char *generated = sample_path(r, set, i, "", "png"), *original = sample_path(r, set, i, "-original", "png");
-    int status = show_spectra(j, "original_picture", original, item->original_mel, item->original_count);
+    i64 most = (i64)ORIGINAL_SECONDS_MOST * AUDIO_RATE_HZ / r->mel.mel.hop;
+    int status = show_spectra(j, "original_picture", original, item->original_mel, min_i64(item->original_count, most));
     if (status == 0 && item->generated_mel)
         status = show_spectra(j, "made_picture", generated, item->generated_mel, item->generated_count);
     memory_free(generated);
@@ -222,21 +223,23 @@ static int show_sound(struct json *j, const struct samples_run *r, const struct 
 static int show_item(struct samples_run *r, const struct sample_set *set, i64 i, const struct answer *a,
                      struct json *list)
 {
-    const char *end = modality_rows[set->kind].ending;
-    char *generated = sample_path(r, set, i, "", end), *original = sample_path(r, set, i, "-original", end);
+    char *generated = sample_path(r, set, i, "", modality_rows[set->kind].ending),
+         *stem = sample_path(r, set, i, "-original", NULL), *original = NULL;
     struct json *j = json_object();
     bool silent = set->kind == MODALITY_AUDIO && !(a->has_medium && a->medium.frames);
     int status = silent ? 0 : answer_save(generated, &r->generator, NULL, a, r->stage->seed + (u64)i);
     if (status == 0)
-        status = file_copy(original, set->items[i].path);
+        status = original_write(&original, stem, set->kind, set->items[i].path);
     json_set(j, "text", json_of_string(set->items[i].text));
     json_set(j, "made", silent ? json_of_null() : file_name(generated));
-    json_set(j, "original", file_name(original));
+    if (original)
+        json_set(j, "original", file_name(original));
     if (status == 0 && set->kind == MODALITY_AUDIO)
         status = show_sound(j, r, set, i);
     json_push(list, j);
     memory_free(generated);
     memory_free(original);
+    memory_free(stem);
     return status;
 }
 

@@ -1,5 +1,5 @@
-/* Shared by samples.c (media from captions, the stage `generate`), nearness.c (their scores) and
- * descriptions.c (text from media). Internal to this folder. */
+/* Shared by samples.c (media from captions, the stage `generate`), nearness.c (their scores),
+ * descriptions.c (text from media) and original.c (originals for the page). Internal to this folder. */
 #ifndef WEFT_INFERENCE_SAMPLES_INSIDE_H
 #define WEFT_INFERENCE_SAMPLES_INSIDE_H
 #include "inference/caption_baseline.h"
@@ -62,12 +62,17 @@ void sample_set_load(struct samples_run *r, struct sample_set *set); /* drops ca
 int sample_load_original(struct samples_run *r, enum modality kind, struct sample_item *item);
 void sample_item_release(struct sample_item *item);
 void sample_set_release(struct sample_set *set);
-/* Returns e.g. $OUT/train-image-03-original.png; free with memory_free. */
+/* Returns e.g. $OUT/train-image-03.png, without a dot if `end` is NULL; free with memory_free. */
 char *sample_path(const struct samples_run *r, const struct sample_set *set, i64 i, const char *what, const char *end);
 /* The number of files of a held-out set that equal a training file with a caption, byte for byte. Call
  * list_captioned for the training part before. */
 i64 samples_in_common(struct samples_run *r, const struct sample_set *set);
 struct json *file_name(const char *path); /* without its folder */
+/* original.c: writes the original of a sample to PATH.ENDING, so that a browser shows it; of a sound its
+ * beginning. *out: the name,
+ * also after -1; free with memory_free. */
+enum { ORIGINAL_SECONDS_MOST = 30 };
+int original_write(char **out, const char *path, enum modality kind, const char *from);
 
 /* Retrieval scores of the generated media against the originals of the set: { captions, unreadable,
  * pair: share of pairs (generated, another's original) whose own original is nearer; pair_low,
