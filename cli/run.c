@@ -5,8 +5,10 @@
 #include "cli/stages.h"
 #include "core/inventory.h"
 #include "core/json.h"
+#include "core/processes.h"
 #include "core/temporary.h"
 #include "dist/dist.h"
+#include "report/report.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +18,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { SKIPPED = 2 };
@@ -363,22 +366,6 @@ static int check_finished(const struct runner *run, const char *folder, const st
     return status;
 }
 
-/* The process that holds the lock of an open folder; 0: not known. */
-static long find_owner(int folder)
-{
-    struct stat status;
-    char line[256];
-    unsigned long long inode;
-    long owner = 0, holder;
-    FILE *locks = fstat(folder, &status) == 0 ? fopen("/proc/locks", "re") : NULL;
-    while (locks && owner == 0 && fgets(line, sizeof line, locks)) /* 1: FLOCK ADVISORY WRITE 1234 fe:00:5678 0 EOF */
-        if (sscanf(line, "%*d: FLOCK %*s %*s %ld %*[^:]:%*[^:]:%llu", &holder, &inode) == 2 && inode == status.st_ino)
-            owner = holder;
-    if (locks)
-        fclose(locks);
-    return owner;
-}
-
 /* Two processes may run different stages of a run at the same time, but not the same stage. */
 static int lock_folder(struct runner *run, const char *folder)
 {
@@ -387,7 +374,7 @@ static int lock_folder(struct runner *run, const char *folder)
         return error_errno("%s: cannot be opened", folder);
     if (flock(run->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) /* no lock on file systems without flock */
         return file_check_there(run->lock, folder);
-    long owner = find_owner(run->lock);
+    long owner = lock_holder(folder);
     return owner > 0 ? error_set("%s: in use by another weft run, process %ld; wait for it, or stop it", folder, owner)
                      : error_set("%s: in use by another weft run; wait for it, or stop it", folder);
 }
@@ -506,30 +493,105 @@ static int check_timings(const struct recipe_stage *s)
     return status ? -1 : 0;
 }
 
-/* Appends time and memory to timings.jsonl, as they are not part of a stage's result. Lines after
- * one with "finished" belong to a repeated stage. */
-static void log_timing(const struct recipe_stage *s, double seconds, bool finished)
+static void append_timing(const char *path, const char *text, i64 bytes)
+{
+    int descriptor = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+    if (descriptor < 0 || write(descriptor, text, (size_t)bytes) != bytes)
+        log_warn("%s: cannot be written: %s; it lacks the time of this stage", path, strerror(errno));
+    if (descriptor >= 0)
+        close(descriptor);
+}
+
+static void log_line(const struct recipe_stage *s, struct json *line)
 {
     char *path = path_join(s->home, timings_file);
-    int descriptor = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+    struct buffer text = {0};
+    json_seal(line);
+    json_print(&text, line, 0);
+    buffer_append(&text, "\n", 1);
+    append_timing(path, text.data, text.length);
+    buffer_release(&text);
+    json_free(line);
+    memory_free(path);
+}
+
+static struct json *line_of(const struct recipe_stage *s)
+{
+    struct json *line = json_object();
+    json_set(line, "stage", json_of_string(s->name));
+    json_set(line, "kind", json_of_string(s->kind->name));
+    json_set(line, "time", json_of_integer((i64)time(NULL)));
+    return line;
+}
+
+/* Says in timings.jsonl that this process is at the stage: `weft report` tells by it whether a stage
+ * goes on, and one that was killed from one that failed. */
+static void log_begin(const struct recipe_stage *s)
+{
+    char host[256] = "";
+    struct json *line = line_of(s);
+    gethostname(host, sizeof host - 1);
+    json_set(line, "begun", json_of_bool(true));
+    json_set(line, "host", json_of_string(host));
+    json_set(line, "process", json_of_integer(getpid()));
+    json_set(line, "process_began", json_of_integer(process_began(getpid())));
+    log_line(s, line);
+}
+
+/* Appends time and memory to timings.jsonl, as they are not part of a stage's result. Lines after
+ * one with "finished" belong to a repeated stage. status: that of the stage; error: its message. */
+static void log_timing(const struct recipe_stage *s, double seconds, int status, const char *error)
+{
+    struct json *line = line_of(s);
+    json_set(line, "seconds", json_of_number(round(10 * seconds) / 10));
+    json_set(line, "peak_bytes", json_of_integer(memory_peak_bytes()));
+    if (status == 0)
+        json_set(line, "finished", json_of_bool(true));
+    else
+        json_set(line, "ended", json_of_string(status < 0 ? "failed" : "interrupted"));
+    if (status < 0)
+        json_set(line, "error", json_of_string(error));
+    log_line(s, line);
+}
+
+/* The line of a stage that ends the program, made without an allocation. */
+static struct {
+    char path[4096], begin[512];
+    double begin_s;
+    pid_t process; /* children that it forks do not end the stage */
+} fatal;
+
+static void hear_fatal(const char *message)
+{
+    char text[4096];
+    if (getpid() != fatal.process)
+        return;
+    int n = snprintf(text, sizeof text,
+                     "%s,\"time\":%lld,\"seconds\":%.1f,\"peak_bytes\":%lld,\"ended\":\"failed\",\"error\":\"",
+                     fatal.begin, (long long)time(NULL), clock_s() - fatal.begin_s, (long long)memory_peak_bytes());
+    for (; *message && n < (int)sizeof text - 16; message++) {
+        if (*message == '"' || *message == '\\')
+            text[n++] = '\\';
+        text[n++] = (u8)*message < ' ' ? ' ' : *message;
+    }
+    n += snprintf(text + n, sizeof text - (size_t)n, "\"}\n");
+    append_timing(fatal.path, text, n);
+}
+
+static void listen_for_the_end(const struct recipe_stage *s)
+{
     struct json *line = json_object();
     struct buffer text = {0};
     json_set(line, "stage", json_of_string(s->name));
     json_set(line, "kind", json_of_string(s->kind->name));
-    json_set(line, "seconds", json_of_number(round(10 * seconds) / 10));
-    json_set(line, "peak_bytes", json_of_integer(memory_peak_bytes()));
-    if (finished)
-        json_set(line, "finished", json_of_bool(true));
-    json_seal(line);
     json_print(&text, line, 0);
-    buffer_append(&text, "\n", 1);
-    if (descriptor < 0 || write(descriptor, text.data, (size_t)text.length) != text.length)
-        log_warn("%s: cannot be written: %s; it lacks the time of this stage", path, strerror(errno));
-    if (descriptor >= 0)
-        close(descriptor);
+    snprintf(fatal.path, sizeof fatal.path, "%s/%s", s->home, timings_file);
+    snprintf(fatal.begin, sizeof fatal.begin, "%.*s", (int)text.length - 1, text.data);
+    fatal.begin_s = clock_s();
+    fatal.process = getpid();
+    fatal_listen(hear_fatal);
     buffer_release(&text);
     json_free(line);
-    memory_free(path);
 }
 
 /* Command line that starts this program on the same device as a filler of rings. */
@@ -572,11 +634,16 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
     char *what = string_format("stage %s (%s)", s->name, s->kind->name);
     memory_advise(what, s->kind->smaller);
     temporaries_remove_empty(partial, "identity.json");
+    if (is_first(run)) {
+        log_begin(s);
+        listen_for_the_end(s);
+    }
     int status = s->kind->check ? s->kind->check(s->settings) : 0;
     if (status == 0)
         status = s->kind->run(s->settings, &stage);
     memory_advise(NULL, NULL);
     temporaries_remove_empty(NULL, NULL);
+    fatal_listen(NULL);
     json_free(made_by);
     memory_free(what);
     if (status < 0 && error_status() == STATUS_INTERRUPTED)
@@ -587,9 +654,11 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
         return -1;
     if (status == 0)
         status = finish(partial, folder, identity, NULL);
+    char *error = string_copy(status < 0 ? error_text() : "");
     if (status < 0)
         remove_empty_partial(partial);
-    log_timing(s, clock_s() - begin, status == 0);
+    log_timing(s, clock_s() - begin, status, error);
+    memory_free(error);
     if (status == 0)
         log_info("%s%s: done in %.0f s", s->name, run->label, clock_s() - begin);
     return status;
@@ -802,6 +871,22 @@ static int run_all(struct runner *run)
     return status;
 }
 
+/* A page of the run that was written while it went on would say that it does. */
+static void renew_page(const struct runner *run)
+{
+    const char *root = run->recipe->root;
+    char *page = path_join(root, "report.html"), *why = string_copy(error_text());
+    int status = error_status();
+    if (is_first(run) && file_exists(page)) {
+        enum log_level level = log_set_level(LOG_SILENT);
+        report_write(page, &root, 1); /* what ended the run is the message, not this */
+        log_set_level(level);
+        (void)(status == STATUS_USAGE ? error_usage("%s", why) : error_set("%s", why));
+    }
+    memory_free(page);
+    memory_free(why);
+}
+
 /* names: of some kinds; NULL: all. */
 static void print_kinds(const char *names)
 {
@@ -891,6 +976,8 @@ int command_run(int argc, char **argv)
         status = agree_with_first(&run, stages_due(&run), "weft run");
     if (status == 0)
         status = run_all(&run);
+    if (status && run.folder >= 0)
+        renew_page(&run);
     if (status < 0)
         return run_failed(&run);
     if (status == STAGE_INTERRUPTED)

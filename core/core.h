@@ -81,6 +81,10 @@ const char *error_text(void);
 enum { STATUS_FAILED = 1, STATUS_USAGE = 2, STATUS_INTERRUPTED = 130 };
 int error_status(void); /* exit status of the current message */
 
+/* What a program says that ends without a return: `hear` is called once, by fatal_tell, and must not
+ * allocate. NULL: nobody hears. */
+void fatal_listen(void (*hear)(const char *message));
+void fatal_tell(const char *message);
 _Noreturn void panic_at(const char *file, int line, const char *format, ...) PRINTF(3, 4);
 /* For a full device, detected where no error can be returned. Prints the message, removes
  * unfinished files and exits with STATUS_FAILED. */

@@ -82,15 +82,31 @@ int error_status(void)
     return status;
 }
 
+static void (*listener)(const char *message);
+
+void fatal_listen(void (*hear)(const char *message))
+{
+    listener = hear;
+}
+
+void fatal_tell(const char *words)
+{
+    void (*hear)(const char *) = listener;
+    listener = NULL;
+    if (hear)
+        hear(words);
+}
+
 void out_of_memory(const char *format, ...)
 {
     va_list arguments;
-    fprintf(stderr, "\nweft: ");
+    char words[1024];
     va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
+    vsnprintf(words, sizeof words, format, arguments);
     va_end(arguments);
-    fputc('\n', stderr);
+    fprintf(stderr, "\nweft: %s\n", words);
     fflush(NULL);
+    fatal_tell(words);
     temporaries_remove();
     _exit(STATUS_FAILED); /* does not wait for work queued on a device */
 }
@@ -98,11 +114,13 @@ void out_of_memory(const char *format, ...)
 void panic_at(const char *file, int line, const char *format, ...)
 {
     va_list arguments;
-    fprintf(stderr, "\nweft: internal error at %s:%d: ", file, line);
+    char words[1024];
+    int length = snprintf(words, sizeof words, "internal error at %.200s:%d: ", file, line);
     va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
+    vsnprintf(words + length, sizeof words - (size_t)length, format, arguments);
     va_end(arguments);
-    fputc('\n', stderr);
+    fprintf(stderr, "\nweft: %s\n", words);
+    fatal_tell(words);
     temporaries_remove();
     abort();
 }

@@ -115,6 +115,8 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
                                       : "its disk or network failed; check them and run again");
         ssize_t written = write(STDERR_FILENO, text, (size_t)min_i64(length, (i64)sizeof text - 1));
         (void)written;
+        text[length < (int)sizeof text ? length - 1 : (int)sizeof text - 1] = 0;
+        fatal_tell(text + strlen("\nweft: "));
         temporaries_remove();
         _exit(STATUS_FAILED);
     }
@@ -312,9 +314,12 @@ static bool stat_or_end(struct stat *status, const char *path)
     if (stat(path, status) == 0)
         return true;
     if (errno == EIO || errno == ENOMEM || errno == ESTALE) {
-        fprintf(stderr, "\nweft: %s: it cannot be told if this is there: %s; check its disk and run again\n", path,
-                strerror(errno));
+        char text[4096];
+        snprintf(text, sizeof text, "%s: it cannot be told if this is there: %s; check its disk and run again", path,
+                 strerror(errno));
+        fprintf(stderr, "\nweft: %s\n", text);
         fflush(NULL);
+        fatal_tell(text);
         temporaries_remove();
         _exit(STATUS_FAILED);
     }

@@ -249,6 +249,8 @@ static void end_with(const struct memory_limit *limit, const char *asked)
                        advice ? advice : "");
     ssize_t written = write(STDERR_FILENO, text, (size_t)min_i64(length, (i64)sizeof text - 1));
     (void)written;
+    text[length < (int)sizeof text ? length - 1 : (int)sizeof text - 1] = 0;
+    fatal_tell(text + strlen("\nweft: "));
     temporaries_remove();
     _exit(STATUS_FAILED);
 }

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -188,4 +190,39 @@ bool processes_end(const struct process_list *apart)
         poll(NULL, 0, 1);
     }
     return false;
+}
+
+/* ---- Other processes ---- */
+
+i64 process_began(pid_t id)
+{
+    char text[1024], name[24], state;
+    long long began;
+    snprintf(name, sizeof name, "%d", (int)id);
+    read_text(text, sizeof text, name, "stat");
+    const char *behind = strrchr(text, ')'); /* the state, 18 fields, and the 22nd of all */
+    if (!behind || sscanf(behind, ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %lld",
+                          &state, &began) != 2)
+        return 0;
+    return state == 'Z' || state == 'X' ? 0 : began; /* ended, but not waited for */
+}
+
+pid_t lock_holder(const char *path)
+{
+    struct stat status;
+    char line[256];
+    unsigned long long inode;
+    unsigned device[2];
+    long holder, exact = 0, other = 0; /* other: some file systems state another device than their locks */
+    FILE *locks = stat(path, &status) == 0 ? fopen("/proc/locks", "re") : NULL;
+    while (locks && fgets(line, sizeof line, locks)) /* 1: FLOCK ADVISORY WRITE 1234 fe:00:5678 0 EOF */
+        if (sscanf(line, "%*d: FLOCK %*s %*s %ld %x:%x:%llu", &holder, &device[0], &device[1], &inode) == 4 &&
+            inode == status.st_ino) {
+            if (device[0] == major(status.st_dev) && device[1] == minor(status.st_dev))
+                exact = holder;
+            other = holder;
+        }
+    if (locks)
+        fclose(locks);
+    return (pid_t)(exact ? exact : other);
 }

@@ -1,4 +1,4 @@
-/* The processes that descend from this one, as /proc lists them. */
+/* The processes that descend from this one, and whether others go on, as /proc lists them. */
 #ifndef WEFT_CORE_PROCESSES_H
 #define WEFT_CORE_PROCESSES_H
 #include "core/core.h"
@@ -20,6 +20,11 @@ struct processes_use {
 /* Memory that several processes share counts in each of them, or once if `share_out`, which takes
  * milliseconds for each GB. Only counts the processes if there are more than `most`. */
 void processes_measure(struct processes_use *out, const struct process_list *apart, i64 most, bool share_out);
+/* When a process began, in a unit of the system: with its id this names it, also once the id was given
+ * to another. 0: there is no such process. */
+i64 process_began(pid_t id);
+/* The process that has a lock (flock) on a file or folder; 0: none that is seen here. */
+pid_t lock_holder(const char *path);
 bool processes_end(const struct process_list *apart); /* false: some are left after 5 s */
 
 #endif

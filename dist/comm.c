@@ -168,6 +168,7 @@ void comm_stop(struct comm *comm, const char *format, ...)
     va_end(arguments);
     fprintf(stderr, "rank %lld of %lld (%s): %s\n", (long long)comm->rank, (long long)comm->size, comm->name, message);
     fflush(NULL);
+    fatal_tell(message);
     if (comm->transport->stop)
         comm->transport->stop(comm);
     _exit(1); /* does not wait for work queued on a device */

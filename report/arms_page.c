@@ -43,10 +43,7 @@ void put_arms_head(struct page *p, const struct arms *all)
         buffer_printf(&p->html, "</p>");
     }
     for (i64 r = 0; r < runs->count; r++)
-        for (i64 i = 0; i < runs->list[r].count; i++)
-            if (!runs->list[r].stages[i].finished)
-                html_element(&p->html, "p", "what", "Not finished: %s of %s.", runs->list[r].stages[i].name,
-                             runs->list[r].name);
+        put_states(p, &runs->list[r]);
 }
 
 /* ---- Tables ---- */

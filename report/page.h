@@ -106,12 +106,13 @@ double figure_baseline(const struct figures *all, i64 runs, const struct figure 
 bool figure_is_first(const struct figures *all, i64 run, const struct figure *figure);
 
 /* ---- Sections ---- */
-void put_summary(struct page *page);    /* 1 run: a sentence and tiles */
-void put_stages(struct page *page);     /* time, speed and memory of each stage */
-void put_comparison(struct page *page); /* several runs: key figures with their spread */
-void put_samples(struct page *page);    /* media from captions, text from media */
-void put_strip(struct page *page);      /* 1 run: a few of the pictures or clips, for the first screen */
-void put_training(struct page *page);   /* loss, speed, share of peak of each stage */
+void put_summary(struct page *page);                       /* 1 run: a sentence and tiles */
+void put_states(struct page *page, const struct run *run); /* of its stages that are not finished */
+void put_stages(struct page *page);                        /* time, speed and memory of each stage */
+void put_comparison(struct page *page);                    /* several runs: key figures with their spread */
+void put_samples(struct page *page);                       /* media from captions, text from media */
+void put_strip(struct page *page);    /* 1 run: a few of the pictures or clips, for the first screen */
+void put_training(struct page *page); /* loss, speed, share of peak of each stage */
 /* The router, streams and sub-models of a stage over its steps, if it measured them. */
 void put_monitor(struct page *page, const struct run_stage *stage);
 void put_curation(struct page *page);   /* documents removed by filters */

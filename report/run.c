@@ -101,7 +101,13 @@ char *stage_file(const struct run_stage *stage, const char *name)
 /* begun: what is known of a stage whose folder does not say what it is; NULL: nothing. */
 static bool add_stage(struct run *run, const char *name, const char *folder, bool finished, const struct json *begun)
 {
-    struct run_stage s = {.finished = finished, .seconds = NAN, .peak_gflops = NAN, .peak_bytes = NAN};
+    struct run_stage s = {.finished = finished,
+                          .seconds = NAN,
+                          .peak_gflops = NAN,
+                          .peak_bytes = NAN,
+                          .begun_at = NAN,
+                          .ended_at = NAN,
+                          .seen_at = NAN};
     struct json *about = load(folder, finished ? "done.json" : "identity.json");
     if (finished && inventory_check(folder) < 0)
         warn_once();
@@ -151,6 +157,8 @@ static void add_timing(struct run *run, const struct json *line)
         if (s->anew)
             s->seconds = s->peak_bytes = NAN;
         s->anew = json_bool(json_get(line, "finished"), false);
+        if (json_get(line, "begun"))
+            continue;
         double peak = json_number(json_get(line, "matrix_peak_gflops"), 0);
         s->seconds = json_number(json_get(line, "seconds"), NAN) + (isfinite(s->seconds) ? s->seconds : 0);
         s->peak_bytes = fmax(s->peak_bytes, json_number(json_get(line, "peak_bytes"), NAN));
@@ -193,6 +201,8 @@ static int find_stages(struct run *run)
         log_warn("%s/timings.jsonl: no lines there: the page has no times", run->path);
     for (i64 i = 0; i < timings.count; i++)
         add_timing(run, timings.list[i]);
+    for (i64 i = 0; i < run->count; i++)
+        stage_find_state(&run->stages[i], &timings);
     lines_release(&timings);
     return status;
 }
@@ -245,6 +255,8 @@ void run_close(struct run *run)
         lines_release(&s->metrics);
         memory_free(s->name);
         memory_free(s->folder);
+        memory_free(s->error);
+        memory_free(s->host);
     }
     json_free(run->about);
     json_free(run->skipped);

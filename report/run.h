@@ -11,6 +11,18 @@ struct metric_series { /* one key of metrics.jsonl, at the steps where it is a n
     double *x, *y;
     i64 n;
 };
+/* STAGE_UNFINISHED: more is not known, of older programs. STAGE_STOPPED: its process is gone and said
+ * nothing. STAGE_ELSEWHERE: its process is, or was, on another machine. */
+enum stage_state {
+    STAGE_FINISHED,
+    STAGE_UNFINISHED,
+    STAGE_RUNNING,
+    STAGE_ELSEWHERE,
+    STAGE_FAILED,
+    STAGE_INTERRUPTED,
+    STAGE_STOPPED
+};
+extern const char *const stage_states[]; /* in a word or two */
 struct run_stage {
     char *name, *folder; /* folder: ends in .partial if unfinished */
     bool finished;
@@ -19,6 +31,9 @@ struct run_stage {
     double seconds, peak_gflops; /* NaN if unknown */
     double peak_bytes;           /* peak of the process so far */
     bool anew;                   /* for run_open: the last timing finished the stage */
+    enum stage_state state;
+    char *error, *host;                 /* of a failure; where it was begun. "": not known */
+    double begun_at, ended_at, seen_at; /* seconds since 1970, the last sign of life; NaN: not known */
 };
 struct run {
     char *path, *name;  /* path: the folder; name: its last component */
@@ -32,6 +47,11 @@ struct run {
     i64 seed;
     i64 origin; /* of the folders given, the one that it lies in */
 };
+/* Finds out the state of a stage whose files are read. timings: the lines of timings.jsonl. */
+void stage_find_state(struct run_stage *stage, const struct json_lines *timings);
+/* Appends "base failed, at step 40 of 200, 2026-11-29 02:03:04 UTC: ERROR". */
+void put_stage_state(struct buffer *out, const struct run_stage *stage);
+double run_finished_at(const struct run *run);   /* NaN: not known, or a stage is not finished */
 int run_open(struct run *run, const char *path); /* -1 and a message: not a run folder */
 void run_close(struct run *run);
 bool run_leaves_folder(const char *name); /* a path that leads out of the folder it is below */

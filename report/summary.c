@@ -38,32 +38,6 @@ static void put_model(struct page *p, const struct run *run)
         }
 }
 
-/* Names the stages that are not finished. Those that train have come to a step. */
-static void put_unfinished(struct page *p, const struct run *run)
-{
-    struct buffer names = {0};
-    i64 count = 0;
-    for (i64 i = 0; i < run->count; i++) {
-        const struct run_stage *s = &run->stages[i];
-        const struct json *settings = json_get(s->identity, "settings");
-        if (s->finished)
-            continue;
-        double step = number_at(s->metrics.count ? s->metrics.list[s->metrics.count - 1] : NULL, "step");
-        double steps = number_at(settings, "steps") + json_number(json_get(settings, "clip_steps"), 0);
-        buffer_printf(&names, "%s%s", count++ ? "; " : "", s->name);
-        if (isfinite(step))
-            buffer_printf(&names, ", at step %.0f", step);
-        if (isfinite(step) && steps >= step)
-            buffer_printf(&names, " of %.0f", steps);
-    }
-    if (count)
-        buffer_printf(&p->html, " %lld stage%s not finished: ", (long long)count, count > 1 ? "s are" : " is");
-    html_text(&p->html, names.data);
-    if (count)
-        buffer_printf(&p->html, ".");
-    buffer_release(&names);
-}
-
 static void put_results(struct page *p, const struct run *run)
 {
     struct buffer made = {0};
@@ -83,7 +57,6 @@ static void put_results(struct page *p, const struct run *run)
                                    : "Nothing is finished here yet");
     html_text(&p->html, made.data);
     buffer_printf(&p->html, ".");
-    put_unfinished(p, run);
     if (json_count(run->skipped)) {
         struct buffer skipped = {0};
         run_put_skipped(&skipped, run);
@@ -233,10 +206,13 @@ void put_summary(struct page *p)
             buffer_printf(&p->html, "</code>");
         }
         buffer_printf(&p->html, "</p>");
+        for (i64 i = 0; i < p->run_count; i++)
+            put_states(p, &p->runs[i]);
         put_tiles_of_several(p);
         return;
     }
     html_element(&p->html, "h1", NULL, "%s", run->name);
+    put_states(p, run);
     put_model(p, run);
     put_results(p, run);
     put_strip(p);
@@ -310,7 +286,9 @@ static void put_stage(struct page *p, const struct run *run, const struct run_st
     html_text(&p->html, s->name);
     buffer_printf(&p->html, "</td><td class='kind'>");
     html_text(&p->html, stage_kind(s));
-    buffer_printf(&p->html, s->finished ? "</td>" : ", <b>not finished</b></td>");
+    if (!s->finished)
+        buffer_printf(&p->html, ", <b>%s</b>", stage_states[s->state]);
+    buffer_printf(&p->html, "</td>");
     cell_figure(p, s->seconds, UNIT_SECONDS, 0);
     buffer_printf(&p->html, "<td class='bars'>");
     if (isfinite(s->seconds) && longest > 0)

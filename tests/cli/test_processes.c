@@ -394,6 +394,81 @@ static void a_removed_folder_ends_the_run(void **state)
     }
 }
 
+/* ---- What the page says of a run that goes on, and of one that does not ---- */
+
+static void expect_page(const char *words, bool written_anew)
+{
+    struct buffer page = {0};
+    if (written_anew)
+        expect_status(end_of(START("report", path_of("run"))), 0);
+    succeed(file_read(&page, path_of("run/report.html")));
+    if (!strstr(page.data, words)) {
+        const char *state = strstr(page.data, "<p class='state");
+        fail_msg("the page does not say \"%s\", but: %.300s", words, state ? state : "of no state");
+    }
+    buffer_release(&page);
+}
+
+/* Starts the training and waits for its first step. */
+static pid_t start_training(void)
+{
+    remove(path_of("run/base.partial/metrics.jsonl"));
+    pid_t weft = START("run", path_of("r.yaml"));
+    number_in("run/base.partial/metrics.jsonl");
+    return weft;
+}
+
+static void the_page_tells_how_a_run_ended(void **state)
+{
+    static const struct {
+        int signal, status;
+        const char *says;
+    } ends[] = {{SIGKILL, 128 + SIGKILL, "<p class='state'>base stopped without an error, at step "},
+                {SIGINT, 130, "<p class='state'>base was interrupted, at step "}};
+    char *stages = string_format("  base: {" TRAINING "}", shards, 1000000);
+    (void)state;
+    put_recipe(stages);
+    for (i64 i = 0; i < COUNT_OF(ends); i++) {
+        pid_t weft = start_training();
+        expect_page("<p class='state on'>base is running, at step ", true);
+        assert_int_equal(kill(weft, ends[i].signal), 0);
+        expect_status(end_of(weft), ends[i].status);
+        expect_page(ends[i].says, ends[i].signal == SIGKILL); /* else the run has renewed it */
+    }
+    memory_free(stages);
+    put_command("exit 7");
+    expect_status(end_of(START("run", path_of("r.yaml"))), 1);
+    expect_page("<p class='state'>one failed, 2", true);
+    expect_page(": sh exited with status 7", false);
+}
+
+/* A stage without memory ends the program where no function can return. */
+static void the_page_has_the_last_words(void **state)
+{
+    static const char recipe[] = "  base: {kind: pretrain, data: %s, steps: 2, model: {width: 8192, experts: 4, "
+                                 "expert_width: 8192}, batch: {rows: 1, length: 128}}";
+    const struct rlimit limit = {(rlim_t)3 << 30, (rlim_t)3 << 30};
+    char *stages = string_format(recipe, shards);
+    (void)state;
+    if (is_sanitized()) /* that takes address space of its own */
+        skip();
+    put_recipe(stages);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        char *argv[] = {"weft", "run", path_of("r.yaml"), NULL};
+        open_as(2, path_of("stderr"), O_WRONLY | O_CREAT | O_TRUNC);
+        if (setrlimit(RLIMIT_AS, &limit))
+            _exit(99);
+        weft_become(argv);
+    }
+    expect_status(end_of(child), 1);
+    expect_complaint("out of memory in stage base");
+    expect_page("<p class='state'>base failed, 2", true);
+    expect_page(": out of memory in stage base (pretrain): ", false);
+    memory_free(stages);
+}
+
 /* ---- Signals within long work ---- */
 
 enum { STEP_ROWS = 600 };
@@ -578,6 +653,8 @@ int main(void)
         cmocka_unit_test(a_removed_folder_ends_the_run),
         cmocka_unit_test(a_signal_is_heard_within_a_step),
         cmocka_unit_test(a_signal_is_heard_while_speed_is_measured),
+        cmocka_unit_test(the_page_tells_how_a_run_ended),
+        cmocka_unit_test(the_page_has_the_last_words),
         cmocka_unit_test(timings_that_are_no_file_are_refused_before_the_work),
         cmocka_unit_test(a_small_stack_is_raised_or_named),
         cmocka_unit_test(output_that_nobody_reads_ends_quietly),

@@ -1,6 +1,14 @@
 /* The page of a run, from small sample files: present results are shown, missing ones omitted, and
  * no content of a run becomes markup. */
+#include "core/processes.h"
 #include "tests/report_fixture.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 /* ---- Parts ---- */
 
@@ -75,8 +83,9 @@ static void test_stages_that_are_not_finished(void **state)
     put(run, "report.partial", "identity.json", "{\"kind\":\"report\"}"); /* the page being written */
     put(run, "strange", "notes.txt", "no stage");
     struct buffer page = page_of((const char *const *)&run, 1);
-    shows(&page, "not finished");
-    shows(&page, "Nothing is finished here yet. 1 stage is not finished: base.");
+    shows(&page, "Nothing is finished here yet.");
+    shows(&page, "<p class='state'>base is not finished.</p>");
+    shows(&page, "pretrain, <b>not finished</b></td>");
     lacks(&page, ">report<");
     lacks(&page, "strange");
     buffer_release(&page);
@@ -84,7 +93,8 @@ static void test_stages_that_are_not_finished(void **state)
     put(run, "base.partial", "identity.json", "{\"kind\":\"pretrain\",\"settings\":{\"steps\":200}}");
     put(run, "base.partial", "metrics.jsonl", "{\"step\":39,\"loss/text\":3}\n{\"step\":40,\"loss/text\":3}\n");
     page = page_of((const char *const *)&run, 1);
-    shows(&page, "No tokenizer and no model is finished yet. 1 stage is not finished: base, at step 40 of 200.");
+    shows(&page, "No tokenizer and no model is finished yet.");
+    shows(&page, "<p class='state'>base is not finished, at step 40 of 200.</p>");
     buffer_release(&page);
     memory_free(run);
 }
@@ -170,13 +180,143 @@ static void test_stages_that_failed_at_once(void **state)
                         "{\"stage\":\"page\",\"kind\":\"report\",\"seconds\":0}\n";
     succeed(file_replace(timings, lines, (i64)strlen(lines)));
     struct buffer page = page_of((const char *const *)&run, 1);
-    shows(&page, "2 stages are not finished: tune, at step 3; reward.");
+    shows(&page, "<p class='state'>tune is not finished, at step 3.</p><p class='state'>reward is not finished.</p>");
     shows(&page, "<td>reward</td><td class='kind'>rl, <b>not finished</b></td>");
     lacks(&page, "<td>gone</td>");
     lacks(&page, "<td>none</td>");
     lacks(&page, "<td>page</td>");
     buffer_release(&page);
     memory_free(timings);
+    memory_free(run);
+}
+
+/* Lines of timings.jsonl at 2023-11-14 22:13:20 UTC and later, and what the page says then. */
+static void test_a_failed_stage_is_told_from_a_running_one(void **state)
+{
+    enum { NOW, BEFORE, ELSEWHERE }; /* the process that began the stage */
+    static const struct {
+        int process;
+        const char *lines, *says, *lacks; /* lines: behind the line that begins */
+    } rows[] = {
+        {NOW, "",
+         "<p class='state on'>base is running, at step 3 of 200, since 2023-11-14 22:13:20 UTC. Last sign of life: "
+         "2023-11-14 22:14:00 UTC. This page was written: 2",
+         "failed"},
+        {BEFORE, "",
+         "<p class='state'>base stopped without an error, at step 3 of 200: it was killed, or its machine went down. "
+         "The "
+         "same command goes on from its last checkpoint. Last sign of life: 2023-11-14 22:14:00 UTC.</p>",
+         "running"},
+        {ELSEWHERE, "",
+         "<p class='state'>base was begun, at step 3 of 200 on far&#60;away, where alone it can be seen whether it "
+         "goes "
+         "on, since 2023-11-14 22:13:20 UTC. Last sign of life: 2023-11-14 22:14:00 UTC. This page",
+         "running"},
+        {NOW,
+         "{\"stage\":\"base\",\"time\":1700000050,\"seconds\":50,\"ended\":\"failed\",\"error\":\"<x>: no such "
+         "file\"}\n",
+         "<p class='state'>base failed, at step 3 of 200, 2023-11-14 22:14:10 UTC: &#60;x&#62;: no such file.</p>",
+         "running"},
+        {NOW, "{\"stage\":\"base\",\"time\":1700000050,\"seconds\":50,\"ended\":\"interrupted\"}\n",
+         "<p class='state'>base was interrupted, at step 3 of 200, 2023-11-14 22:14:10 UTC. The same command goes on "
+         "from there.</p>",
+         "running"},
+        {BEFORE,
+         "{\"stage\":\"base\",\"time\":1700000050,\"seconds\":50,\"ended\":\"failed\",\"error\":\"old\"}\n"
+         "{\"stage\":\"base\",\"time\":1700000060,\"begun\":true,\"host\":\"far<away\"}\n",
+         "base was begun, at step 3 of 200 on far&#60;away, where alone it can be seen whether it goes on, since "
+         "2023-11-14 22:14:20 UTC.",
+         "failed"},
+    };
+    char *run = run_folder("states"), host[256] = "";
+    (void)state;
+    setenv("TZ", "UTC", 1);
+    tzset();
+    gethostname(host, sizeof host - 1);
+    put(run, "base.partial", "identity.json", "{\"kind\":\"pretrain\",\"settings\":{\"steps\":200}}");
+    put(run, "base.partial", "metrics.jsonl", "{\"step\":3,\"loss/text\":3,\"time\":1700000040}\n");
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        i64 began = process_began(getpid());
+        assert_true(began > 0);
+        char *lines = string_format("{\"stage\":\"base\",\"time\":1700000000,\"begun\":true,\"host\":\"%s\","
+                                    "\"process\":%d,\"process_began\":%lld}\n%s",
+                                    rows[i].process == ELSEWHERE ? "far<away" : host, (int)getpid(),
+                                    (long long)began - (rows[i].process == BEFORE), rows[i].lines);
+        put(run, ".", "timings.jsonl", lines);
+        struct buffer page = page_of((const char *const *)&run, 1);
+        shows(&page, rows[i].says);
+        lacks(&page, rows[i].lacks);
+        buffer_release(&page);
+        memory_free(lines);
+    }
+    memory_free(run);
+}
+
+/* Of a program that wrote no such lines, and of one without an end. */
+static void test_a_locked_stage_is_running(void **state)
+{
+    char *run = run_folder("locked"), *folder = path_join(run, "base.partial");
+    (void)state;
+    put(run, "base.partial", "identity.json", "{\"kind\":\"pretrain\"}");
+    int lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_true(lock >= 0 && flock(lock, LOCK_EX) == 0);
+    assert_int_equal(lock_holder(folder), getpid());
+    assert_int_equal(lock_holder(run), 0);
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, "<p class='state on'>base is running. Last sign of life: 2");
+    shows(&page, "pretrain, <b>running</b></td>");
+    buffer_release(&page);
+    const char *two[] = {run, run};
+    page = page_of(two, 2);
+    shows(&page, "<p class='state on'>locked (2): base is running.");
+    buffer_release(&page);
+    close(lock);
+    page = page_of((const char *const *)&run, 1);
+    shows(&page, "<p class='state'>base is not finished.</p>");
+    buffer_release(&page);
+    memory_free(folder);
+    memory_free(run);
+}
+
+/* A process that ended stays in the list until its parent asks how. */
+static void test_a_process_that_ended_is_gone(void **state)
+{
+    siginfo_t info;
+    pid_t child = fork();
+    (void)state;
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    assert_true(process_began(child) >= process_began(getpid()));
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
+    assert_int_equal(process_began(child), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(process_began(child), 0);
+}
+
+static void test_a_finished_run_says_since_when(void **state)
+{
+    char *run = run_folder("ready");
+    (void)state;
+    setenv("TZ", "UTC", 1);
+    tzset();
+    put_done(run, "base", "pretrain");
+    put_done(run, "more", "pretrain");
+    put(run, ".", "timings.jsonl",
+        "{\"stage\":\"base\",\"time\":1700000000,\"begun\":true}\n"
+        "{\"stage\":\"base\",\"time\":1700000004,\"seconds\":4,\"ended\":\"interrupted\"}\n"
+        "{\"stage\":\"base\",\"time\":1700000004,\"begun\":true}\n"
+        "{\"stage\":\"base\",\"time\":1700000009,\"seconds\":5,\"finished\":true}\n"
+        "{\"stage\":\"more\",\"time\":1700000010,\"begun\":true}\n"
+        "{\"stage\":\"more\",\"time\":1700000040,\"seconds\":30,\"finished\":true}\n");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, "Finished: 2023-11-14 22:14:00 UTC.");
+    shows(&page, ">39\u00a0s<"); /* lines of a begin have no time */
+    lacks(&page, "class='state");
+    lacks(&page, "This page was written");
+    buffer_release(&page);
     memory_free(run);
 }
 
@@ -719,6 +859,10 @@ int main(void)
         cmocka_unit_test(test_stages_that_are_not_finished),
         cmocka_unit_test(test_what_a_stage_measures_while_it_trains),
         cmocka_unit_test(test_stages_that_failed_at_once),
+        cmocka_unit_test(test_a_failed_stage_is_told_from_a_running_one),
+        cmocka_unit_test(test_a_locked_stage_is_running),
+        cmocka_unit_test(test_a_process_that_ended_is_gone),
+        cmocka_unit_test(test_a_finished_run_says_since_when),
         cmocka_unit_test(test_damaged_files_leave_their_part_out),
         cmocka_unit_test(test_hostile_words_stay_words),
         cmocka_unit_test(test_no_file_from_outside_comes_in),
