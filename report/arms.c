@@ -165,6 +165,16 @@ static int find_baseline(struct arms *all, const char *name)
     return name ? -1 : 0;
 }
 
+struct run *arms_firsts(const struct arms *all)
+{
+    struct run *firsts = memory_alloc(max_i64(all->count, 1) * (i64)sizeof *firsts);
+    for (i64 a = 0; a < all->count; a++) {
+        firsts[a] = all->runs->list[all->list[a].runs[0]];
+        firsts[a].name = (char *)(uintptr_t)all->list[a].name; /* read alone */
+    }
+    return firsts;
+}
+
 int arms_open(struct arms *all, const struct run_list *runs, const char *baseline)
 {
     *all = (struct arms){.runs = runs};

@@ -56,6 +56,10 @@ struct arms {
 /* baseline: NULL: the first arm. 0, or -1 and a message. */
 int arms_open(struct arms *arms, const struct run_list *runs, const char *baseline);
 void arms_close(struct arms *arms);
+/* The first run of each arm under the arm's name, for their settings. They are borrowed; memory_free. */
+struct run *arms_firsts(const struct arms *arms);
+/* Appends the settings that differ between runs as a Markdown table; nothing if none does. */
+void settings_markdown(struct buffer *out, const struct run *runs, i64 count);
 
 /* A figure of all arms. */
 struct arm_figure {

@@ -290,13 +290,9 @@ static void put_curves(void *context, const struct arms *all, const char *stage)
 
 static void put_arm_settings(struct page *p, const struct arms *all)
 {
-    struct run *firsts = memory_alloc(all->count * (i64)sizeof *firsts);
+    struct run *firsts = arms_firsts(all);
     const struct run *runs = p->runs;
     i64 count = p->run_count;
-    for (i64 a = 0; a < all->count; a++) {
-        firsts[a] = all->runs->list[all->list[a].runs[0]];
-        firsts[a].name = (char *)(uintptr_t)all->list[a].name; /* read alone */
-    }
     p->runs = firsts;
     p->run_count = all->count;
     put_settings(p);
@@ -307,6 +303,8 @@ static void put_arm_settings(struct page *p, const struct arms *all)
 
 void put_arms(struct page *p, const struct arms *all)
 {
+    if (all->count > 1)
+        put_arm_settings(p, all);
     section_open(p, "curves", "Curves",
                  "Each stage over its steps: the mean over the seeds of an arm; the pale band spans the least and the "
                  "most of them.");
@@ -324,6 +322,4 @@ void put_arms(struct page *p, const struct arms *all)
     section_open(p, "arms", "Arms", "Means over the runs of each arm, and their range. A blank was not measured.");
     arms_each_stage(all, put_means_table, p);
     section_close(p);
-    if (all->count > 1)
-        put_arm_settings(p, all);
 }

@@ -109,6 +109,29 @@ void arms_markdown(struct buffer *out, const struct arms *all)
                        "|---|---|---|---|---|---|---|---|---|\n");
     memory_free(less);
     arms_each_stage(all, put_differences_of, out);
+    struct run *firsts = arms_firsts(all);
+    settings_markdown(out, firsts, all->count);
+    memory_free(firsts);
+}
+
+void settings_markdown(struct buffer *out, const struct run *runs, i64 count)
+{
+    struct json *rows = settings_that_differ(runs, count);
+    for (i64 i = -1; i < json_count(rows) && json_count(rows); i++) {
+        buffer_printf(out, i < 0 ? "\n|" : "|");
+        put_cell(out, i < 0 ? "setting" : json_string(json_get(json_at(rows, i), "setting"), ""));
+        for (i64 r = 0; r < count; r++) {
+            struct buffer text = {0};
+            if (i >= 0)
+                put_setting_value(&text, json_get(json_get(json_at(rows, i), "values"), runs[r].name));
+            put_cell(out, i < 0 ? runs[r].name : text.data ? text.data : "");
+            buffer_release(&text);
+        }
+        buffer_printf(out, "\n");
+        for (i64 r = 0; r <= count && i < 0; r++)
+            buffer_printf(out, r == count ? "---|\n" : r ? "---|" : "|---|");
+    }
+    json_free(rows);
 }
 
 /* ---- JSON ---- */

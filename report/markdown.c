@@ -190,6 +190,8 @@ int report_markdown_against(struct buffer *out, const char *const *runs, i64 cou
             arms_markdown(out, &arms);
         else if (status == 0)
             put_table(out, list.list, list.count);
+        if (status == 0 && !arms.count)
+            settings_markdown(out, list.list, list.count);
         arms_close(&arms);
     }
     run_list_close(&list);

@@ -122,7 +122,11 @@ void put_submodels(struct page *page);  /* the grid of sub-models */
 void put_rewards(struct page *page);    /* RL and evaluation */
 void put_routing(struct page *page);    /* expert usage */
 void put_tokenizers(struct page *page); /* reconstruction quality of tokenizers */
-void put_settings(struct page *page);   /* commands and settings to reproduce the run */
+void put_settings(struct page *page);   /* commands and settings to reproduce the run; of several, what differs */
+/* [{"setting": "base.optimizer.lr", "values": {RUN: 0.003, ..}}, ..] of the settings that are not the same
+ * in all runs; a run that does not have one is not among its values. */
+struct json *settings_that_differ(const struct run *runs, i64 count);
+void put_setting_value(struct buffer *out, const struct json *value); /* a string without its quotes */
 
 extern const char page_style[], page_script[];
 #endif

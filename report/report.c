@@ -24,10 +24,14 @@ static void put_sections(struct page *p)
 {
     static void (*const parts[])(struct page *) = {put_comparison, put_submodels, put_samples,  put_tokenizers,
                                                    put_heldout,    put_rewards,   put_training, put_stages,
-                                                   put_routing,    put_sources,   put_curation, put_settings};
+                                                   put_routing,    put_sources,   put_curation};
     find_stages(p);
+    if (p->run_count > 1)
+        put_settings(p);
     for (i64 i = 0; i < COUNT_OF(parts); i++)
         parts[i](p);
+    if (p->run_count == 1)
+        put_settings(p);
 }
 
 /* The list of sections, beside the page or above it; on a phone it is folded. It stays in view. */
@@ -115,6 +119,7 @@ int report_json(struct buffer *out, const char *const *runs, i64 count, const ch
         status = arms_open(&arms, &list, baseline);
         if (status == 0) {
             struct json *j = arms_json(&arms);
+            json_set(j, "settings", settings_that_differ(list.list, list.count));
             json_print(out, j, 0);
             json_free(j);
         }

@@ -31,11 +31,12 @@ int report_write(const char *out, const char *const *runs, i64 count);
 /* Runs of arms are compared with the baseline, an arm's name; NULL: the first. */
 int report_write_against(const char *out, const char *const *runs, i64 count, const char *baseline);
 /* Appends the runs' figures as a Markdown table: what each was measured on, its baseline, and the mean
- * over runs with the lowest and highest; of one run the 95 % interval. 0, or -1 and a message. */
+ * over runs with the lowest and highest; of one run the 95 % interval. Behind it, of several: the settings
+ * that differ. 0, or -1 and a message. */
 int report_markdown(struct buffer *out, const char *const *runs, i64 count);
 /* Of runs of arms: a table of means and ranges, and one of paired differences. */
 int report_markdown_against(struct buffer *out, const char *const *runs, i64 count, const char *baseline);
-/* Appends one line of JSON: {"baseline", "arms", "missing", "figures", "differences"}. */
+/* Appends one line of JSON: {"baseline", "arms", "missing", "figures", "differences", "settings"}. */
 int report_json(struct buffer *out, const char *const *runs, i64 count, const char *baseline);
 /* Logs a summary of a finished run in a few lines. page: path
  * of its page. 0, or -1 and a message. */

@@ -35,6 +35,65 @@ static void test_several_runs_have_their_spread(void **state)
     buffer_release(&page);
 }
 
+static void comes_before(const struct buffer *page, const char *first, const char *then)
+{
+    const char *a = strstr(page->data, first), *b = strstr(page->data, then);
+    if (!a || !b || a > b)
+        fail_msg("\"%s\" does not come before \"%s\"", first, then);
+}
+
+/* Of two runs: a value, a setting that only the second has, one that only the first has, a list, a stage
+ * that one lacks, the files of a folder; what is equal and what other stages made is left out. */
+static void test_settings_that_differ_stand_side_by_side(void **state)
+{
+    static const char *const base[] = {
+        "{\"identity\":{\"kind\":\"pretrain\",\"seed\":7,\"settings\":{\"steps\":3,\"optimizer\":{\"lr\":0.0031234567,"
+        "\"old\":true},\"layers\":[1,2],\"shape\":\"w|d\"},\"inputs\":{\"./pictures\":\"aa11\",\"made/x\":\"1\"}}}",
+        "{\"identity\":{\"kind\":\"pretrain\",\"seed\":7,\"settings\":{\"steps\":3,\"optimizer\":{\"lr\":0.0031234568,"
+        "\"new\":5},\"layers\":[1],\"shape\":\"<b>\"},\"inputs\":{\"./pictures\":\"bb22\",\"made/x\":\"2\"}}}"};
+    char *runs[2] = {run_folder("one"), run_folder("two")};
+    struct buffer text = {0}, line = {0};
+    (void)state;
+    for (int r = 0; r < 2; r++) {
+        put(runs[r], "base", "done.json", base[r]);
+        put_done(runs[r], "made", r ? "command" : "prepare");
+    }
+    put(runs[0], "base", "heldout.json", "{\"end\":[{\"stream\":\"text\",\"target\":\"text\",\"loss\":2}]}");
+    put_done(runs[1], "more", "sft");
+    struct buffer page = page_of((const char *const *)runs, 2);
+    shows(&page, "<h2>Settings that differ</h2>");
+    comes_before(&page, "<section id='again'>", "<section id='figures'>");
+    shows(&page, "<th>setting</th><th class='w'>one</th><th class='w'>two</th></tr><tr>"
+                 "<td>base.optimizer.lr</td><td class='w'>0.0031234567</td><td class='w'>0.0031234568</td></tr><tr>"
+                 "<td>base.optimizer.old</td><td class='w'>true</td><td class='w'></td></tr><tr>"
+                 "<td>base.optimizer.new</td><td class='w'></td><td class='w'>5</td></tr><tr>"
+                 "<td>base.layers</td><td class='w'>[1,2]</td><td class='w'>[1]</td></tr><tr>"
+                 "<td>base.shape</td><td class='w'>w|d</td><td class='w'>&#60;b&#62;</td></tr><tr>"
+                 "<td>base: content of ./pictures</td><td class='w'>aa11</td><td class='w'>bb22</td></tr><tr>"
+                 "<td>made.kind</td><td class='w'>prepare</td><td class='w'>command</td></tr><tr>"
+                 "<td>stage more</td><td class='w'></td><td class='w'>sft</td></tr></table>");
+    succeed(report_markdown(&text, (const char *const *)runs, 2));
+    shows(&text, "\n\n| setting | one | two |\n|---|---|---|\n| base.optimizer.lr | 0.0031234567 | 0.0031234568 |\n");
+    shows(&text, "| base.shape | w\\|d | <b> |\n");
+    succeed(report_json(&line, (const char *const *)runs, 2, NULL));
+    shows(&line,
+          "\"settings\":[{\"setting\":\"base.optimizer.lr\",\"values\":{\"one\":0.0031234567,\"two\":0.0031234568}},"
+          "{\"setting\":\"base.optimizer.old\",\"values\":{\"one\":true}},");
+    buffer_release(&page);
+    buffer_release(&text);
+    put(runs[1], "base", "done.json", base[0]);
+    const char *same[] = {runs[0], runs[0]};
+    page = page_of(same, 2);
+    shows(&page, "<td colspan='3'>nothing</td>");
+    succeed(report_markdown(&text, same, 2));
+    lacks(&text, "setting");
+    buffer_release(&page);
+    buffer_release(&text);
+    buffer_release(&line);
+    memory_free(runs[0]);
+    memory_free(runs[1]);
+}
+
 /* Marks of sub-models have no words beside them: a key says whose they are. Runs with one name get
  * their places. */
 static void test_each_of_several_runs_can_be_told(void **state)
@@ -532,6 +591,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_of_pictures_are_shown_each),
         cmocka_unit_test(test_several_runs_have_their_spread),
+        cmocka_unit_test(test_settings_that_differ_stand_side_by_side),
         cmocka_unit_test(test_each_of_several_runs_can_be_told),
         cmocka_unit_test(test_a_small_spread_of_large_losses_is_kept),
         cmocka_unit_test(test_charts_leave_out_what_is_not_finite),
