@@ -39,7 +39,7 @@ static void log_heldout(const char *stage, const struct json *heldout)
         put_unigram(&line, before, after);
     }
     if (line.length)
-        log_info("%-8s held-out loss, before to after (unigram entropy):%s", stage, line.data);
+        log_info("%-8s held-out loss, before to after (by frequency alone):%s", stage, line.data);
     buffer_clear(&line);
     put_streams(&line, json_get(heldout, "left_out"));
     if (line.length)

@@ -1,5 +1,5 @@
 /* Evaluation of a model. On prompts: the mean reward of its answers. On shards: the held-out loss
- * of each stream next to the unigram entropy, and bits per byte of text. */
+ * of each stream next to that by frequency alone, and bits per byte of text. */
 #ifndef WEFT_RL_EVAL_H
 #define WEFT_RL_EVAL_H
 #include "rl/grader.h"

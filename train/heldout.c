@@ -73,6 +73,20 @@ static void count_targets(struct heldout_counts *c, const struct batch *b)
     }
 }
 
+/* Cross entropy, in nats, of `n` values with counts `held`, of `held_total` in all, under the frequencies of
+ * `trained`. Values that were never seen share a part of the probability that grows with the number
+ * of kinds that were: p = (count + kinds / n) / (total + kinds) (Witten and Bell 1991, method C). */
+static double cross_entropy(const double *held, double held_total, const double *trained, double total, i64 n)
+{
+    double h = 0, kinds = 0;
+    for (i64 i = 0; i < n; i++)
+        kinds += trained[i] > 0;
+    for (i64 i = 0; i < n; i++)
+        if (held[i] > 0)
+            h -= held[i] / held_total * log((trained[i] + kinds / (double)n) / (total + kinds));
+    return h;
+}
+
 static double entropy_of(const double *counts, i64 n, double total)
 {
     double h = 0;
@@ -82,24 +96,36 @@ static double entropy_of(const double *counts, i64 n, double total)
     return h;
 }
 
-static double bit_entropy(double ones, double total)
+/* Of value k of a target: of a held-out part under the training part's frequencies, or, if that has no
+ * such target, under its own. */
+static double value_entropy(const struct heldout_counts *held, const struct heldout_counts *trained, int s,
+                            enum target_kind kind, i64 k)
 {
-    double both[2] = {ones, total - ones};
-    return entropy_of(both, 2, total);
+    double total = held->total[s][kind], trained_total = trained ? trained->total[s][kind] : 0;
+    i64 n = classes_of(held, kind);
+    const double *values = held->values[s][kind] + k * n;
+    const double *others = trained_total > 0 ? trained->values[s][kind] + k * n : NULL;
+    if (target_rows[kind].bits.times) {
+        double both[2] = {*values, total - *values};
+        if (!others)
+            return entropy_of(both, 2, total);
+        return cross_entropy(both, total, (double[2]){*others, trained_total - *others}, trained_total, 2);
+    }
+    return others ? cross_entropy(values, total, others, trained_total, n) : entropy_of(values, n, total);
 }
 
-static void unigram_entropies(double unigram[LOSS_STREAMS][TARGETS], const struct heldout_counts *c)
+/* trained: NULL: none are known */
+static void unigram_losses(double unigram[LOSS_STREAMS][TARGETS], const struct heldout_counts *held,
+                           const struct heldout_counts *trained)
 {
     for (int s = 0; s < LOSS_STREAMS; s++)
         for (int kind = 0; kind < TARGETS; kind++) {
             enum target_kind counted = target_rows[kind].counted;
-            i64 n = values_of(c, counted), classes = classes_of(c, counted);
-            double sum = 0, total = c->total[s][counted];
-            const double *values = c->values[s][counted];
-            for (i64 k = 0; k < n && total > 0; k++)
-                sum += target_rows[counted].bits.times ? bit_entropy(values[k], total)
-                                                       : entropy_of(values + k * classes, classes, total);
-            unigram[s][kind] = total > 0 ? sum / (double)n : NAN;
+            i64 n = values_of(held, counted);
+            double sum = 0;
+            for (i64 k = 0; k < n && held->total[s][counted] > 0; k++)
+                sum += value_entropy(held, trained, s, counted, k);
+            unigram[s][kind] = held->total[s][counted] > 0 ? sum / (double)n : NAN;
         }
 }
 
@@ -182,7 +208,8 @@ struct heldout_run {
     struct heldout_rows rows;
     struct tape tape;
     struct arena arena;
-    struct heldout_batches *kept; /* heldout_batches_read: what is read */
+    struct heldout_batches *kept;  /* heldout_batches_read: what is read */
+    struct heldout_counts *counts; /* count_trained: of what is read */
 };
 
 int heldout_rows_batch(struct batch *batch, const struct heldout_rows *rows, const struct heldout_pass *pass, i64 step,
@@ -271,7 +298,7 @@ static int keep_batches(struct heldout_run *w)
         if (status == 0 && interrupted())
             status = STAGE_INTERRUPTED;
     }
-    unigram_entropies(kept->unigram, &counts);
+    unigram_losses(kept->unigram, &counts, NULL);
     counts_release(&counts);
     return status;
 }
@@ -429,9 +456,60 @@ int heldout_dry_run(struct model *meta, const struct submodel_options *options, 
     return status;
 }
 
+/* ---- Frequencies of the training part ---- */
+
+enum { TRAINED_ROWS = 1024 }; /* of each pass, drawn at random: enough for frequencies */
+
+static int count_rows(struct heldout_run *w)
+{
+    struct loader_step plan;
+    struct batch batch;
+    int status = 1;
+    for (i64 step = 0; status > 0; step++) {
+        status = heldout_rows_step(&plan, &w->rows, w->pass, step);
+        arena_reset(&w->arena, 0);
+        if (status > 0 && heldout_rows_batch(&batch, &w->rows, w->pass, step, &w->arena))
+            status = -1;
+        if (status > 0)
+            count_targets(w->counts, &batch);
+        if (status > 0 && comm_any(w->model->parallel->world, interrupted()))
+            return STAGE_INTERRUPTED;
+    }
+    return status;
+}
+
+/* The shard folders of `data` that have a training part, a line each; NULL: none has. */
+static char *trained_folders(const char *data)
+{
+    struct string_list folders = {0};
+    struct buffer out = {0};
+    int status = shard_folders_list(&folders, data);
+    for (i64 i = 0; status == 0 && i < folders.count; i++) {
+        char *part = path_join(folders.values[i], "train");
+        if (file_exists(part))
+            buffer_printf(&out, "%s%s", out.length ? "\n" : "", folders.values[i]);
+        memory_free(part);
+    }
+    string_list_free(folders.values, folders.count);
+    return out.data;
+}
+
+static int count_trained(struct heldout_counts *counts, const struct heldout_pass *like, struct model *model)
+{
+    struct heldout_pass pass = {.split = "train", .length = like->length, .most_rows = TRAINED_ROWS};
+    char *folders = trained_folders(like->directory);
+    int status = 0;
+    pass.directory = folders;
+    pass.chats = like->chats;
+    if (folders)
+        status = open_and_walk(&(struct heldout_run){.pass = &pass, .model = model, .counts = counts}, count_rows);
+    memory_free(folders);
+    return status;
+}
+
 struct heldout_measurement {
     struct heldout *out;
-    struct heldout_counts counts;
+    struct heldout_counts counts, trained;
     const struct model_config *config;
     struct text_tokenizer *tokenizer;
     struct id_list text; /* scratch */
@@ -507,6 +585,7 @@ static int measure(struct heldout *out, struct model *model, const struct submod
     i64 samples = 0;
     memset(out, 0, sizeof *out);
     counts_init(&m.counts, &model->config);
+    counts_init(&m.trained, &model->config);
     step_sums_clear(device, m.sums);
     pass->visit = measure_batch;
     pass->context = &m;
@@ -520,17 +599,20 @@ static int measure(struct heldout *out, struct model *model, const struct submod
         out->samples = samples; /* of both passes */
         if (status == 0)
             status = m.status;
+        if (status == 0)
+            status = count_trained(&m.trained, pass, model);
     }
     if (status == 0) {
         struct step_end end;
         step_sums_reduce(model->parallel->pipeline, m.sums);
         step_sums_get(&out->sums, &end, model->device, m.sums);
     }
-    unigram_entropies(out->unigram, &m.counts);
+    unigram_losses(out->unigram, &m.counts, &m.trained);
     for (int kind = 0; kind < TARGETS; kind++)
         out->uniform[kind] = heldout_uniform(&m.counts.sizes, (enum target_kind)kind);
     out->seconds = clock_s() - begin;
     counts_release(&m.counts);
+    counts_release(&m.trained);
     step_sums_close(device, m.sums);
     text_tokenizer_free(m.tokenizer);
     id_list_release(&m.text);

@@ -11,9 +11,10 @@ struct heldout {
      * medium. LOSS_CHAT: text of conversations. LOSS_MARKS: ids that begin and end media and their
      * frames, and that end a sample after a medium that the model makes. */
     struct step_result sums;
-    /* Entropy in nats per target of a predictor that knows only the frequency of each target:
-     * ids by their frequency in the stream, each bit by its own, codes by level. Every trained
-     * loss should be lower. */
+    /* Loss in nats per target of a predictor that knows only the frequency of each target in the
+     * training part: ids by their frequency in the stream, each bit by its own, codes by level. Where
+     * the training part has no such targets: the entropy of the held-out ones. Every trained loss
+     * should be lower. */
     double unigram[LOSS_STREAMS][TARGETS];
     double uniform[TARGETS]; /* heldout_uniform */
     double bytes_of_text;    /* decoded size of the targets of texts and conversations, for bits per byte */
@@ -62,7 +63,7 @@ int heldout_dry_run(struct model *meta, const struct submodel_options *options, 
 struct heldout_batches {
     struct batch *batches;
     i64 count;
-    double unigram[LOSS_STREAMS][TARGETS]; /* as in struct heldout */
+    double unigram[LOSS_STREAMS][TARGETS]; /* entropies in nats per target by the frequency of each */
     struct arena memory;
 };
 int heldout_batches_read(struct heldout_batches *kept, const struct heldout_pass *pass, struct model *model);

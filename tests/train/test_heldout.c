@@ -99,9 +99,20 @@ static void write_heard(struct shard_writer *writer)
     }
 }
 
-static void make_folder(const char *name, void (*write)(struct shard_writer *writer))
+static void write_one(struct shard_writer *writer)
 {
-    char *folder = path_join(directory, name), *part = path_join(folder, "validation");
+    struct shard_part parts[2] = {write_words(writer), write_picture(writer, 0)};
+    parts[0].condition = 1;
+    write_sample(writer, DIRECTION_IMAGE_OUT, parts, 2);
+    parts[0] = write_words(writer);
+    parts[0].condition = 1;
+    parts[1] = write_sound(writer);
+    write_sample(writer, DIRECTION_AUDIO_OUT, parts, 2);
+}
+
+static void make_part(const char *name, const char *split, void (*write)(struct shard_writer *writer))
+{
+    char *folder = path_join(directory, name), *part = path_join(folder, split);
     succeed(directory_make(folder));
     fixture_tokenizer(folder);
     succeed(shard_meta_save(&fixture_meta, folder));
@@ -119,6 +130,11 @@ static void make_folder(const char *name, void (*write)(struct shard_writer *wri
     memory_free(part);
 }
 
+static void make_folder(const char *name, void (*write)(struct shard_writer *writer))
+{
+    make_part(name, "validation", write);
+}
+
 static void clear_weight(struct weight *w)
 {
     float *zeros = memory_alloc(weight_elements(w) * 4);
@@ -134,6 +150,8 @@ static int setup(void **state)
     make_folder("texts", write_texts);
     make_folder("media", write_media);
     make_folder("heard", write_heard);
+    make_folder("learnt", write_media);
+    make_part("learnt", "train", write_one);
     struct model_config c = toy_config(2, TOY_ALL);
     c.vocabulary = round_up(fixture_meta.vocabulary, 16);
     toy_open(&model, &device, &c, false);
@@ -252,6 +270,19 @@ static void codes_have_the_mean_entropy_of_levels(void **state)
     assert_float_equal(heldout_loss(&h, STREAM_AUDIO, TARGET_AUDIO), log(TOY_CODES + 1), 1e-5);
 }
 
+/* The training part has one picture, of bits 1 0 1 0 0 0, and one sound. By Witten and Bell a value that
+ * it has n times of N, among k kinds of K, is expected with (n + k / K) / (N + k). */
+static void frequencies_are_those_of_the_training_part(void **state)
+{
+    struct heldout h = measured("learnt");
+    double same = -log((1 + 0.5) / 2), other = -log(0.5 / 2), classes = TOY_CODES + 1;
+    (void)state;
+    assert_float_equal(h.unigram[STREAM_IMAGE_OUT][TARGET_VISION], (3.5 * same + 2.5 * other) / 6, 1e-9);
+    double first = -0.75 * log((3 + 2 / classes) / 6) - 0.25 * log((1 + 2 / classes) / 6),
+           second = -0.5 * log((2 + 3 / classes) / 7) - 0.5 * log((1 + 3 / classes) / 7);
+    assert_float_equal(h.unigram[STREAM_AUDIO][TARGET_AUDIO], (first + second) / 2, 1e-9);
+}
+
 /* Each text has ids.count targets of log2(vocabulary) bits, spread over all bytes except those of
  * the first id. */
 static void bits_a_byte_are_of_all_bytes(void **state)
@@ -356,6 +387,7 @@ int main(void)
         cmocka_unit_test(conversations_are_measured_alone_where_asked),
         cmocka_unit_test(bits_have_the_mean_entropy_of_each),
         cmocka_unit_test(codes_have_the_mean_entropy_of_levels),
+        cmocka_unit_test(frequencies_are_those_of_the_training_part),
         cmocka_unit_test(bits_a_byte_are_of_all_bytes),
         cmocka_unit_test(bytes_are_those_of_the_decoded_text),
         cmocka_unit_test(the_sum_is_weighted),
