@@ -65,11 +65,10 @@ void init_log(const struct init_data *data); /* what was found, and what is too 
 
 /* ---- What is chosen ---- */
 
-/* Models and batches by the positions of the data, each shown once per direction. A run has at
- * least `least` and at most `most` steps; on two cores a step of the first row takes about 0.4 s. */
+/* Models and batches by the positions of the training data, each shown once per direction. */
 struct init_size {
-    double positions; /* up to */
-    i64 rows, length, least, most;
+    double positions;              /* up to */
+    i64 rows, length, least, most; /* least: steps of `rows` rows, if the data are enough for them */
     double lr;
     const char *model, *optimizer, *half, *half_experts, *half_topk;
     bool small;
@@ -94,11 +93,10 @@ struct init_plan {
     } shapes;
     const struct init_size *size;
     i64 rows, length, steps, vocabulary, half;
-    double text_bytes, positions, run_positions, chat_positions, epochs, media;
-    double mixture[DIRECTIONS];
+    double text_bytes, positions, run_positions, chat_positions, media;
+    double mixture[DIRECTIONS]; /* how often the run shows each sample */
+    bool few;
 };
-/* A run that repeats the data as many times as often as they are worth is warned of. */
-enum { INIT_EPOCHS_MOST = 25 };
 
 void init_shapes_choose(struct init_shapes *out, const struct init_plan *plan); /* shapes.c */
 void init_put_proportions(struct buffer *out, struct aspect shape);

@@ -6,13 +6,24 @@
 /* ---- Numbers of positions ---- */
 
 /* Estimates; others are in struct init_shapes and beside init_bytes_per_token. */
-static const double piece_s = 25, clip_sound = 15;
+static const double piece_s = 25, clip_sound = 15, chat_marks = 8;
 /* How often a run shows a sample as input and as output, as in the quickstart, where pictures and
- * clips are few. Texts repeated up to four times are as good as new ones (Muennighoff et al. 2023). */
-static const double shown_picture = 30, shown_clip = 12, shown_sound = 8, shown_text = 4;
+ * clips are few. Texts repeated up to four times are as good as new ones (Muennighoff et al. 2023).
+ * Few data are shown more often, until the run is long enough, but hardly more than shown_most times:
+ * then small models know them by heart, measured on folders of 40 samples of each kind. */
+static const double shown_picture = 30, shown_clip = 12, shown_sound = 8, shown_text = 4, shown_most = 24;
 
+/* Small models for few data: their held-out losses are lower, and a step takes less time. */
 static const struct init_size sizes[] = {
-    {3e7, 8, 512, 600, 2000, 3e-3,
+    {3e4, 2, 512, 750, 750, 3e-3,
+     "{width: 64, layers: 8, heads: 2, kv_heads: 1, head_width: 32, experts: 8, topk: 2, expert_width: 32,\n"
+     "            rope_theta: 10000, init_std: 0.06, zero_init: true, mtp: false}",
+     "weight_decay: 1.2, decay_share: 0.8, cautious: true, cautious_decay: true", "0,2,4-7", "4", "1", true},
+    {1e6, 4, 512, 1500, 3000, 3e-3,
+     "{width: 96, layers: 8, heads: 3, kv_heads: 1, head_width: 32, experts: 8, topk: 2, expert_width: 96,\n"
+     "            rope_theta: 10000, init_std: 0.06, zero_init: true, mtp: false}",
+     "weight_decay: 1.2, decay_share: 0.8, cautious: true, cautious_decay: true", "0,2,4-7", "4", "1", true},
+    {3e7, 8, 512, 1000, 2000, 3e-3,
      "{width: 192, layers: 8, heads: 6, kv_heads: 2, head_width: 32, experts: 16, topk: 2, expert_width: 160,\n"
      "            rope_theta: 10000, init_std: 0.06, zero_init: true, mtp: false}",
      "weight_decay: 1.2, decay_share: 0.8, cautious: true, cautious_decay: true", "0,2,4-7", "8", "1", true},
@@ -24,6 +35,10 @@ static const struct init_size sizes[] = {
      "{width: 512, layers: 12, heads: 8, kv_heads: 2, head_width: 64, experts: 32, topk: 4, expert_width: 384,\n"
      "            mtp: false}",
      "weight_decay: 0.1", "0,2,4,6,8-11", "16", "2", false}};
+/* Steps below which a run has fewer rows a step instead. */
+enum { STEPS_LEAST = 50 };
+/* Positions below which a model can learn little; init warns. */
+static const double few_positions = 1e4;
 enum { LENGTH_MOST = INIT_LENGTH << (INIT_LENGTHS - 1) }; /* of a row; longer samples are left out */
 /* A sub-model of half the size pays once the model had this many steps to train its family. */
 enum { HALF_STEPS_LEAST = 1000 };
@@ -42,12 +57,12 @@ double init_samples_of(const struct init_plan *p, enum outcome outcome)
     return sum;
 }
 
-static double text_of(const struct init_plan *p, enum outcome outcome)
+/* Share of the samples that a model is trained on. */
+static double trained_share(const struct init_data *d, enum outcome outcome)
 {
-    double sum = 0;
-    for (i64 i = 0; i < p->count; i++)
-        sum += (double)p->data[i].kinds[outcome].text_bytes;
-    return sum;
+    const struct init_kind *kind = &d->kinds[outcome];
+    i64 test = d->names_splits ? kind->named[SPLIT_TEST] : 0, held = init_held_out(d, outcome) + test;
+    return kind->samples > held ? (double)(kind->samples - held) / (double)kind->samples : 1;
 }
 
 enum outcome init_captioned(enum modality kind)
@@ -157,19 +172,32 @@ static double medium_positions(const struct init_plan *p, enum modality kind, bo
         double one = kind == MODALITY_IMAGE   ? (out ? s->picture_out : s->picture_in)
                      : kind == MODALITY_VIDEO ? (out ? s->clip_out : s->clip_in) + (p->film_sound ? clip_sound : 0)
                                               : init_sound_per_s * fmin(init_mean_seconds(d, kind), init_sound_most_s);
-        sum += pieces * one + caption;
+        sum += (pieces * one + caption) * trained_share(d, init_captioned(kind));
     }
     return sum;
 }
 
 /* Positions of all media that samples of a kind read. */
-static double read_positions(const struct init_plan *p, i64 folder, enum outcome outcome)
+static double media_read(const struct init_plan *p, i64 folder, enum outcome outcome)
 {
     const struct init_data *d = &p->data[folder];
     const i64 *media = d->kinds[outcome].media;
     double seconds = fmin(init_mean_seconds(d, MODALITY_AUDIO), init_sound_most_s);
     return (double)media[MODALITY_IMAGE] * p->shapes.picture_in + (double)media[MODALITY_VIDEO] * p->shapes.clip_in +
            (double)media[MODALITY_AUDIO] * init_sound_per_s * seconds;
+}
+
+/* Positions of the words, and of media read with them, that a model is trained on. */
+static double word_positions(const struct init_plan *p, enum outcome outcome)
+{
+    double sum = 0;
+    for (i64 i = 0; i < p->count; i++) {
+        const struct init_kind *kind = &p->data[i].kinds[outcome];
+        double marks = outcome == BECOMES_CHAT ? chat_marks * (double)kind->samples : 0;
+        sum += ((double)kind->text_bytes / init_bytes_per_token + media_read(p, i, outcome) + marks) *
+               trained_share(&p->data[i], outcome);
+    }
+    return sum;
 }
 
 static bool is_present(const struct init_plan *p, enum modality kind)
@@ -230,54 +258,95 @@ static double pictures_out(const struct init_plan *p)
     return sum;
 }
 
-/* Shows media as often as the constants say, texts as often, but at most as many positions of them
- * as of media if the run is full. Then a factor for all fills the least steps, by epochs, or fits the most. */
-static void choose_mixture(struct init_plan *p)
+/* What the model learns from, by kind: positions of the samples, each shown once per direction. */
+struct learned {
+    double positions, shown;
+    enum direction in, out;
+};
+
+static i64 streams_of_media(const struct init_plan *p, struct learned *streams)
 {
     static const struct {
         enum modality kind;
-        enum direction in, out;
-        double shown;
-    } media[] = {{MODALITY_IMAGE, DIRECTION_IMAGE_IN, DIRECTION_IMAGE_OUT, shown_picture},
-                 {MODALITY_VIDEO, DIRECTION_VIDEO_IN, DIRECTION_VIDEO_OUT, shown_clip},
-                 {MODALITY_AUDIO, DIRECTION_AUDIO_IN, DIRECTION_AUDIO_OUT, shown_sound}};
-    double once = 0, run = 0, shown = 0,
-           text = (text_of(p, BECOMES_TEXT) + text_of(p, BECOMES_MIXED)) / init_bytes_per_token;
-    for (i64 i = 0; i < p->count; i++) {
-        text += read_positions(p, i, BECOMES_MIXED);
-        shown += read_positions(p, i, BECOMES_CHAT);
-        for (int m = MODALITY_TEXT + 1; m < MODALITIES; m++)
-            p->media += init_media_of(p, &p->data[i], (enum modality)m);
-    }
-    p->chat_positions = text_of(p, BECOMES_CHAT) / init_bytes_per_token + 8 * init_samples_of(p, BECOMES_CHAT) + shown;
+        struct learned stream;
+    } media[] = {{MODALITY_IMAGE, {0, shown_picture, DIRECTION_IMAGE_IN, DIRECTION_IMAGE_OUT}},
+                 {MODALITY_VIDEO, {0, shown_clip, DIRECTION_VIDEO_IN, DIRECTION_VIDEO_OUT}},
+                 {MODALITY_AUDIO, {0, shown_sound, DIRECTION_AUDIO_IN, DIRECTION_AUDIO_OUT}}};
+    i64 count = 0;
     for (i64 m = 0; m < COUNT_OF(media); m++) {
         if (!is_present(p, media[m].kind))
             continue;
-        double in = medium_positions(p, media[m].kind, false), out = medium_positions(p, media[m].kind, true);
-        once += in + out;
-        run += media[m].shown * (in + out);
-        p->mixture[media[m].in] = p->mixture[media[m].out] = media[m].shown;
+        streams[count] = media[m].stream;
+        streams[count++].positions =
+            medium_positions(p, media[m].kind, false) + medium_positions(p, media[m].kind, true);
     }
-    once += text + p->chat_positions;
-    choose_size(p, once);
-    p->length = row_length(p, p->size->length);
-    p->rows = max_i64(2, p->size->rows * p->size->length / p->length);
-    double step = (double)(p->rows * p->length), least = step * (double)p->size->least,
-           most = step * (double)p->size->most, words = text + p->chat_positions,
-           times = words > 0 ? fmin(shown_text, fmax(run, most / 2) / words) : 0;
+    return count;
+}
+
+/* shown: of words, since there may be more of them than of media. */
+static i64 streams_of_words(const struct init_plan *p, struct learned *streams, double shown)
+{
+    double text = word_positions(p, BECOMES_TEXT) + word_positions(p, BECOMES_MIXED);
+    i64 count = 0;
     if (text > 0)
-        p->mixture[DIRECTION_TEXT] = times;
+        streams[count++] = (struct learned){text, shown, DIRECTION_TEXT, DIRECTION_TEXT};
     if (p->chats)
-        p->mixture[DIRECTION_CHAT] = times;
-    run += times * words;
-    double factor = fmin(fmax(run, least), most) / run;
-    for (int d = 0; d < DIRECTIONS; d++)
-        p->mixture[d] *= fmin(factor, 1);
-    p->epochs = fmax(factor, 1);
-    p->run_positions = run * factor;
-    p->steps = max_i64(1, (i64)(p->run_positions / step));
+        streams[count++] = (struct learned){p->chat_positions, shown, DIRECTION_CHAT, DIRECTION_CHAT};
+    return count;
+}
+
+static double sum_of(const struct learned *streams, i64 count, double factor)
+{
+    double sum = 0;
+    for (i64 i = 0; i < count; i++)
+        sum += streams[i].positions * (factor > 1 ? fmin(factor * streams[i].shown, fmax(shown_most, streams[i].shown))
+                                                  : factor * streams[i].shown);
+    return sum;
+}
+
+/* Shows all of them as many times more or less often as make `least` to `most` positions, if they are
+ * enough. Returns the sum of positions. */
+static double fit(struct learned *streams, i64 count, double least, double most)
+{
+    enum { HALVINGS = 60 };
+    double run = sum_of(streams, count, 1), low = 1, high = 1e3;
+    double factor = run > most ? most / run : 1;
+    for (int i = 0; i < HALVINGS && run < least; i++) {
+        factor = (low + high) / 2;
+        *(sum_of(streams, count, factor) < least ? &low : &high) = factor;
+    }
+    for (i64 i = 0; i < count; i++)
+        streams[i].shown = sum_of(&(struct learned){1, streams[i].shown}, 1, factor);
+    return sum_of(streams, count, 1);
+}
+
+/* Shows media as often as the constants say, texts as often, but at most as many positions of them
+ * as of media if the run is full. */
+static void choose_mixture(struct init_plan *p)
+{
+    struct learned streams[DIRECTIONS];
+    p->chat_positions = word_positions(p, BECOMES_CHAT);
+    i64 media = streams_of_media(p, streams), count = media + streams_of_words(p, streams + media, 1);
+    double run = 0, words = 0, positions = 0;
+    for (i64 i = 0; i < count; i++) {
+        positions += streams[i].positions;
+        words += i < media ? 0 : streams[i].positions;
+        run += i < media ? streams[i].shown * streams[i].positions : 0;
+    }
+    choose_size(p, positions);
+    p->length = row_length(p, p->size->length);
+    double full = (double)(p->size->rows * p->size->length), most = full * (double)p->size->most;
+    for (i64 i = media; i < count; i++)
+        streams[i].shown = fmin(shown_text, fmax(run, most / 2) / words);
+    p->run_positions = fit(streams, count, full * (double)p->size->least, most);
+    for (i64 i = 0; i < count; i++)
+        p->mixture[streams[i].in] = p->mixture[streams[i].out] = streams[i].shown;
+    i64 rows = p->size->rows * p->size->length / p->length;
+    p->rows = max_i64(1, min_i64(rows, (i64)(p->run_positions / (double)(STEPS_LEAST * p->length))));
+    p->steps = max_i64(1, (i64)(p->run_positions / (double)(p->rows * p->length)));
     p->steps = p->steps > 100 ? p->steps / 50 * 50 : p->steps;
     p->half = p->steps >= HALF_STEPS_LEAST;
+    p->few = p->positions < few_positions;
 }
 
 void plan_init(struct init_plan *p, const struct init_data *data, i64 count)
@@ -288,7 +357,11 @@ void plan_init(struct init_plan *p, const struct init_data *data, i64 count)
     for (i64 i = 0; i < count; i++)
         p->film_sound |= p->sounds >= 0 && p->clips && init_has_sound(&data[i]);
     for (int k = 0; k < OUTCOMES; k++)
-        p->text_bytes += text_of(p, (enum outcome)k);
+        for (i64 i = 0; i < count; i++)
+            p->text_bytes += (double)data[i].kinds[k].text_bytes;
+    for (i64 i = 0; i < count; i++)
+        for (int m = MODALITY_TEXT + 1; m < MODALITIES; m++)
+            p->media += init_media_of(p, &data[i], (enum modality)m);
     i64 v = 0;
     while (p->text_bytes > vocabularies[v].bytes)
         v++;

@@ -230,7 +230,7 @@ static void put_mixture(struct buffer *out, const struct init_plan *p)
 }
 
 /* How often the run shows a sample of each kind. */
-static void put_epochs(struct buffer *out, const struct init_plan *p)
+static void put_shown(struct buffer *out, const struct init_plan *p)
 {
     static const struct {
         enum direction direction;
@@ -245,7 +245,7 @@ static void put_epochs(struct buffer *out, const struct init_plan *p)
         if (p->mixture[rows[i].direction] == 0)
             continue;
         buffer_printf(out, "%s  #   %s about ", first ? "" : ",\n", rows[i].what);
-        put_times(out, p->epochs * p->mixture[rows[i].direction]);
+        put_times(out, p->mixture[rows[i].direction]);
         buffer_printf(out, " times");
         first = false;
     }
@@ -265,14 +265,31 @@ static void put_shards_line(struct buffer *out, const struct init_plan *p)
     buffer_printf(out, "\n");
 }
 
+static bool has_held_out(const struct init_plan *p, enum outcome first, enum outcome last)
+{
+    i64 sum = 0;
+    for (i64 i = 0; i < p->count; i++)
+        for (int k = first; k <= (int)last; k++)
+            sum += init_held_out(&p->data[i], (enum outcome)k);
+    return sum > 0;
+}
+
+/* The result is the best of twenty measurements, and the stage ends after six without a better one. */
+static void put_keep_best(struct buffer *out, i64 steps)
+{
+    enum { MEASURED = 20, PATIENCE = 6, MEASURED_ROWS = 32 };
+    i64 every = max_i64(1, steps / MEASURED);
+    buffer_printf(out,
+                  "    heldout_steps: %lld\n    heldout_steps_rows: %d\n    keep_best: heldout\n    patience: %d\n",
+                  (long long)(every > 10 ? every / 5 * 5 : every), MEASURED_ROWS, PATIENCE);
+}
+
 static void put_base(struct buffer *out, const struct init_plan *p)
 {
     bool small = p->size->small;
-    buffer_printf(out, "\n  # %lld steps of %lld x %lld positions: about ", (long long)p->steps, (long long)p->rows,
-                  (long long)p->length);
-    put_times(out, p->epochs);
-    buffer_printf(out, " epoch%s of the mixture. They show\n", p->epochs < 1.05 ? "" : "s");
-    put_epochs(out, p);
+    buffer_printf(out, "\n  # %lld steps of %lld x %lld positions. They show\n", (long long)p->steps,
+                  (long long)p->rows, (long long)p->length);
+    put_shown(out, p);
     if (p->length > p->size->length)
         buffer_printf(out, "  # Rows of %lld, as more than 2 %% of the samples are longer than %lld.\n",
                       (long long)p->length, (long long)p->length / 2);
@@ -281,6 +298,8 @@ static void put_base(struct buffer *out, const struct init_plan *p)
     buffer_printf(out, "  base:\n    kind: pretrain\n");
     put_shards_line(out, p);
     buffer_printf(out, "    steps: %lld\n%s", (long long)p->steps, small ? "    heldout_rows: 0\n" : "");
+    if (has_held_out(p, BECOMES_TEXT, OUTCOMES - 1))
+        put_keep_best(out, p->steps);
     put_batch(out, p);
     buffer_printf(out, "    model: %s\n    optimizer: {lr: %g, %s}\n", p->size->model, p->size->lr, p->size->optimizer);
     put_mixture(out, p);
@@ -310,7 +329,7 @@ static void put_sft(struct buffer *out, const struct init_plan *p)
 {
     i64 rows = p->size->small ? 2 : 8;
     double step = (double)(rows * p->length);
-    i64 steps = between(3 * p->chat_positions / step, 100, p->size->small ? 1000 : 5000);
+    i64 steps = min_i64(max_i64((i64)(3 * p->chat_positions / step), 30), p->size->small ? 1000 : 5000);
     if (!p->chats)
         return;
     buffer_printf(
@@ -320,11 +339,13 @@ static void put_sft(struct buffer *out, const struct init_plan *p)
         (long long)steps, (long long)rows, (long long)p->length, step * (double)steps / fmax(p->chat_positions, 1),
         init_samples_of(p, BECOMES_CHAT));
     put_shards_line(out, p);
-    buffer_printf(
-        out,
-        "    steps: %lld\n    batch: {rows: %lld, length: %lld, micro_rows: 2}\n    optimizer: {lr: 1e-3, warmup: "
-        "-20, cautious: true}\n",
-        (long long)steps, (long long)rows, (long long)p->length);
+    buffer_printf(out, "    steps: %lld\n%s", (long long)steps, p->size->small ? "    heldout_rows: 0\n" : "");
+    if (has_held_out(p, BECOMES_CHAT, BECOMES_CHAT))
+        put_keep_best(out, steps);
+    buffer_printf(out,
+                  "    batch: {rows: %lld, length: %lld, micro_rows: 2}\n    optimizer: {lr: 1e-3, warmup: -20, "
+                  "cautious: true}\n",
+                  (long long)rows, (long long)p->length);
 }
 
 static void put_rest(struct buffer *out, const struct init_plan *p)
@@ -344,8 +365,7 @@ static void put_rest(struct buffer *out, const struct init_plan *p)
     buffer_printf(out, "  export:\n    kind: export\n    from: base\n  report:\n    kind: report\n");
 }
 
-/* Samples that no row holds are left out, and data that fit the least run too often are learnt by
- * heart. */
+/* Samples that no row holds are left out. */
 static void warn_of_sizes(const struct init_plan *p)
 {
     for (int k = BECOMES_IDS + 1; k < OUTCOMES; k++) {
@@ -356,16 +376,10 @@ static void warn_of_sizes(const struct init_plan *p)
                      "that they will be left out: split them, or make the rows longer",
                      (long long)longer, (long long)samples, outcome_name(k), (long long)p->length);
     }
-    if (p->epochs > INIT_EPOCHS_MOST) {
-        struct buffer times = {0};
-        put_times(&times, p->epochs);
-        log_warn(
-            "the data are too little to learn from: %.0f bytes of text and %.0f media. %lld steps repeat them %.*s "
-            "times as often as is useful, so that the model will know them by heart and little else: add data, "
-            "or take fewer steps",
-            p->text_bytes, p->media, (long long)p->steps, (int)times.length, times.data);
-        buffer_release(&times);
-    }
+    if (p->few)
+        log_warn("the data are too little to learn from: %.0f bytes of text and %.0f media. After %lld steps the model "
+                 "would know them by heart and little else: add data",
+                 p->text_bytes, p->media, (long long)p->steps);
 }
 
 void init_put_recipe(struct buffer *out, const struct init_data *data, i64 count, const char *run)

@@ -389,6 +389,31 @@ static void larger_data_get_more_steps_and_a_sub_model(void **state)
     memory_free(folder);
 }
 
+/* Shown 24 times, 60 texts of 52 bytes and about 17 ids are run through in few steps, by a small model,
+ * whose best step is kept; where nothing is held out, none is best. */
+static void few_data_get_few_steps_and_keep_the_best(void **state)
+{
+    (void)state;
+    char *folder = new_folder("few texts"), *one = new_folder("one text");
+    put_texts(folder, 60);
+    put_chats(folder, 60);
+    expect_recipe(folder, "bpe shards base grid sft samples routing export report");
+    expect_setting("base", "model.width", "64");
+    expect_setting("base", "keep_best", "\"heldout\"");
+    expect_setting("sft", "keep_best", "\"heldout\"");
+    expect_setting("base", "patience", "6");
+    expect_setting("base", "mixture.text", "24.0");
+    double steps = atof(setting_of("base", "steps")), rows = atof(setting_of("base", "batch.rows"));
+    double share = 1 - atof(setting_of("shards", "validation"));
+    double positions = 24 * 60 * share * ((53 + 7) / 3.3 + 8), of_steps = steps * rows * 512;
+    assert_true(of_steps > 0.8 * positions && of_steps < 1.2 * positions);
+    put(one, "a.txt", "It was a dark night, and nobody was out in the rain.\n");
+    expect_recipe(one, "bpe shards base grid samples routing export report");
+    expect_setting("base", "keep_best", "null");
+    memory_free(folder);
+    memory_free(one);
+}
+
 static void subtitles_and_short_clips_decide_about_windows(void **state)
 {
     (void)state;
@@ -920,6 +945,7 @@ int main(void)
         cmocka_unit_test(too_little_data_are_warned_of),
         cmocka_unit_test(media_without_captions_are_told_once),
         cmocka_unit_test(larger_data_get_more_steps_and_a_sub_model),
+        cmocka_unit_test(few_data_get_few_steps_and_keep_the_best),
         cmocka_unit_test(subtitles_and_short_clips_decide_about_windows),
         cmocka_unit_test(twenty_samples_are_held_out_where_there_are_as_many),
         cmocka_unit_test(a_recipe_runs_from_any_folder),
