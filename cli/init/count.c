@@ -403,7 +403,7 @@ static int look_once(struct init_data *out, const char *path, enum source_captio
         &(struct source_request){.seed = INIT_SEED, .columns = &columns, .media_alone = captions == CAPTIONS_NONE});
     struct init_look_run run = {.data = out};
     if (!source)
-        return -1;
+        return captions == CAPTIONS_NONE ? error_prefix("--captions none, which learns media alone") : -1;
     int status = source_visit(source, &(struct sample_visitor){&run, see_sample, see_bad});
     if (status == 0) {
         see_files(&run, source);
@@ -514,10 +514,15 @@ static void log_captions(const struct init_data *data)
                  data->chosen ? "; chosen since no medium has another and the folders look like classes "
                                 "(--captions name, none or files choose otherwise)"
                               : "");
-        if (data->named.distinct == 1 && captioned > 1)
+        const char *wanted = data->captions == CAPTIONS_FOLDER ? "folders" : "names";
+        if (captioned == 1)
+            log_warn("%s: one medium with a caption is all there is: nothing to compare it with, and nothing to hold "
+                     "out: add media in other %s",
+                     data->path, wanted);
+        else if (data->named.distinct == 1)
             log_warn("%s: all %lld captions are the same: a model learns nothing from them that tells one medium from "
                      "another: expected several %s, or --captions none",
-                     data->path, (long long)captioned, data->captions == CAPTIONS_FOLDER ? "folders" : "names");
+                     data->path, (long long)captioned, wanted);
     } else if (all_alone(data) && captioned == 0) {
         captions_advise(&text, &data->offers);
         log_info("%s: %s", data->path, text.data);

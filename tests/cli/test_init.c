@@ -677,7 +677,15 @@ static void captions_that_cannot_be_taken_are_named(void **state)
     expect_complaint("--captions folders: expected folder (");
     put_texts(texts, 30);
     assert_int_equal(init_captions(texts, "none"), 1);
-    expect_complaint("nothing there that can be read");
+    expect_complaint("--captions none, which learns media alone: 30 text-only files");
+    put_class(one, "cat", 0, 1);
+    assert_int_equal(init_captions(one, NULL), 1);
+    expect_complaint(
+        "media without captions (1), from which no model can learn words: --captions folder captions each by "
+        "its innermost folder (\"cat\" of cat/000.png; 1 such, 1 different)");
+    assert_int_equal(init_captions(one, "folder"), 0);
+    expect_complaint("one medium with a caption is all there is");
+    assert_null(strstr(complained.data, "are the same"));
     put_class(one, "cat", 0, 30);
     assert_int_equal(init_captions(one, "folder"), 0);
     expect_complaint(

@@ -276,6 +276,33 @@ static void a_position_among_names_is_resumed(void **state)
         }
 }
 
+/* Several jobs read each medium once, with the same caption. */
+static void jobs_share_the_media(void **state)
+{
+    const struct source_columns columns = {.captions = CAPTIONS_FOLDER};
+    char *path = path_join(directory, "names");
+    u64 sums[2] = {0};
+    i64 counts[2] = {0};
+    (void)state;
+    for (i64 jobs = 1; jobs <= 3; jobs += 2)
+        for (i64 job = 0; job < jobs; job++) {
+            struct source *source =
+                source_open(path, &(struct source_request){.columns = &columns, .job = job, .jobs = jobs});
+            struct sample sample;
+            while (source_next(source, &sample) == SOURCE_SAMPLE) {
+                const struct buffer *text = &sample.parts[1].bytes;
+                sums[jobs > 1] += sample.key ^ hash_bytes(text->data, text->length, 0);
+                counts[jobs > 1]++;
+                sample_release(&sample);
+            }
+            source_close(source);
+        }
+    assert_int_equal(counts[0], 4);
+    assert_int_equal(counts[1], 4);
+    assert_int_equal(sums[0], sums[1]);
+    memory_free(path);
+}
+
 /* The list that `generate` reads, with the captions that prepare learned. */
 static void lists_of_media_have_captions_of_names(void **state)
 {
@@ -296,9 +323,13 @@ static void lists_of_media_have_captions_of_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_of_files_are_words_without_numbers), cmocka_unit_test(the_innermost_folder_is_a_caption),
-        cmocka_unit_test(media_of_folders_and_tars_get_names),      cmocka_unit_test(lines_come_before_names),
-        cmocka_unit_test(empty_captions_are_counted_as_such),       cmocka_unit_test(a_position_among_names_is_resumed),
+        cmocka_unit_test(names_of_files_are_words_without_numbers),
+        cmocka_unit_test(the_innermost_folder_is_a_caption),
+        cmocka_unit_test(media_of_folders_and_tars_get_names),
+        cmocka_unit_test(lines_come_before_names),
+        cmocka_unit_test(empty_captions_are_counted_as_such),
+        cmocka_unit_test(a_position_among_names_is_resumed),
+        cmocka_unit_test(jobs_share_the_media),
         cmocka_unit_test(lists_of_media_have_captions_of_names),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
