@@ -166,7 +166,7 @@ static void see_sample(void *context, const struct source *source, const struct 
     double media = 0;
     bool asked = false, asks = false; /* asks: in the first message of a user, before its text ended */
     (void)file;
-    if (data->captions == CAPTIONS_NONE && sample->layout != SAMPLE_CAPTIONED) {
+    if (data->columns.captions == CAPTIONS_NONE && sample->layout != SAMPLE_CAPTIONED) {
         data->others++;
         for (i64 i = 0; i < sample->count; i++)
             if (sample->parts[i].kind != MODALITY_TEXT && sample->parts[i].kind < MODALITIES)
@@ -186,7 +186,7 @@ static void see_sample(void *context, const struct source *source, const struct 
         asked |= asks;
         if (part->kind == MODALITY_TEXT) {
             text_bytes += part->bytes.length;
-            if (data->captions != CAPTIONS_FILES && sample->layout == SAMPLE_CAPTIONED)
+            if (data->columns.captions != CAPTIONS_FILES && sample->layout == SAMPLE_CAPTIONED)
                 captions_count(&data->named, &run->captions, part->bytes.data, sample->name);
             if (outcome == BECOMES_TEXT || (outcome == BECOMES_CHAT && asks))
                 keep_prompt(run, &part->bytes);
@@ -223,7 +223,7 @@ static void see_files(struct init_look_run *run, const struct source *source)
     for (i64 i = 0; i < count; i++) {
         data->bytes += files[i].bytes;
         data->names_splits = data->names_splits && files[i].split != SPLIT_DRAWN;
-        data->others += data->captions == CAPTIONS_NONE && files[i].use == FILE_APART;
+        data->others += data->columns.captions == CAPTIONS_NONE && files[i].use == FILE_APART;
         if (files[i].use != FILE_MEDIUM || files[i].why)
             continue;
         enum modality kind = medium_kind(name_extension(files[i].path));
@@ -335,11 +335,11 @@ static int refuse_uncaptioned(const struct init_data *data)
     struct init_lack blank = all_lacking(data, UNCAPTIONED_BLANK), top = all_lacking(data, UNCAPTIONED_FOLDER),
                      named = all_lacking(data, UNCAPTIONED_NAME);
     struct buffer advice = {0};
-    if (data->captions == CAPTIONS_FOLDER)
+    if (data->columns.captions == CAPTIONS_FOLDER)
         return error_set("%s: --captions folder: none of its %lld media is in a folder that names it (first: %s): move "
                          "them to folders such as %s/red apple/, or take --captions name or none",
                          data->path, (long long)all_alone(data), top.first, data->path);
-    if (data->captions == CAPTIONS_NAME)
+    if (data->columns.captions == CAPTIONS_NAME)
         return error_set("%s: --captions name: the names of its %lld media say nothing, as those of cameras (first: "
                          "%s): expected names such as a red apple 3.jpg, or --captions folder or none",
                          data->path, (long long)all_alone(data), named.first);
@@ -363,7 +363,7 @@ static int refuse_nothing(const struct init_data *data)
         return error_set("%s: documents of ids alone, which need the tokenizer that made them: write a recipe whose "
                          "stage `prepare` has text: ./TOKENIZER",
                          data->path);
-    if (data->captions == CAPTIONS_NONE)
+    if (data->columns.captions == CAPTIONS_NONE)
         return error_set("%s: --captions none: no picture, clip or sound can be read there, and nothing else is "
                          "learned: leave the option out%s%s",
                          data->path, data->bad ? "; cannot be read: " : "", data->bad ? data->first_bad : "");
@@ -393,14 +393,13 @@ static bool has_inside(const struct init_data *data)
     return has;
 }
 
-/* 1: nothing that a model can learn from. tries: nothing is logged. */
-static int look_once(struct init_data *out, const char *path, enum source_captions captions, bool tries)
+/* 1: nothing that a model can learn from. */
+static int look_once(struct init_data *out, const char *path, int captions)
 {
-    struct source_columns columns = {.captions = captions};
-    *out = (struct init_data){.path = recipe_path(path), .captions = captions};
-    struct source *source = source_open(
-        path,
-        &(struct source_request){.seed = INIT_SEED, .columns = &columns, .media_alone = captions == CAPTIONS_NONE});
+    *out = (struct init_data){.path = recipe_path(path), .columns.captions = captions};
+    struct source *source = out->source =
+        source_open(path, &(struct source_request){
+                              .seed = INIT_SEED, .columns = &out->columns, .media_alone = captions == CAPTIONS_NONE});
     struct init_look_run run = {.data = out};
     if (!source)
         return captions == CAPTIONS_NONE ? error_prefix("--captions none, which learns media alone") : -1;
@@ -413,12 +412,22 @@ static int look_once(struct init_data *out, const char *path, enum source_captio
         bool wordless = captions == CAPTIONS_NONE && has_inside(out);
         status = !has_samples(out) && !wordless;
     }
-    if (status == 0 && !tries)
-        source_log(source, false); /* init_log counts the media without captions */
-    source_close(source);
     hash_set_release(&run.files);
     hash_set_release(&run.captions);
     return status;
+}
+
+/* True if no medium has a caption, and the media are by far the most of what is there. Those in tars
+ * count as entries that cannot be read. */
+static bool lacks_captions(const struct init_data *data)
+{
+    i64 captioned = 0, others = 0, without = all_alone(data) + data->bad;
+    for (int k = 0; k < OUTCOMES; k++) {
+        bool medium = k > BECOMES_IDS && k < BECOMES_CHAT;
+        captioned += medium ? data->kinds[k].samples : 0;
+        others += medium ? 0 : data->kinds[k].samples;
+    }
+    return captioned == 0 && without > 0 && without >= 10 * others;
 }
 
 int init_look(struct init_data *out, const char *path, int captions)
@@ -426,18 +435,20 @@ int init_look(struct init_data *out, const char *path, int captions)
     if (!is_address(path) && !file_exists(path))
         return error_set("there is no %s", path);
     const char *kind = inspect_kind(path);
+    if (!kind && archive_is_unread(path))
+        return error_set("%s: an archive of a kind that is not read: unpack it into a folder", path);
     if (!kind || strcmp(kind, "data") != 0)
         return error_set("%s: %s, not data: expected a folder of texts, pictures, clips, sounds or conversations", path,
                          kind ? kind : "a file of another kind");
-    int status = look_once(out, path, captions < 0 ? CAPTIONS_FILES : (enum source_captions)captions, false);
-    if (status == 1 && captions < 0) {
+    int status = look_once(out, path, captions < 0 ? CAPTIONS_FILES : captions);
+    if (status >= 0 && captions < 0 && lacks_captions(out)) {
         struct init_data named;
-        bool classes = look_once(&named, path, CAPTIONS_FOLDER, true) == 0 &&
+        bool classes = look_once(&named, path, CAPTIONS_FOLDER) == 0 &&
                        captions_have_classes(&named.named, named.named.media + all_alone(&named));
         init_data_release(&named);
         if (classes) {
             init_data_release(out);
-            status = look_once(out, path, CAPTIONS_FOLDER, false);
+            status = look_once(out, path, CAPTIONS_FOLDER);
             out->chosen = true;
         }
     }
@@ -452,6 +463,7 @@ void init_data_release(struct init_data *data)
         for (int k = 0; k < UNCAPTIONED_KINDS; k++)
             memory_free(data->lacks[m][k].first);
     }
+    source_close(data->source);
     captions_release(&data->offers);
     caption_offer_release(&data->named);
     for (i64 i = 0; i < INIT_PROMPTS; i++)
@@ -502,19 +514,19 @@ static void log_captions(const struct init_data *data)
     i64 captioned = 0;
     for (int m = MODALITY_TEXT + 1; m < MODALITIES; m++)
         captioned += data->kinds[BECOMES_IDS + m].samples;
-    if (data->captions == CAPTIONS_NONE) {
+    if (data->columns.captions == CAPTIONS_NONE) {
         buffer_printf(&text, data->others ? "; %lld %s not learned" : "", (long long)data->others,
                       data->others == 1 ? "text or conversation is" : "texts or conversations are");
         log_info("%s: no captions are read: the recipe trains tokenizers of media alone%s", data->path,
                  text.data ? text.data : "");
-    } else if (data->captions != CAPTIONS_FILES) {
+    } else if (data->columns.captions != CAPTIONS_FILES) {
         captions_list(&text, &data->named);
         log_info("%s: captions are the names of %s: %s%s", data->path,
-                 data->captions == CAPTIONS_FOLDER ? "folders" : "files", text.data,
+                 data->columns.captions == CAPTIONS_FOLDER ? "folders" : "files", text.data,
                  data->chosen ? "; chosen since no medium has another and the folders look like classes "
                                 "(--captions name, none or files choose otherwise)"
                               : "");
-        const char *wanted = data->captions == CAPTIONS_FOLDER ? "folders" : "names";
+        const char *wanted = data->columns.captions == CAPTIONS_FOLDER ? "folders" : "names";
         if (captioned == 1)
             log_warn("%s: one medium with a caption is all there is: nothing to compare it with, and nothing to hold "
                      "out: add media in other %s",
@@ -532,6 +544,7 @@ static void log_captions(const struct init_data *data)
 
 void init_log(const struct init_data *data)
 {
+    source_log(data->source, false); /* media without captions are counted below */
     log_info("%s: %lld file%s, %.1f MB", data->path, (long long)data->files, data->files == 1 ? "" : "s",
              (double)data->bytes * 1e-6);
     for (int k = 0; k < OUTCOMES; k++) {
@@ -540,7 +553,7 @@ void init_log(const struct init_data *data)
         if (kind->samples == 0)
             continue;
         struct buffer line = {0};
-        if (data->captions == CAPTIONS_NONE)
+        if (data->columns.captions == CAPTIONS_NONE)
             buffer_printf(&line, "%s: %lld %s", data->path, (long long)kind->samples,
                           modality_rows[k - BECOMES_IDS].many);
         else

@@ -36,12 +36,13 @@ struct init_lack { /* media without a caption, for one reason */
     i64 count;
     char *first;
 };
-struct init_data { /* what a folder, file or address holds */
-    char *path;    /* as a recipe names it: begins with / ./ or ../, or is an address */
-    enum source_captions captions;
-    bool chosen;                  /* captions: by what was found, not by the caller */
-    struct caption_offer named;   /* captions that are names */
-    struct captions_found offers; /* for media without captions */
+struct init_data {                 /* what a folder, file or address holds */
+    char *path;                    /* as a recipe names it: begins with / ./ or ../, or is an address */
+    struct source_columns columns; /* that it was read with: captions */
+    struct source *source;         /* read to its end, with what was left out; borrows columns */
+    bool chosen;                   /* captions: by what was found, not by the caller */
+    struct caption_offer named;    /* captions that are names */
+    struct captions_found offers;  /* for media without captions */
     bool names_splits;
     i64 files, bytes, bad;
     char *first_bad;
@@ -54,9 +55,9 @@ struct init_data { /* what a folder, file or address holds */
     char *prompts[INIT_PROMPTS]; /* beginnings of texts, or NULL */
     double validation;           /* share to draw; 0: none, or names decide */
 };
-/* Reads all samples and opens some of the media. captions: enum source_captions; -1: files, or if no
- * medium has a caption and their folders are classes, folder. -1 and a message if nothing can be trained
- * on. */
+/* Reads all samples and opens some of the media. captions: enum source_captions; -1: files, or
+ * folder, if no medium has a caption, hardly anything else is there, and folders look like classes. -1 and a message if
+ * nothing can be trained on. */
 int init_look(struct init_data *out, const char *path, int captions);
 void init_data_release(struct init_data *data);
 i64 init_held_out(const struct init_data *data, enum outcome outcome); /* samples for validation */

@@ -351,7 +351,7 @@ static void choose_mixture(struct init_plan *p)
 
 void plan_init(struct init_plan *p, const struct init_data *data, i64 count)
 {
-    *p = (struct init_plan){.data = data, .count = count, .wordless = data[0].captions == CAPTIONS_NONE};
+    *p = (struct init_plan){.data = data, .count = count, .wordless = data[0].columns.captions == CAPTIONS_NONE};
     choose_folders(p);
     init_shapes_choose(&p->shapes, p);
     for (i64 i = 0; i < count; i++)

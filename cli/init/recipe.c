@@ -37,8 +37,8 @@ static void put_samples(struct buffer *out, const struct init_data *d)
     buffer_printf(out, "    data: ");
     put_place(out, d->path);
     buffer_printf(out, "\n");
-    if (d->captions != CAPTIONS_FILES)
-        buffer_printf(out, "    captions: %s\n", captions_word(d->captions));
+    if (d->columns.captions != CAPTIONS_FILES)
+        buffer_printf(out, "    captions: %s\n", captions_word((enum source_captions)d->columns.captions));
     if (!d->names_splits && d->validation != init_shares[0])
         buffer_printf(out, "    validation: %g\n", d->validation);
 }

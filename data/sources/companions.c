@@ -27,6 +27,17 @@ bool file_is_readme(const char *path)
     return document_suffix(name) && strncasecmp(name, "README.", 7) == 0;
 }
 
+bool file_describes(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    size_t length = strcspn(name, ".");
+    char *stem = string_format("%.*s", (int)length, name);
+    bool describes = is_one_of("README LICENSE LICENCE COPYING NOTICE CITATION", stem) &&
+                     (document_suffix(name) || medium_kind(name_extension(name)) == MODALITY_TEXT);
+    memory_free(stem);
+    return describes;
+}
+
 /* ---- Names ---- */
 
 /* Length of the name up to the last dot, with it. */

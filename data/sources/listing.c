@@ -47,7 +47,14 @@ static const struct reader_kind *reader_of(const char *name)
         if (length >= suffix && strncasecmp(name + length - suffix, readers[i]->suffix, (size_t)suffix) == 0)
             return readers[i];
     }
+    if (is_one_of("tgz tbz tbz2 txz tzst", name_extension(name)))
+        return &tar_reader;
     return document_suffix(name) ? &text_reader : NULL;
+}
+
+bool archive_is_unread(const char *path)
+{
+    return is_one_of("zip 7z rar", name_extension(path));
 }
 
 bool source_reads(const char *path)
@@ -115,6 +122,9 @@ static char *describe_unknown(const char *name)
             extension, extension, extension, extension, extension, extension, extension, extension);
     if (!*extension || strlen(extension) > 16)
         return string_copy("files of unknown type");
+    if (archive_is_unread(name))
+        return string_format("archives ending in .%s, which are not read: expected their files in a folder or a .tar",
+                             extension);
     return string_format("files ending in .%s, which are not supported", extension);
 }
 
@@ -233,8 +243,8 @@ static int split_below(const char *name, bool folder, int split, int depth)
     return depth == 0 || (split == SPLIT_DRAWN && table) ? split_of(name, folder) : split;
 }
 
-/* Leaves out a README.md whose folder holds more than texts: it describes a dataset and is no part of
- * it. In a folder of texts it is one of them. The files below a folder follow one another. */
+/* Leaves out a README.md or LICENSE.txt whose folder holds more than texts: it describes a dataset and
+ * is no part of it. In a folder of texts it is one of them. The files below a folder follow one another. */
 static void match_readmes(struct listing *l)
 {
     for (i64 i = 0; i < l->count; i++) {
@@ -242,7 +252,7 @@ static void match_readmes(struct listing *l)
         const char *slash = strrchr(file->path, '/');
         size_t length = slash ? (size_t)(slash + 1 - file->path) : 0;
         bool card = false;
-        if (file->use != FILE_SAMPLES || !file_is_readme(file->path))
+        if (file->use != FILE_SAMPLES || !file_describes(file->path))
             continue;
         for (int step = -1; step <= 1; step += 2)
             for (i64 k = i; k >= 0 && k < l->count && !card; k += step) {
@@ -428,6 +438,8 @@ static int add_one(struct listing *l, const char *path)
     classify(push(l, file, SPLIT_DRAWN));
     if (l->files[0].use == FILE_SAMPLES)
         return 0;
+    if (archive_is_unread(path))
+        return error_set("%s: an archive of a kind that is not read: expected its files in a folder or a .tar", path);
     return error_set("%s: of a kind that cannot be read: expected .txt, .md, .rst, .jsonl, .json, .csv, .tsv, .tar "
                      "(.gz, .zst, .xz, .bz2, .lz4), .parquet, .arrow, .idx, or a folder",
                      path);

@@ -49,6 +49,8 @@ void file_leave_out(struct source_file *file, char *why); /* owns `why` */
 void companions_match(struct source_file **files, i64 count);
 bool companions_lack_caption(const struct source_file *file); /* a medium, read or not, without one */
 bool file_is_readme(const char *path);                        /* README.md and its like, packed or not */
+/* README.md, LICENSE.txt and their like: of data that hold more than texts they are no part. */
+bool file_describes(const char *path);
 /* suffixes.c: enum modality by extension, MODALITY_TEXT for captions; -1: none. */
 int medium_kind(const char *extension);
 /* The medium of a format that is not read, by extension; -1: none. */
@@ -58,7 +60,8 @@ const char *document_suffix(const char *name);
 /* The medium that leads among files of the same name, after `rank` others; -1: no more. */
 int medium_leading(i64 rank);
 
-int split_of_folder(const char *name); /* enum split that a folder's name says; SPLIT_DRAWN: none */
+bool archive_is_unread(const char *path); /* .zip and its like, by name */
+int split_of_folder(const char *name);    /* enum split that a folder's name says; SPLIT_DRAWN: none */
 
 /* caption_names.c: captions from the names of media. */
 bool captions_are_named(const struct source_columns *columns);   /* folder or name */

@@ -532,7 +532,12 @@ static int build_text(struct tar *t, struct sample *out, const char **passed)
         *passed = "texts beside a medium that is not read";
         return 0;
     }
-    *passed = text && text->bytes.length <= CAPTION_BYTES_MAX ? why_lone_is_left(t) : NULL;
+    char *name = text ? string_format("%s.%s", t->key, text->extension) : NULL;
+    bool describes = name && file_describes(name);
+    memory_free(name);
+    *passed = describes                                         ? "files that describe a dataset"
+              : text && text->bytes.length <= CAPTION_BYTES_MAX ? why_lone_is_left(t)
+                                                                : NULL;
     if (*passed) {
         text->used = true;
         return 0;

@@ -2,8 +2,8 @@
  * address; source_next returns one sample at a time, which the caller releases. Formats:
  *
  *   .txt .md .rst         a document; a large one in consecutive pieces of about 64 KiB, cut at
- *                         blank lines; also .markdown. A README.md is left out if its folder holds
- *                         more than texts, since it then describes a dataset
+ *                         blank lines; also .markdown. A README.md or LICENSE.txt is left out if
+ *                         its folder holds more than texts, since it then describes a dataset
  *   .jsonl                a line {"text": ..} or {"content": ..}; {"image"|"video"|"audio": FILE,
  *                         "text": CAPTION}; {"file_name": FILE, "text": CAPTION} (metadata.jsonl,
  *                         metadata.csv); {"messages": [..]}, {"conversations": [..]}; {"question",
@@ -24,7 +24,8 @@
  *   a.mp4, a.mkv          a clip with embedded subtitles, if nothing else names it
  *   a.txt of lines        NAME TEXT, in which NAME is a medium beside it (source_transcript.c)
  *   .tar                  WebDataset: consecutive members KEY.EXT are one sample; KEY ends at the
- *                         first dot of the name; names with dots, links: see source_tar.c
+ *                         first dot of the name; names with dots, links: see source_tar.c; .tgz
+ *                         and its like are .tar.gz
  *   .idx beside .bin      Megatron: documents of ids
  *   a folder              all of these in it, by name
  *

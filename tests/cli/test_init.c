@@ -587,6 +587,17 @@ static void folders_of_classes_are_captions(void **state)
     memory_free(tars);
     memory_free(file_of_tar);
 
+    put(classes, "LICENSE.txt", "free for all"); /* a few texts beside them change nothing */
+    put(classes, "notes.md", "taken in spring");
+    expect_recipe(classes, "bpe vis shards base grid samples routing export report");
+    expect_setting("shards", "captions", "\"folder\"");
+    assert_int_equal(init_captions(classes, NULL), 0);
+    expect_complaint("1 x text");
+    put_texts(classes, 60);
+    expect_recipe(classes, "bpe shards base grid samples routing export report"); /* many texts: only advice */
+    assert_int_equal(init_captions(classes, NULL), 0);
+    expect_complaint("--captions folder captions each by its innermost folder (\"black dog\" of black_dog/040.png");
+
     char *photos = new_folder("by-year"); /* names of folders that say nothing are not taken unasked */
     put_class(photos, "2023", 0, 5);
     put_class(photos, "2024", 5, 5);
@@ -780,6 +791,10 @@ static void what_cannot_be_trained_on_is_refused(void **state)
          *inside = path_join(lines, "my.yaml");
     refuse("/nowhere/at/all", "there is no /nowhere/at/all");
     refuse(empty, "nothing there that can be read");
+    put(shards, "photos.zip", "PK");
+    char *zip = in_folder("photos.zip");
+    refuse(zip, "photos.zip: an archive of a kind that is not read: unpack it into a folder");
+    memory_free(zip);
     put(broken, "a.jpg", "no picture");
     put(broken, "a.txt", "a caption");
     refuse(broken, "1 of 1 entries cannot be read");

@@ -276,6 +276,48 @@ static void a_position_among_names_is_resumed(void **state)
         }
 }
 
+/* As the TensorFlow flowers come: a packed tar of class folders; and archives that are not read. */
+static void packed_tars_of_classes_are_read(void **state)
+{
+    struct buffer tar = {0};
+    (void)state;
+    tar_member(&tar, "flowers/LICENSE.txt", "of the pictures");
+    tar_member(&tar, "flowers/daisy/100080576_f52e8ee070_n.jpg", "A");
+    tar_member(&tar, "flowers/sun_flower/1008566138.jpg", "B");
+    tar_end(&tar);
+    static const char *const names[] = {"one.tgz", "two.tbz2", "three.TXZ", "four.tzst"};
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        memory_free(put_file(names[i], tar.data, tar.length));
+        char *expected = string_format(" image'A' text'daisy'\n image'B' text'sun flower'\n"
+                                       "1 files that describe a dataset (%s:flowers/LICENSE)\n",
+                                       names[i]);
+        expect_captions(names[i], CAPTIONS_FOLDER, true, expected);
+        memory_free(expected);
+    }
+    static const char *const files[][2] = {{"zips/a.zip", "PK"}, {"zips/cat/1.png", "A"}, {"zips/LICENSE.txt", "free"}};
+    put_all(files, COUNT_OF(files));
+    expect_captions(
+        "zips", CAPTIONS_FOLDER, false,
+        " image@zips/cat/1.png text'cat'\n1 archives ending in .zip, which are not read: expected their files in "
+        "a folder or a .tar (zips/a.zip)\n");
+    char *path = path_join(directory, "zips/a.zip");
+    assert_null(source_open(path, NULL));
+    assert_non_null(strstr(error_text(), "an archive of a kind that is not read"));
+    memory_free(path);
+    buffer_release(&tar);
+}
+
+/* The name of a file may hold any bytes; a caption is UTF-8. */
+static void names_that_are_no_text_are_refused(void **state)
+{
+    static const char *const files[][2] = {{"bytes/a red house.png", "A"}, {"bytes/gr\xfcn house.png", "B"}};
+    (void)state;
+    put_all(files, COUNT_OF(files));
+    expect_captions("bytes", CAPTIONS_NAME, false,
+                    " image@bytes/a red house.png text'a red house'\nbad: /gr\\xfcn house.png: byte 2 of a text is not "
+                    "UTF-8\n");
+}
+
 /* Several jobs read each medium once, with the same caption. */
 static void jobs_share_the_media(void **state)
 {
@@ -329,6 +371,8 @@ int main(void)
         cmocka_unit_test(lines_come_before_names),
         cmocka_unit_test(empty_captions_are_counted_as_such),
         cmocka_unit_test(a_position_among_names_is_resumed),
+        cmocka_unit_test(packed_tars_of_classes_are_read),
+        cmocka_unit_test(names_that_are_no_text_are_refused),
         cmocka_unit_test(jobs_share_the_media),
         cmocka_unit_test(lists_of_media_have_captions_of_names),
     };
