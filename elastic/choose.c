@@ -96,15 +96,26 @@ bool submodel_fits(const struct submodel_size *size, const struct submodel_size 
            (t->bytes == 0 || size->bytes <= t->bytes);
 }
 
-static bool fits(const struct model *model, const struct submodel_shape *shape, const struct submodel_target *t)
+static struct submodel_size size_of(const struct submodel_shape *shape, const struct model *model)
 {
-    struct submodel full, sub;
-    submodel_full(&full, &model->config);
-    sub = full;
+    struct submodel sub;
+    submodel_full(&sub, &model->config);
     submodel_spread_layers(&sub, &model->config, shape->layers);
     sub.expert_count = shape->experts;
     sub.topk = shape->topk;
-    struct submodel_size all = submodel_size(&full, model), size = submodel_size(&sub, model);
+    return submodel_size(&sub, model);
+}
+
+static struct submodel_size size_of_all(const struct model *model)
+{
+    struct submodel full;
+    submodel_full(&full, &model->config);
+    return submodel_size(&full, model);
+}
+
+static bool fits(const struct model *model, const struct submodel_shape *shape, const struct submodel_target *t)
+{
+    struct submodel_size all = size_of_all(model), size = size_of(shape, model);
     return submodel_fits(&size, &all, t);
 }
 
@@ -169,4 +180,93 @@ bool submodel_shape_in_order(struct submodel_shape *s, const struct model *model
             ;
     }
     return fits(model, s, target);
+}
+
+/* ---- What a target came to ---- */
+
+enum { TARGETS_MOST = 3 }; /* active, parameters, bytes */
+
+/* In shares, and in bytes. */
+static double measure(int target, const struct submodel_size *size, const struct submodel_size *all)
+{
+    return target == 0   ? (double)size->active / (double)all->active
+           : target == 1 ? (double)size->parameters / (double)all->parameters
+                         : (double)size->bytes;
+}
+
+static char *figure(int target, double value)
+{
+    return target < 2 ? string_format("%.3f", value) : string_format("%.1f MB", value * 1e-6);
+}
+
+/* The shapes with a little more of one axis. Returns their number. */
+static int larger_shapes(struct submodel_shape out[3], const char *what[3], const struct submodel_shape *got,
+                         const struct submodel_shape *top, const struct model_config *c)
+{
+    int count = 0;
+    if (got->topk < min_i64(top->topk, got->experts)) {
+        what[count] = "a larger top-k";
+        out[count++] = (struct submodel_shape){got->layers, got->experts, got->topk + 1};
+    }
+    if (got->layers < top->layers) {
+        what[count] = "one more layer";
+        out[count++] = (struct submodel_shape){got->layers + 1, got->experts, got->topk};
+    }
+    if (got->experts < top->experts) {
+        what[count] = "the next number of experts";
+        out[count++] =
+            (struct submodel_shape){got->layers, min_i64(got->experts + expert_step(c), top->experts), got->topk};
+    }
+    return count;
+}
+
+/* Why a target was not reached: the parts of a sub-model are whole, or something else is narrower. */
+static char *why_less(int target, double asked, const struct submodel_shape *got, const struct submodel_shape *top,
+                      const struct submodel_target *t, const struct model *model, bool by_data)
+{
+    struct submodel_size all = size_of_all(model);
+    struct submodel_shape larger[3];
+    const char *what[3], *next = NULL;
+    double least = INFINITY;
+    int count = larger_shapes(larger, what, got, top, &model->config);
+    for (int i = 0; i < count; i++) {
+        struct submodel_size size = size_of(&larger[i], model);
+        double value = measure(target, &size, &all);
+        if (submodel_fits(&size, &all, t))
+            return string_format(by_data ? "%s would fit too, but did not lose less on the data"
+                                         : "%s would fit too: without data a fixed order of the axes decides",
+                                 what[i]);
+        if (value > asked && value < least) {
+            next = what[i];
+            least = value;
+        }
+    }
+    if (count == 0)
+        return string_copy("no option leaves more");
+    if (!next)
+        return string_copy("another target is narrower");
+    char *then = figure(target, least), *why = string_format("%s would make it %s", next, then);
+    memory_free(then);
+    return why;
+}
+
+void submodel_target_print(struct buffer *out, const struct submodel *sub, const struct model *model,
+                           const struct submodel_shape *top, const struct submodel_target *t, bool by_data)
+{
+    static const char *const names[TARGETS_MOST] = {"active parameters", "parameters", "weights"};
+    const double asked[TARGETS_MOST] = {t->active, t->parameters, (double)t->bytes};
+    const struct submodel_shape got = {sub->layer_count, sub->expert_count, sub->topk};
+    struct submodel_size all = size_of_all(model), size = submodel_size(sub, model);
+    for (int i = 0; i < TARGETS_MOST; i++) {
+        if (asked[i] == 0)
+            continue;
+        double has = measure(i, &size, &all);
+        char *wanted = figure(i, asked[i]), *is = figure(i, has);
+        char *why = strcmp(wanted, is) == 0 ? NULL : why_less(i, asked[i], &got, top, t, model, by_data);
+        buffer_printf(out, "%s%s: asked for at most %s, got %s%s%s", out->length ? "; " : "", names[i], wanted, is,
+                      why ? ": " : "", why ? why : "");
+        memory_free(wanted);
+        memory_free(is);
+        memory_free(why);
+    }
 }

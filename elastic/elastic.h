@@ -200,6 +200,11 @@ i64 submodel_shapes(struct submodel_shape *shapes, i64 most, const struct model 
 bool submodel_shape_in_order(struct submodel_shape *shape, const struct model *model,
                              const struct submodel_shape *least, const struct submodel_shape *top,
                              const struct submodel_target *target);
+/* Appends what was asked for beside what the sub-model has, and why it has less: "active parameters:
+ * asked for at most 0.500, got 0.437: one more layer would make it 0.520". top: the most of each axis
+ * that the options leave; by_data: held-out losses chose among the shapes. Nothing without a target. */
+void submodel_target_print(struct buffer *out, const struct submodel *sub, const struct model *model,
+                           const struct submodel_shape *top, const struct submodel_target *target, bool by_data);
 
 /* ---- Extraction ----
  * Writes a model of its own with the kept layers and experts into an existing folder, piece by piece, so

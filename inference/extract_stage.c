@@ -101,7 +101,8 @@ struct extraction { /* state of one choice */
     struct model *model;
     struct choice *choice; /* NULL: without data */
     struct arena *arena;
-    double *scores; /* [L, E]; NULL: experts are not ranked */
+    double *scores;            /* [L, E]; NULL: experts are not ranked */
+    struct submodel_shape top; /* the most that the options leave */
 };
 
 static int rank_experts(struct extraction *x, const struct submodel *sub, i64 count)
@@ -207,6 +208,7 @@ static int choose(struct submodel *sub, struct extraction *x)
         return -1;
     listed.topk = sub->topk;
     struct submodel_shape top = {sub->layer_count, sub->expert_count, sub->topk}, *shapes = &top;
+    x->top = top;
     struct submodel_shape least = {given_or(s->sub.layers, top.layers, submodel_least_layers(c)),
                                    given_or(s->sub.experts, top.experts, moe ? max_i64(1, c->experts / 8) : 0),
                                    given_or(s->sub.topk, top.topk, moe ? 1 : top.topk)};
@@ -242,7 +244,7 @@ static int choose_submodel(struct submodel *sub, struct arena *arena, const stru
 {
     const struct heldout_pass pass = pass_of(s);
     struct choice choice;
-    struct extraction x = {s, model, NULL, arena, NULL};
+    struct extraction x = {.s = s, .model = model, .arena = arena};
     double begin = clock_s();
     if (check_statistics(s, model))
         return -1;
@@ -259,6 +261,12 @@ static int choose_submodel(struct submodel *sub, struct arena *arena, const stru
         choice_close(&choice);
     }
     memory_free(x.scores);
+    if (status == 0 && extract_has_target(s)) {
+        struct buffer line = {0};
+        submodel_target_print(&line, sub, model, &x.top, &s->target, x.choice != NULL);
+        log_info("%s", line.data);
+        buffer_release(&line);
+    }
     return status;
 }
 

@@ -298,6 +298,52 @@ static void targets_are_met(void **state)
     }
 }
 
+/* Shares of parameters counted from the model's table of weights, beside what a target was. */
+static void targets_are_told_beside_what_they_came_to(void **state)
+{
+    struct buffer said = {0};
+    struct submodel sub, full;
+    const struct submodel_shape top = {6, 8, 2};
+    (void)state;
+    submodel_full(&full, &model.config);
+    sub = full;
+    submodel_spread_layers(&sub, &model.config, 5);
+    struct submodel_size all = submodel_size(&full, &model), size = submodel_size(&sub, &model);
+    double share = (double)size.active / (double)all.active;
+    struct submodel_target target = {.active = share + 0.01};
+    char *expected = string_format("active parameters: asked for at most %.3f, got %.3f: one more layer would make it "
+                                   "1.000",
+                                   share + 0.01, share);
+    submodel_target_print(&said, &sub, &model, &top, &target, true);
+    assert_string_equal(said.data, expected);
+    memory_free(expected);
+    buffer_clear(&said);
+    target.active = share; /* to the printed digits: no reason is needed */
+    expected = string_format("active parameters: asked for at most %.3f, got %.3f", share, share);
+    submodel_target_print(&said, &sub, &model, &top, &target, true);
+    assert_string_equal(said.data, expected);
+    memory_free(expected);
+    buffer_clear(&said);
+    target.active = 1;
+    submodel_target_print(&said, &sub, &model, &top, &target, true);
+    assert_non_null(strstr(said.data, ": one more layer would fit too, but did not lose less on the data"));
+    buffer_clear(&said);
+    submodel_target_print(&said, &sub, &model, &top, &target, false);
+    assert_non_null(strstr(said.data, ": one more layer would fit too: without data a fixed order"));
+    buffer_clear(&said);
+    const struct submodel_shape listed = {5, 8, 2};
+    submodel_target_print(&said, &sub, &model, &listed, &target, true);
+    assert_non_null(strstr(said.data, ": no option leaves more"));
+    buffer_clear(&said);
+    target = (struct submodel_target){.active = share + 0.01, .bytes = 2 * all.bytes};
+    submodel_target_print(&said, &sub, &model, &top, &target, true);
+    expected = string_format("; weights: asked for at most %.1f MB, got %.1f MB: another target is narrower",
+                             (double)(2 * all.bytes) * 1e-6, (double)size.bytes * 1e-6);
+    assert_non_null(strstr(said.data, expected));
+    memory_free(expected);
+    buffer_release(&said);
+}
+
 static void what_cannot_be_chosen_is_said(void **state)
 {
     char *image_out[] = {(char *)"image-out"}, *wrong[] = {(char *)"imgae"}, *chat[] = {(char *)"chat"};
@@ -345,6 +391,7 @@ int main(void)
         cmocka_unit_test(greedy_experts_lose_no_more_than_the_ranks_before),
         cmocka_unit_test(every_criterion_extracts),
         cmocka_unit_test(targets_are_met),
+        cmocka_unit_test(targets_are_told_beside_what_they_came_to),
         cmocka_unit_test(what_cannot_be_chosen_is_said),
     };
     return cmocka_run_group_tests(tests, make, clear);
