@@ -121,7 +121,7 @@ int bench_memory(struct device *device, bool json)
         device_close(&meta);
         if (status || measure(&measured, &cases[i]))
             return -1;
-        step_memory_print(&parts, &estimated.memory);
+        step_memory_print(&parts, &estimated.memory, 1e6);
         snprintf(note, sizeof note, "estimated: %s (held: backend %.1f)", parts.data,
                  megabytes(measured.memory.backend));
         buffer_release(&parts);

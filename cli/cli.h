@@ -8,7 +8,7 @@
  * Where is what: main.c lists the commands, options.c parses; most commands are a file of their
  * name. Recipes: recipe.c reads and resolves them, stages.c is the table of kinds, run.c runs
  * them, chooses the precision, skips what is done and refuses changed settings; inputs.c hashes
- * inputs. plan.c and plan_media.c are `weft plan`; inspect.c chooses among inspect_*.c by what a
+ * inputs. plan.c, plan_media.c and plan_verdict.c are `weft plan`; inspect.c chooses among inspect_*.c by what a
  * path holds; model.c loads a model for a command; manual.c makes the man page and completions,
  * environment.c lists the environment variables; output.c makes a folder appear at once. In
  * generate/, generation.c has the options that `generate` and `chat` share, messages.c answers files

@@ -241,9 +241,9 @@ static void print_traffic(const struct plan_command *p)
     const struct bucket_times *s = &p->needs.sums;
     if (p->work.ranks == 1)
         return;
-    printf("  traffic  %10.1f MB a step, sent by the rank that sends most\n", p->needs.traffic * 1e-6);
+    printf("  traffic  %10.3f GB a step, sent by the rank that sends most\n", p->needs.traffic * 1e-9);
     if (s->count)
-        printf("  sums     %10.1f MB of gradients in %lld %s while the backward runs", s->bytes * 1e-6,
+        printf("  sums     %10.3f GB of gradients in %lld %s while the backward runs", s->bytes * 1e-9,
                (long long)s->count, plural(s->count, "bucket, which goes", "buckets, which go"));
     if (s->count && p->work.flops_per_s > 0 && p->work.bytes_per_s > 0)
         printf(": %.3f s per step at %g GB/s, %.3f s not overlapped", s->seconds, p->work.bytes_per_s * 1e-9,
@@ -260,17 +260,17 @@ static void print_plan(const struct plan_command *p, double gflops)
            (double)p->needs.parameters * 1e-6, (double)p->active * 1e-6, (long long)p->settings->steps,
            plural(p->settings->steps, "step", "steps"), (long long)p->needs.rows, (long long)p->needs.length,
            (long long)p->work.ranks, p->work.ranks == 1 ? "" : "s");
-    printf("  memory   %10.1f MB", (double)step_memory_total(m) * 1e-6);
+    printf("  memory   %10.3f GB", (double)step_memory_total(m) * 1e-9);
     printf(p->work.ranks > 1 ? " on rank %lld, which needs most:" : ":", (long long)p->needs.worst_rank);
-    step_memory_print(&parts, m);
+    step_memory_print(&parts, m, 1e9);
     printf(" %s\n", parts.data);
     buffer_release(&parts);
     if (p->work.gpu)
         printf("           beside it, not counted: the CUDA context, recorded graphs%s\n",
                p->work.ranks > 1 ? ", NCCL's connections" : "");
-    printf("  disk     %10.1f MB: %lld %s kept%s, one more while it is written, and the model; without "
+    printf("  disk     %10.3f GB: %lld %s kept%s, one more while it is written, and the model; without "
            "tokenizers\n",
-           disk_bytes(p) * 1e-6, (long long)p->settings->training.keep,
+           disk_bytes(p) * 1e-9, (long long)p->settings->training.keep,
            plural(p->settings->training.keep, "checkpoint", "checkpoints"),
            best_on(&p->settings->best) ? ", and the best one" : "");
     printf("  flops    %10.2f GFLOP a step, of all ranks\n", p->needs.flops * 1e-9);
@@ -343,7 +343,7 @@ static int plan_stage(struct plan_total *total, const struct recipe *r, const st
             failed = plan_sources(&p, r);
         if (!failed) {
             (json ? print_json : print_plan)(&p, gflops);
-            total->disk += (double)place->runs * disk_bytes(&p);
+            plan_need(total, place, step_memory_total(&p.needs.memory), disk_bytes(&p));
             total->seconds += gflops > 0 ? (double)place->runs * steps_seconds(&p, gflops) : 0;
         }
         json_free(p.sources);
@@ -387,7 +387,7 @@ static void print_total(const struct recipe_runs *runs, const struct plan_total 
         json_free(j);
         return;
     }
-    printf("all of %lld %s\n  disk     %10.1f MB\n", (long long)chosen, plural(chosen, "run", "runs"), t->disk * 1e-6);
+    printf("all of %lld %s\n  disk     %10.3f GB\n", (long long)chosen, plural(chosen, "run", "runs"), t->disk * 1e-9);
     if (gflops > 0)
         printf("  time     %10.1f s of training, one run after another\n", t->seconds);
     if (t->unknown)
@@ -396,7 +396,8 @@ static void print_total(const struct recipe_runs *runs, const struct plan_total 
 
 /* Plans the selected stages and prints each plan; of a recipe with arms or seeds for each arm, and the
  * sum. Stages that cannot be planned yet are named; that is an error only if no stage could be planned. */
-static int plan_runs(const struct recipe_runs *runs, const struct plan_command *with, double gflops, bool json)
+static int plan_runs(const struct recipe_runs *runs, const struct plan_command *with,
+                     const struct plan_machine *machine, double gflops, bool json)
 {
     struct plan_total total = {0};
     i64 chosen = 0, planned = 0;
@@ -428,13 +429,15 @@ static int plan_runs(const struct recipe_runs *runs, const struct plan_command *
                            runs->list[0].path);
     if (planned && runs->arm_count + runs->seed_count)
         print_total(runs, &total, gflops, json);
+    if (total.planned)
+        plan_verdict(&total, machine, runs->list[0].root, json);
     return planned ? 0 : -1;
 }
 
 int command_plan(int argc, char **argv)
 {
     bool json = false;
-    const char *ranks = NULL, *layout = NULL, *gflops = NULL, *gbytes = NULL, *arm = NULL, *seed = NULL;
+    const char *ranks = NULL, *layout = NULL, *gflops = NULL, *gbytes = NULL, *memory = NULL, *arm = NULL, *seed = NULL;
     struct arguments a;
     struct recipe_runs runs;
     struct plan_command with = {.program_bytes = memory_private_bytes()};
@@ -447,14 +450,18 @@ int command_plan(int argc, char **argv)
         {"gpu", NULL, NULL, &with.work.gpu, "estimate memory for a GPU, Hopper or newer"},
         {"gflops", "N", &gflops, NULL, "GFLOP/s per rank; adds the training time"},
         {"gbytes", "N", &gbytes, NULL, "GB/s sent per rank; with --gflops, adds the time of gradient reduction"},
+        {"memory", "GB", &memory, NULL,
+         "memory of a machine, or with --gpu of a GPU, that the verdict goes by (default: that of this one)"},
         {"json", NULL, NULL, &json,
-         "print one JSON object per stage, and the sum over runs of a recipe with arms or seeds"},
+         "print one JSON object per stage, the sum over runs of a recipe with arms or seeds, and the verdict"},
         {NULL}};
     int status = options_parse(&a, argc, argv, options, 1, 64);
     with.work.ranks = option_integer(ranks, "ranks", 1, 1, 1 << 20, &status);
     double speed = option_number(gflops, "gflops", 0, 1e-3, 1e12, &status);
     with.work.flops_per_s = speed * 1e9;
     with.work.bytes_per_s = option_number(gbytes, "gbytes", 0, 1e-6, 1e6, &status) * 1e9;
+    struct plan_machine machine = {.ranks = with.work.ranks, .gpu = with.work.gpu};
+    machine.memory_bytes = (i64)(option_number(memory, "memory", 0, 1e-3, 1e9, &status) * 1e9);
     if (status == 0)
         status = layout_parse(&with.work.layout, layout, with.work.ranks);
     if (status)
@@ -469,7 +476,7 @@ int command_plan(int argc, char **argv)
         with.work.fp8 = strcmp(precision, "fp8") == 0;
         bool has_bf16 = with.work.gpu || cli_device()->has_bf16;
         with.work.dtype = f32 || (automatic && !has_bf16) ? DTYPE_F32 : DTYPE_BF16;
-        status = plan_runs(&runs, &with, speed, json);
+        status = plan_runs(&runs, &with, &machine, speed, json);
     }
     recipe_runs_close(&runs);
     return status ? command_failed() : 0;

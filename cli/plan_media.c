@@ -78,12 +78,13 @@ int plan_prepare(struct plan_total *total, const struct recipe *r, const struct 
         json_set(j, "files_read", json_of_integer(e.files_read));
         output_json(j);
     } else if (status == 0)
-        printf("%s: about %.1f MB of shards from %.1f MB, by %lld %s of %lld of %lld %s%s\n", place->label,
-               e.made * 1e-6, e.read * 1e-6, (long long)e.samples, plural(e.samples, "sample", "samples"),
+        printf("%s: about %.3f GB of shards from %.3f GB, by %lld %s of %lld of %lld %s%s\n", place->label,
+               e.made * 1e-9, e.read * 1e-9, (long long)e.samples, plural(e.samples, "sample", "samples"),
                (long long)e.files_read, (long long)e.files, plural(e.files, "file", "files"),
                settings.stream.on ? "; made while a stage trains on them, which keeps those since its oldest checkpoint"
                                   : "");
-    total->disk += status == 0 ? (double)place->runs * e.made : 0;
+    if (status == 0)
+        plan_need(total, place, 0, e.made);
     json_free(j);
     memory_free(settings.data);
     for (int i = 0; i < TOKENIZERS; i++)
@@ -106,13 +107,13 @@ bool is_media_tokenizer(const struct recipe_stage *s)
 static void print_needs(const struct plan_place *place, const struct tokenizer_needs *needs, double disk, double gflops)
 {
     struct buffer parts = {0};
-    step_memory_print(&parts, &needs->memory);
+    step_memory_print(&parts, &needs->memory, 1e9);
     printf("%s: %.2f M parameters, %lld %s\n", place->label, (double)needs->parameters * 1e-6, (long long)needs->steps,
            plural(needs->steps, "step", "steps"));
-    printf("  memory   %10.1f MB: %s; and media, at most %.1f (memory_mb)\n",
-           (double)step_memory_total(&needs->memory) * 1e-6, parts.data, (double)needs->media_bytes * 1e-6);
+    printf("  memory   %10.3f GB: %s; and media, at most %.3f (memory_mb)\n",
+           (double)step_memory_total(&needs->memory) * 1e-9, parts.data, (double)needs->media_bytes * 1e-9);
     buffer_release(&parts);
-    printf("  disk     %10.1f MB: its checkpoints, and the tokenizer\n", disk * 1e-6);
+    printf("  disk     %10.3f GB: its checkpoints, and the tokenizer\n", disk * 1e-9);
     printf("  flops    %10.2f GFLOP a step, in the mean\n", needs->flops / (double)needs->steps * 1e-9);
     if (gflops > 0)
         printf("  time     %10.1f s at %g GFLOP/s\n", needs->flops / (gflops * 1e9), gflops);
@@ -152,7 +153,7 @@ int plan_tokenizer(struct plan_total *total, const struct plan_place *place, enu
         double disk =
             plan_disk_bytes(needs.parameters, vision ? pictures->training.keep : sounds->training.keep, dtype);
         (json ? print_needs_json : print_needs)(place, &needs, disk, gflops);
-        total->disk += (double)place->runs * disk;
+        plan_need(total, place, step_memory_total(&needs.memory), disk); /* its media are a cache */
         total->seconds += gflops > 0 ? (double)place->runs * needs.flops / (gflops * 1e9) : 0;
     }
     device_close(&meta);

@@ -14,9 +14,21 @@ struct plan_place {
 };
 struct plan_total { /* of all runs, as far as known */
     double disk, seconds;
-    i64 unknown; /* plans that cannot be made yet */
+    double disk_to_come; /* without what stages that are done have written */
+    i64 unknown;         /* plans that cannot be made yet */
+    i64 planned;
+    i64 memory; /* bytes of a rank, of the stage that needs most */
+    char largest[128];
+};
+struct plan_machine {        /* what a plan is for */
+    i64 ranks, memory_bytes; /* memory_bytes: of a GPU or a machine (--memory); 0: that of this one */
+    bool gpu;
 };
 struct json;
+/* Adds what a stage needs. */
+void plan_need(struct plan_total *total, const struct plan_place *place, i64 memory_bytes, double disk_bytes);
+/* Prints whether memory and disk are there for all that was planned. folder: where the run will be. */
+void plan_verdict(const struct plan_total *total, const struct plan_machine *machine, const char *folder, bool json);
 void plan_put_place(struct json *out, const struct plan_place *place); /* "stage", and of an arm or seed more */
 
 /* Replaces the names of recipe stages in lines of data by their folders. Free with memory_free. */

@@ -405,6 +405,8 @@ void folder_visits_release(struct folder_visits *visits);
 /* Checks that the disk of `path` can take `bytes` more and still keep WEFT_SPARE_BYTES (default 16
  * MiB) free. Otherwise returns -1 and a message that names `what`, the purpose of the bytes. */
 int disk_check(const char *path, i64 bytes, const char *what);
+/* Bytes that may be written to a path that need not exist yet, without those to spare; NAN: not known. */
+double disk_left(const char *path);
 char *path_join(const char *directory, const char *name); /* memory_free the result */
 
 /* Buffered writer to a temporary beside `path`. A failed write is remembered and reported by

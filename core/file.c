@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -781,6 +782,25 @@ static double spare_bytes(void)
     if (text && strcmp(text, "off") == 0)
         return -1e18;
     return text && *text ? strtod(text, NULL) : 16.0 * (1 << 20);
+}
+
+double disk_left(const char *path)
+{
+    struct statvfs disk;
+    char *at = string_copy(path);
+    int status;
+    while ((status = statvfs(at, &disk)) < 0 && strcmp(at, "/") != 0 && strcmp(at, ".") != 0) {
+        const char *slash = strrchr(at, '/');
+        char *above = !slash        ? string_copy(".")
+                      : slash == at ? string_copy("/")
+                                    : string_format("%.*s", (int)(slash - at), at);
+        memory_free(at);
+        at = above;
+    }
+    memory_free(at);
+    if (status < 0 || disk.f_blocks == 0)
+        return NAN;
+    return fmax(0, (double)disk.f_bavail * (double)disk.f_frsize - fmax(0, spare_bytes()));
 }
 
 int disk_check(const char *path, i64 bytes, const char *what)

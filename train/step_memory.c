@@ -95,13 +95,13 @@ static i64 sum_from(const struct step_memory *m, enum step_memory_place least)
     return bytes;
 }
 
-static void print_from(struct buffer *out, const struct step_memory *m, enum step_memory_place least)
+static void print_from(struct buffer *out, const struct step_memory *m, enum step_memory_place least, double unit)
 {
     const char *comma = "";
     for (i64 i = 0; i < COUNT_OF(parts); i++) {
         i64 bytes = parts[i].place >= least ? bytes_of(m, &parts[i]) : 0;
         if (bytes)
-            buffer_printf(out, "%s%s %.1f", comma, parts[i].name, (double)bytes * 1e-6);
+            buffer_printf(out, "%s%s %.*f", comma, parts[i].name, unit >= 1e9 ? 3 : 1, (double)bytes / unit);
         comma = bytes ? ", " : comma;
     }
 }
@@ -116,9 +116,9 @@ i64 step_memory_gpu(const struct step_memory *m)
     return sum_from(m, ON_GPU);
 }
 
-void step_memory_print(struct buffer *out, const struct step_memory *m)
+void step_memory_print(struct buffer *out, const struct step_memory *m, double unit)
 {
-    print_from(out, m, ON_HOST);
+    print_from(out, m, ON_HOST, unit);
 }
 
 struct json *step_memory_json(const struct step_memory *m)
@@ -135,5 +135,5 @@ void step_memory_estimate(struct memory_estimate *out, const struct step_memory 
     enum step_memory_place least = out->with_host ? ON_HOST : ON_GPU;
     out->bytes = sum_from(m, least);
     out->data_bytes = sum_from(m, ON_GPU_BY_DATA);
-    print_from(&out->parts, m, least);
+    print_from(&out->parts, m, least, 1e6);
 }

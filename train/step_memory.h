@@ -28,8 +28,9 @@ void step_memory_of(struct step_memory *out, const struct trainer *trainer);
 void step_memory_add_tape(struct step_memory *out, const struct tape *tape);
 i64 step_memory_total(const struct step_memory *memory);
 i64 step_memory_gpu(const struct step_memory *memory); /* the part on a GPU, without its workspace */
-void step_memory_print(struct buffer *out, const struct step_memory *memory); /* "weights 1.2, moments 2.4", in MB */
-struct json *step_memory_json(const struct step_memory *memory);              /* all parts and their total, bytes */
+/* "weights 1.2, moments 2.4", in units of so many bytes: 1e6 with one digit, 1e9 with three */
+void step_memory_print(struct buffer *out, const struct step_memory *memory, double unit);
+struct json *step_memory_json(const struct step_memory *memory); /* all parts and their total, bytes */
 /* For the `run` of a dry run: activations, buckets and rounding depend on the data. */
 void step_memory_estimate(struct memory_estimate *out, const struct step_memory *memory);
 

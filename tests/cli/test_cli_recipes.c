@@ -1,8 +1,11 @@
 /* The program with whole stages: recipes, plans, the folders of stages, the page. */
 #include <string.h>
+#include <math.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
+#include "kernels/cuda/device.h"
 #include "kernels/isa.h"
 #include "core/json.h"
 #include "tests/cli_fixture.h"
@@ -273,7 +276,7 @@ static void plan_knows_a_stage_that_has_not_run(void **state)
     for (int ranks = 1; ranks <= 2; ranks++) {
         if (WEFT("plan", recipe, "base", "run=/nowhere/at-all", "--ranks", ranks == 1 ? "1" : "2", "--json"))
             fail_msg("%s", complained.data);
-        struct json *plan = json_parse(said.data, said.length, "stdout");
+        struct json *plan = json_parse(said.data, (i64)strcspn(said.data, "\n"), "stdout");
         assert_string_equal(json_string(json_get(plan, "stage"), ""), "base");
         assert_true(json_number(json_get(plan, "flops"), 0) > 0);
         assert_true((json_number(json_get(plan, "traffic"), 0) > 0) == (ranks > 1));
@@ -305,6 +308,9 @@ static void plans_of_a_gpu_are_the_same_on_every_host(void **state)
         if (WEFT("plan", recipe, "vis", "aud", "base", "sft", "run=/nowhere/at-all", "--gpu", "--ranks", "2",
                  "--layout", "expert=2", "base.batch.micro_rows=1", "sft.batch.micro_rows=1", "--json"))
             fail_msg("%s", complained.data);
+        char *verdict = strstr(said.data, "{\"verdict\""); /* it also says what is free on the disk */
+        assert_non_null(verdict);
+        *verdict = 0;
         if (first)
             assert_string_equal(first, said.data);
         else
@@ -329,7 +335,7 @@ static void plan_counts_disk_and_time(void **state)
         if (WEFT("plan", recipe, "base", "run=/nowhere/at-all", "precision=f32", "base.keep=2", "base.steps=1000",
                  "--ranks", ranks == 1 ? "1" : "2", "--gflops", "50", "--json"))
             fail_msg("%s", complained.data);
-        struct json *plan = json_parse(said.data, said.length, "stdout");
+        struct json *plan = json_parse(said.data, (i64)strcspn(said.data, "\n"), "stdout");
         double parameters = json_number(json_get(plan, "parameters"), 0),
                flops = json_number(json_get(plan, "flops"), 0);
         assert_true(parameters > 0 && flops > 0);
@@ -347,7 +353,7 @@ static void plan_knows_tokenizers(void **state)
     for (i64 i = 0; i < COUNT_OF(stages); i++) {
         if (WEFT("plan", recipe, stages[i], "run=/nowhere/at-all", "--gflops", "100", "--json"))
             fail_msg("%s", complained.data);
-        struct json *plan = json_parse(said.data, said.length, "stdout");
+        struct json *plan = json_parse(said.data, (i64)strcspn(said.data, "\n"), "stdout");
         assert_string_equal(json_string(json_get(plan, "stage"), ""), stages[i]);
         assert_true(json_number(json_get(json_get(plan, "bytes"), "activations"), 0) > 1e6);
         assert_true(json_number(json_get(plan, "seconds"), 0) > 0);
@@ -361,6 +367,69 @@ static void plan_knows_tokenizers(void **state)
     assert_int_equal(WEFT("plan", recipe, "vis", "vis.frames=1"), 2);
     expect_complaint("a clip has 5, 9, 13, ... frames");
     assert_int_equal(WEFT("plan", recipe, "vis", "vis.frames=1", "vis.clip_steps=0"), 0);
+}
+
+/* The verdict of the last plan as JSON, from stdout. */
+static struct json *verdict_of_plan(void)
+{
+    const char *line = strstr(said.data, "{\"verdict\"");
+    assert_non_null(line);
+    struct json *all = json_parse(line, (i64)strcspn(line, "\n"), "plan"), *verdict;
+    assert_non_null(all);
+    verdict = json_copy(json_get(all, "verdict"));
+    json_free(all);
+    return verdict;
+}
+
+/* Both sides of the edge: a machine with a little more, and with a little less, than base needs. */
+static void a_plan_ends_with_a_verdict(void **state)
+{
+    const char *recipe = SOURCE_TREE "/recipes/quickstart.yaml";
+    char more[32], less[32], both[32];
+    struct statvfs disk;
+    (void)state;
+    assert_int_equal(statvfs("/", &disk), 0);
+    assert_int_equal(WEFT("plan", recipe, "base", "run=/nowhere/at-all", "--json"), 0);
+    struct json *plan = json_parse(said.data, (i64)strcspn(said.data, "\n"), "stdout"), *verdict = verdict_of_plan();
+    double needs = json_number(json_get(json_get(plan, "bytes"), "total"), 0);
+    double written = json_number(json_get(plan, "disk"), 0);
+    assert_true(needs > 1e8 && needs == json_number(json_get(verdict, "memory"), 0));
+    assert_true(written == json_number(json_get(verdict, "disk"), 0));
+    double room = (double)disk.f_bavail * (double)disk.f_frsize;
+    assert_true(fabs(json_number(json_get(verdict, "disk_there"), 0) - room) < 0.2 * room); /* others write too */
+    double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    assert_true(json_number(json_get(verdict, "memory_there"), 0) <= machine);
+    json_free(verdict);
+    json_free(plan);
+    snprintf(more, sizeof more, "%.6f", needs * 1.001e-9);
+    snprintf(less, sizeof less, "%.6f", needs * 0.999e-9);
+    assert_int_equal(WEFT("plan", recipe, "base", "run=/nowhere/at-all", "--memory", more), 0);
+    assert_non_null(strstr(said.data, "\nverdict: fits\n"));
+    assert_non_null(strstr(said.data, " GB, most of all for base; a machine has "));
+    assert_null(strstr(said.data, " MB"));
+    assert_int_equal(WEFT("plan", recipe, "base", "run=/nowhere/at-all", "--memory", less), 0);
+    assert_non_null(strstr(said.data, "\nverdict: does not fit\n"));
+    assert_int_equal(WEFT("plan", recipe, "base", "run=/nowhere/at-all", "--memory", less, "--json"), 0);
+    verdict = verdict_of_plan();
+    assert_false(json_bool(json_get(verdict, "fits"), true));
+    json_free(verdict);
+    /* Ranks of one machine share its memory, and GPUs have their own. */
+    assert_int_equal(WEFT("plan", recipe, "base", "run=/nowhere/at-all", "--ranks", "2", "--json"), 0);
+    verdict = verdict_of_plan();
+    double of_two = json_number(json_get(verdict, "memory"), 0);
+    json_free(verdict);
+    snprintf(both, sizeof both, "%.6f", of_two * 1.5e-9);
+    assert_int_equal(WEFT("plan", recipe, "base", "run=/nowhere/at-all", "--ranks", "2", "--memory", both), 0);
+    assert_non_null(strstr(said.data, ": fits, with 1 of the 2 ranks on a machine at most\n"));
+    assert_int_equal(WEFT("plan", recipe, "base", "run=/nowhere/at-all", "--gpu"), 0);
+    if (cuda_count() == 0)
+        assert_non_null(strstr(said.data, "\nverdict: not known without the memory of a GPU\n"));
+    assert_int_equal(WEFT("plan", recipe, "base", "run=/nowhere/at-all", "--gpu", "--memory", "80"), 0);
+    assert_non_null(strstr(said.data, "; a GPU has 80.000 GB: fits\n"));
+    /* A disk that is too small: so many checkpoints fit on none. */
+    assert_int_equal(WEFT("plan", recipe, "base", "run=/nowhere/at-all", "base.keep=1000000"), 0);
+    assert_non_null(strstr(said.data, " GB are free where /nowhere/at-all will be: does not fit\n"));
+    assert_non_null(strstr(said.data, "\nverdict: does not fit\n"));
 }
 
 static void plan_looks_behind_dedup(void **state)
@@ -548,6 +617,7 @@ int main(void)
         cmocka_unit_test(plan_knows_a_stage_that_has_not_run),
         cmocka_unit_test(plans_of_a_gpu_are_the_same_on_every_host),
         cmocka_unit_test(plan_counts_disk_and_time),
+        cmocka_unit_test(a_plan_ends_with_a_verdict),
         cmocka_unit_test(plan_knows_tokenizers),
         cmocka_unit_test(plan_looks_behind_dedup),
         cmocka_unit_test(plan_names_what_cannot_be_known),

@@ -168,7 +168,7 @@ static void all_parts_are_counted_and_named(void **state)
     assert_string_equal(e.parts.data, "weights 0.1, masters 0.2, moments 0.4, gradients 0.8, cache 25.6, activations "
                                       "1.6, buckets 6.4, rounding 102.4");
     m.masters = 0;
-    step_memory_print(&all, &m);
+    step_memory_print(&all, &m, 1e6);
     assert_string_equal(all.data, "weights 0.1, moments 0.4, gradients 0.8, cache 25.6, activations 1.6, host 3.2, "
                                   "buckets 6.4, backend 12.8, program 51.2, rounding 102.4");
     json_free(j);
