@@ -90,9 +90,10 @@ static void print_memory(const struct verdict *v)
         printf("%s %s has %.3f GB", m->memory_bytes ? "a" : "this", holder, (double)v->there * 1e-9);
     printf(": %s", word_of(memory_fits(v)));
     if (!m->gpu && m->ranks > 1 && v->together > 0 && v->together < m->ranks)
-        printf(", with %lld of the %lld ranks on a machine at most", (long long)v->together, (long long)m->ranks);
+        printf(", with %lld of the %lld %s on a machine at most", (long long)v->together, (long long)m->ranks,
+               plural(m->ranks, "rank", "ranks"));
     else if (!m->gpu && m->ranks > 1 && v->together > 0)
-        printf(", with all %lld ranks on one machine too", (long long)m->ranks);
+        printf(", with all of the ranks on one machine too");
     printf("\n");
 }
 
