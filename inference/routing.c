@@ -2,6 +2,7 @@
 
 #include "data/sources/sources.h"
 #include "kernels/device/dry_run.h"
+#include "train/events.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -154,5 +155,6 @@ int routing_check_settings(const void *settings)
 
 int routing_stage(const void *settings, const struct stage *stage)
 {
-    return routing_measure(settings, stage->out, stage->device);
+    int status = routing_measure(settings, stage->out, stage->device);
+    return status == 0 ? events_add_folder(stage->out, "", 0) : status;
 }

@@ -1,13 +1,16 @@
 #include "inference/samples_inside.h"
 
+#include "data/formats/file_name.h"
 #include "data/media/media.h"
 #include "data/sources/media_list.h"
 #include "data/shapes/shaped.h"
+#include "train/events.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #define ROW(member, key, type, fallback, low, high, help)                                                              \
     SETTING(struct samples_settings, member, key, type, fallback, low, high, NULL, help)
@@ -423,6 +426,36 @@ static int run_all(struct samples_run *r)
     return status;
 }
 
+/* Writes the page's pictures for TensorBoard, with their captions: of sounds the spectrograms, of
+ * clips nothing. */
+static int write_events(const struct samples_run *r)
+{
+    static const char *const keys[][2] = {
+        {"made", "made"}, {"original", "original"}, {"made_picture", "made"}, {"original_picture", "original"}};
+    struct events *e = NULL;
+    struct json_iterator it;
+    int status = 0;
+    for (bool more = json_first(&it, r->report); more; more = json_next(&it, r->report)) {
+        const struct json *shown = json_get(it.value, "shown");
+        for (i64 i = 0; i < json_count(shown); i++)
+            for (i64 k = 0; k < COUNT_OF(keys) && status == 0; k++) {
+                const struct json *item = json_at(shown, i);
+                const char *name = json_string(json_get(item, keys[k][0]), ""),
+                           *text = json_string(json_get(item, "text"), "");
+                if (!name_ends_with(name, ".png"))
+                    continue;
+                e = e ? e : events_open(r->stage->out);
+                char *path = path_join(r->stage->out, name);
+                char *tag = string_format("%s/%02lld %s", it.key, (long long)i, keys[k][1]);
+                status = e ? events_write_picture(e, 0, (double)time(NULL), tag, text, path) : -1;
+                memory_free(path);
+                memory_free(tag);
+            }
+    }
+    events_close(e);
+    return status;
+}
+
 int samples_stage(const void *settings, const struct stage *stage)
 {
     struct samples_run r = {.s = settings, .stage = stage};
@@ -436,6 +469,8 @@ int samples_stage(const void *settings, const struct stage *stage)
     char *path = path_join(stage->out, "samples.json");
     if (status == 0)
         status = json_save(path, r.report);
+    if (status == 0)
+        status = write_events(&r);
     memory_free(path);
     json_free(r.report);
     for (enum modality kind = 0; kind < MODALITIES; kind++) {

@@ -1,6 +1,7 @@
 #include "tokenizer_training/audio_step.h"
 #include "tokenizer_training/memory_estimate.h"
 #include "data/sources/media_list.h"
+#include "train/events.h"
 
 #define ROW(member, ...) SETTING(struct audio_settings, member, __VA_ARGS__)
 const struct setting audio_stage_table[] = {
@@ -94,7 +95,9 @@ static int train(struct audio_trainer *t, const struct stage *stage, const struc
              audio_step_flops(t) * 1e-9);
     weights_init(&t->audio.weights, stage->seed);
     int status = training_run(&training);
-    return status ? status : audio_report(t, held_out, stage->out);
+    if (status == 0)
+        status = audio_report(t, held_out, stage->out);
+    return status ? status : events_add_folder(stage->out, "samples", training.steps);
 }
 
 int audio_check_settings(const void *settings)

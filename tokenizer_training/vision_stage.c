@@ -1,6 +1,7 @@
 #include "tokenizer_training/memory_estimate.h"
 #include "tokenizer_training/vision_step.h"
 #include "data/sources/media_list.h"
+#include "train/events.h"
 
 #define ROW(member, ...) SETTING(struct vision_settings, member, __VA_ARGS__)
 const struct setting vision_stage_table[] = {
@@ -261,7 +262,9 @@ static int train(struct vision_stage_run *run, const struct stage *stage, const 
              flops_of(run, 0, false) * 1e-9);
     vision_init(&t->vision, stage->seed);
     int status = training_run(&training);
-    return status ? status : vision_report(t, held_out, stage->out);
+    if (status == 0)
+        status = vision_report(t, held_out, stage->out);
+    return status ? status : events_add_folder(stage->out, "samples", training.steps);
 }
 
 static int run_stage(const struct vision_settings *s, const struct stage *stage, const struct vision_media *media,

@@ -37,6 +37,28 @@ static int drop_lines_after(const char *path, i64 done)
     return status;
 }
 
+/* The stage's settings, with its kind, seed and precision before them. */
+static int write_settings(struct events *events, const char *directory)
+{
+    static const char *const names[] = {"kind", "seed", "precision"};
+    char *path = path_join(directory, "identity.json");
+    struct json *identity = file_exists(path) ? json_load(path) : NULL, *all = json_object();
+    const struct json *settings = json_get(identity, "settings");
+    struct json_iterator it;
+    int status = 0;
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        if (json_get(identity, names[i]))
+            json_set(all, names[i], json_copy(json_get(identity, names[i])));
+    for (bool more = json_first(&it, settings); more; more = json_next(&it, settings))
+        json_set(all, it.key, json_copy(it.value));
+    if (identity)
+        status = events_write_settings(events, (double)time(NULL), all);
+    json_free(identity);
+    json_free(all);
+    memory_free(path);
+    return status;
+}
+
 struct metrics *metrics_open(const char *directory, i64 done)
 {
     struct metrics *m = memory_alloc(sizeof *m);
@@ -46,8 +68,9 @@ struct metrics *metrics_open(const char *directory, i64 done)
         m->file = descriptor < 0 ? NULL : fdopen(descriptor, "ae");
     }
     m->events = m->file ? events_open(directory) : NULL;
-    if (m->events)
+    if (m->events && write_settings(m->events, directory) == 0)
         return m;
+    events_close(m->events);
     if (m->file)
         fclose(m->file);
     memory_free(m->path);

@@ -165,7 +165,8 @@ int checkpoint_verify(const char *directory, char **path); /* *path: folder of t
 /* ---- Metrics: metrics.jsonl is authoritative; a resume truncates it to the
  * checkpoint's step ---- */
 /* One line per optimizer step. Its "step" is the number of completed steps: 1, 2, ... */
-struct metrics;                                                /* also writes TensorBoard events next to it */
+/* Also writes TensorBoard events next to it, with the settings of the directory's identity.json. */
+struct metrics;
 struct metrics *metrics_open(const char *directory, i64 done); /* drops lines with "step" > done */
 void metrics_begin(struct metrics *metrics, i64 step);         /* metrics NULL, here and below: no effect */
 void metrics_put(struct metrics *metrics, const char *name, double value);

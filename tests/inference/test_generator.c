@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
+#include "tests/events_fixture.h"
 #include "tests/model_fixture.h"
 #include "inference/generator.h"
 #include "inference/inference.h"
@@ -520,6 +521,10 @@ static void unreadable_files_are_left_out_and_counted(void **state)
     assert_int_equal(json_integer(json_get(told, "media"), -1), 1);
     assert_int_equal(json_integer(json_get(told, "unreadable"), -1), 2);
     assert_int_equal(json_count(json_get(told, "shown")), 1);
+    char *out = in_root("samples");
+    assert_true(events_have(out, "train/image/00 made", 19) && events_have(out, "\032\003one", 5)); /* its caption */
+    assert_true(events_have_file(out, "train-image-00.png") && events_have_file(out, "train-image-00-original.png"));
+    memory_free(out);
     json_free(report);
 }
 

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "data/media/media.h"
 #include "dist/dist.h"
+#include "tests/events_fixture.h"
 #include "tests/vision_fixture.h"
 
 #include <unistd.h>
@@ -238,6 +239,7 @@ static void assert_sheets_are_there(const char *out)
         i64 pairs = json_integer(json_get(sheet, "pairs"), 0), frames = json_integer(json_get(sheet, "frames"), 0);
         char *file = path_join(out, json_string(json_get(sheet, "file"), "none"));
         assert_true(file_exists(file) && pairs > 0 && 2 * pairs * frames <= rows * columns);
+        assert_true(events_have_file(out, json_string(json_get(sheet, "file"), "none")));
         memory_free(file);
         sheets++;
     }

@@ -5,6 +5,7 @@
 #include "data/media/media.h"
 #include "dist/dist.h"
 #include "tests/device.h"
+#include "tests/events_fixture.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -769,6 +770,8 @@ static void held_out_recordings_are_kept_with_pictures(void **state)
         for (i64 k = 0; k < COUNT_OF(keys); k++) {
             char *path = path_join(out, json_string(json_get(json_at(shown, i), keys[k]), "none"));
             assert_true(file_exists(path) && file_bytes(path) > 44);
+            if (k % 2)
+                assert_true(events_have_file(out, json_string(json_get(json_at(shown, i), keys[k]), "none")));
             memory_free(path);
         }
     json_free(j);

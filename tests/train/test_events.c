@@ -1,13 +1,11 @@
 /* TensorBoard event files, compared byte for byte. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
+#include "tests/events_fixture.h"
+#include "tests/scratch.h"
+#include "train/events.h"
+#include "train/train.h"
+
 #include <stdio.h>
 #include <string.h>
-
-#include "train/events.h"
 
 static void assert_hex(const struct buffer *record, const char *hex)
 {
@@ -43,9 +41,97 @@ static void a_scalar_is_written_as_tensorboard_reads_it(void **state)
     buffer_release(&record);
 }
 
+static struct buffer golden(const char *name)
+{
+    struct buffer content = {0};
+    char *path = string_format("%s/events/%s", GOLDEN, name);
+    assert_int_equal(file_read(&content, path), 0);
+    memory_free(path);
+    return content;
+}
+
+static void assert_golden(const struct buffer *event, const char *name)
+{
+    struct buffer want = golden(name);
+    assert_int_equal(event->length, want.length);
+    assert_memory_equal(event->data, want.data, want.length);
+    buffer_release(&want);
+}
+
+static void settings_are_hyperparameters_and_a_text(void **state)
+{
+    (void)state;
+    struct buffer event = {0}, text = golden("settings.json");
+    struct json *settings = json_parse(text.data, text.length, "settings.json");
+    assert_non_null(settings);
+    events_encode_settings(&event, 1700000000.0, settings);
+    assert_golden(&event, "settings.event");
+    json_free(settings);
+    buffer_release(&text);
+    buffer_release(&event);
+}
+
+static void a_picture_keeps_its_bytes_and_words(void **state)
+{
+    (void)state;
+    struct buffer event = {0}, png = golden("picture.png"), cut = {0};
+    assert_true(
+        events_encode_picture(&event, 7, 1700000000.0, "test/image/00 made", "a red hat", png.data, png.length));
+    assert_golden(&event, "picture.event");
+    assert_false(events_encode_picture(&cut, 7, 0, "", "", png.data, 20));
+    assert_false(events_encode_picture(&cut, 7, 0, "", "", "GIF89a and more bytes than a header has", 39));
+    assert_int_equal(cut.length, 0);
+    buffer_release(&png);
+    buffer_release(&event);
+}
+
+static i64 event_files(void)
+{
+    i64 files;
+    struct buffer all = events_in(directory, &files);
+    buffer_release(&all);
+    return files;
+}
+
+/* The settings come with the metrics, and pictures in a file of their own. */
+static void a_stage_has_its_settings_and_pictures(void **state)
+{
+    static const char identity[] = "{\"kind\":\"pretrain\",\"seed\":3,\"settings\":{\"optimizer\":{\"lr\":0.5}}}";
+    static const char half[] = "\012\014optimizer.lr\022\011\021\0\0\0\0\0\0\340?"; /* 0.5 as a double */
+    static const char rows[] = "| kind | \"pretrain\" |\n| seed | 3 |\n| optimizer.lr | 0.5 |\n";
+    struct buffer png = golden("picture.png");
+    (void)state;
+    char *path = path_join(directory, "identity.json"), *samples = path_join(directory, "samples");
+    succeed(file_replace(path, identity, (i64)strlen(identity)));
+    struct metrics *m = metrics_open(directory, 0);
+    assert_non_null(m);
+    metrics_close(m);
+    succeed(events_add_folder(directory, "samples", 9)); /* there is none */
+    assert_int_equal(event_files(), 1);
+    assert_true(events_have(directory, half, sizeof half - 1) && events_have(directory, rows, sizeof rows - 1));
+    succeed(directory_make(samples));
+    char *picture = path_join(samples, "hat.png"), *other = path_join(samples, "notes.txt");
+    succeed(file_replace(picture, png.data, png.length));
+    succeed(file_replace(other, "no picture", 10));
+    succeed(events_add_folder(directory, "samples", 9));
+    assert_int_equal(event_files(), 2); /* of one process in one second */
+    assert_true(events_have_file(directory, "samples/hat.png") && events_have(directory, "samples/hat", 11));
+    assert_true(events_have(directory, half, sizeof half - 1));
+    succeed(file_replace(picture, "no picture", 10));
+    assert_int_equal(events_add_folder(directory, "samples", 9), -1);
+    assert_non_null(strstr(error_text(), "hat.png: expected a PNG file"));
+    char *blocks[] = {path, samples, picture, other};
+    for (i64 i = 0; i < COUNT_OF(blocks); i++)
+        memory_free(blocks[i]);
+    buffer_release(&png);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_first_record_names_the_version),
-                                       cmocka_unit_test(a_scalar_is_written_as_tensorboard_reads_it)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+                                       cmocka_unit_test(a_scalar_is_written_as_tensorboard_reads_it),
+                                       cmocka_unit_test(settings_are_hyperparameters_and_a_text),
+                                       cmocka_unit_test(a_picture_keeps_its_bytes_and_words),
+                                       cmocka_unit_test(a_stage_has_its_settings_and_pictures)};
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
