@@ -1,18 +1,21 @@
 #include "data/formats/archive.h"
 
+#include "data/formats/file_name.h"
 #include "data/formats/packed_file.h"
 #include "data/formats/unpack.h"
 
 #include <archive.h>
 #include <archive_entry.h>
 #include <errno.h>
+#include <locale.h>
 #include <string.h>
 
 enum { BLOCK_BYTES = 1 << 16, TAR_BLOCK_BYTES = 512 };
 
 struct archive_file {
     struct packed_file *packed;
-    struct archive *tar; /* NULL: the file is the only member */
+    struct archive *tar; /* or zip; NULL: the file is the only member */
+    locale_t locale;     /* in which libarchive reads the names of a zip; 0: a tar, whose names are bytes */
     struct archive_entry *entry;
     u8 *block;
     i64 at, filled;       /* of the block of a file that is no tar */
@@ -28,6 +31,11 @@ static int damaged(const struct archive_file *f)
     const char *why = archive_error_string(f->tar);
     return error_set("%s: byte %lld: %s", f->path, (long long)archive_filter_bytes(f->tar, -1),
                      why ? why : "cannot be read");
+}
+
+static bool is_zip(const struct archive_file *f)
+{
+    return name_ends_with(f->path, ".zip");
 }
 
 static bool ends_with_zeros(const u8 *block, i64 bytes)
@@ -63,9 +71,14 @@ static int open_tar(struct archive_file *f)
 {
     f->tar = archive_read_new();
     require_memory(f->tar, "an archive");
-    archive_read_support_format_tar(f->tar);
     archive_read_support_format_empty(f->tar);
-    archive_read_set_format_option(f->tar, "tar", "read_concatenated_archives", "1");
+    if (is_zip(f)) {
+        f->locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+        archive_read_support_format_zip_streamable(f->tar);
+    } else {
+        archive_read_support_format_tar(f->tar);
+        archive_read_set_format_option(f->tar, "tar", "read_concatenated_archives", "1");
+    }
     bool opened = archive_read_open2(f->tar, f, NULL, read_block, skip_bytes, NULL) == ARCHIVE_OK;
     return opened ? 0 : damaged(f);
 }
@@ -97,18 +110,28 @@ static int begin_file(struct archive_file *f, const char **name)
     return f->filled < 0 ? -1 : f->filled > 0;
 }
 
+/* Names of a zip are UTF-8, which libarchive turns to the charset of the locale. */
+static int next_header(struct archive_file *f)
+{
+    locale_t before = f->locale ? uselocale(f->locale) : (locale_t)0;
+    int status = archive_read_next_header(f->tar, &f->entry);
+    if (f->locale)
+        uselocale(before);
+    return status;
+}
+
 int archive_file_next(struct archive_file *f, const char **name)
 {
     if (!f->tar)
         return begin_file(f, name);
     for (;;) {
-        int status = archive_read_next_header(f->tar, &f->entry);
+        int status = next_header(f);
         if (status == ARCHIVE_EOF)
             return 0;
         if (status != ARCHIVE_OK && status != ARCHIVE_WARN)
             return damaged(f);
         *name = archive_entry_pathname(f->entry);
-        bool as_it_is = !packed_file_is_packed(f->packed) && !archive_entry_sparse_count(f->entry);
+        bool as_it_is = !packed_file_is_packed(f->packed) && !is_zip(f) && !archive_entry_sparse_count(f->entry);
         f->member_at = as_it_is ? (i64)archive_filter_bytes(f->tar, 0) : -1;
         bool symbolic, link = archive_file_link(f, &symbolic) != NULL;
         if (*name && (link || archive_entry_filetype(f->entry) == AE_IFREG))
@@ -130,7 +153,7 @@ i64 archive_file_member_bytes(const struct archive_file *f)
 
 bool archive_file_is_whole(const struct archive_file *f)
 {
-    return f->mark;
+    return f->mark || is_zip(f);
 }
 
 i64 archive_file_member_at(const struct archive_file *f)
@@ -178,6 +201,8 @@ void archive_file_close(struct archive_file *f)
         return;
     if (f->tar)
         archive_read_free(f->tar);
+    if (f->locale)
+        freelocale(f->locale);
     packed_file_close(f->packed);
     memory_free(f->block);
     memory_free(f->problem);

@@ -29,10 +29,10 @@ static int (*filter_of(const char *path))(struct archive *)
     static const struct {
         const char *suffix;
         int (*filter)(struct archive *);
-    } filters[] = {{".zst", archive_read_support_filter_zstd},
-                   {".xz", archive_read_support_filter_xz},
-                   {".bz2", archive_read_support_filter_bzip2},
-                   {".lz4", archive_read_support_filter_lz4}};
+    } filters[] = {{".zst", archive_read_support_filter_zstd},  {".tzst", archive_read_support_filter_zstd},
+                   {".xz", archive_read_support_filter_xz},     {".txz", archive_read_support_filter_xz},
+                   {".bz2", archive_read_support_filter_bzip2}, {".tbz2", archive_read_support_filter_bzip2},
+                   {".tbz", archive_read_support_filter_bzip2}, {".lz4", archive_read_support_filter_lz4}};
     for (i64 i = 0; i < COUNT_OF(filters); i++)
         if (name_ends_with(path, filters[i].suffix))
             return filters[i].filter;
@@ -103,7 +103,7 @@ static int open_archive(struct packed_file *f, int (*filter)(struct archive *))
 {
     struct archive_entry *entry;
     f->block = memory_alloc(BLOCK_BYTES);
-    bool frames = name_ends_with(f->path, ".lz4") || name_ends_with(f->path, ".zst");
+    bool frames = name_ends_with(f->path, ".lz4") || name_ends_with(f->path, "zst");
     if (frames && pass_skippable(f) < 0)
         return -1;
     f->archive = archive_read_new();
@@ -126,7 +126,7 @@ struct packed_file *packed_file_open(const char *path)
     *f = (struct packed_file){.path = string_copy(path), .blob = blob_open(path)};
     int (*filter)(struct archive *) = filter_of(path);
     int status = f->blob ? 0 : -1;
-    if (status == 0 && name_ends_with(path, ".gz"))
+    if (status == 0 && (name_ends_with(path, ".gz") || name_ends_with(path, ".tgz")))
         f->gzip = gzip_file_open(f->blob, path);
     else if (status == 0 && filter)
         status = open_archive(f, filter);

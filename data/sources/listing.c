@@ -47,14 +47,14 @@ static const struct reader_kind *reader_of(const char *name)
         if (length >= suffix && strncasecmp(name + length - suffix, readers[i]->suffix, (size_t)suffix) == 0)
             return readers[i];
     }
-    if (is_one_of("tgz tbz tbz2 txz tzst", name_extension(name)))
+    if (is_one_of("tgz tbz tbz2 txz tzst zip", name_extension(name)))
         return &tar_reader;
     return document_suffix(name) ? &text_reader : NULL;
 }
 
 bool archive_is_unread(const char *path)
 {
-    return is_one_of("zip 7z rar", name_extension(path));
+    return is_one_of("7z rar", name_extension(path));
 }
 
 bool source_reads(const char *path)

@@ -60,7 +60,7 @@ const char *document_suffix(const char *name);
 /* The medium that leads among files of the same name, after `rank` others; -1: no more. */
 int medium_leading(i64 rank);
 
-bool archive_is_unread(const char *path); /* .zip and its like, by name */
+bool archive_is_unread(const char *path); /* .7z and .rar, by name */
 int split_of_folder(const char *name);    /* enum split that a folder's name says; SPLIT_DRAWN: none */
 
 /* caption_names.c: captions from the names of media. */

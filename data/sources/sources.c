@@ -519,7 +519,11 @@ i64 source_at(const struct source *s)
 const char *source_ending(const struct source_file *file)
 {
     const char *document = file->reader == &text_reader ? document_suffix(file->path) : NULL;
-    return file->use != FILE_SAMPLES || !file->reader ? NULL : document ? document : file->reader->suffix;
+    bool zip = file->reader == &tar_reader && name_ends_with(file->path, ".zip");
+    return file->use != FILE_SAMPLES || !file->reader ? NULL
+           : document                                 ? document
+           : zip                                      ? ".zip"
+                                                      : file->reader->suffix;
 }
 
 const struct source_note *source_notes(const struct source *s, i64 *count)

@@ -25,7 +25,7 @@
  *   a.txt of lines        NAME TEXT, in which NAME is a medium beside it (source_transcript.c)
  *   .tar                  WebDataset: consecutive members KEY.EXT are one sample; KEY ends at the
  *                         first dot of the name; names with dots, links: see source_tar.c; .tgz
- *                         and its like are .tar.gz
+ *                         and its like are .tar.gz; a .zip is read as a tar is
  *   .idx beside .bin      Megatron: documents of ids
  *   a folder              all of these in it, by name
  *

@@ -791,10 +791,10 @@ static void what_cannot_be_trained_on_is_refused(void **state)
          *inside = path_join(lines, "my.yaml");
     refuse("/nowhere/at/all", "there is no /nowhere/at/all");
     refuse(empty, "nothing there that can be read");
-    put(shards, "photos.zip", "PK");
-    char *zip = in_folder("photos.zip");
-    refuse(zip, "photos.zip: an archive of a kind that is not read: unpack it into a folder");
-    memory_free(zip);
+    put(shards, "photos.rar", "PK");
+    char *rar = in_folder("photos.rar");
+    refuse(rar, "photos.rar: an archive of a kind that is not read: unpack it into a folder");
+    memory_free(rar);
     put(broken, "a.jpg", "no picture");
     put(broken, "a.txt", "a caption");
     refuse(broken, "1 of 1 entries cannot be read");
