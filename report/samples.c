@@ -48,8 +48,8 @@ static void put_pair_row(struct page *p, const char *title, const struct json *s
 }
 
 /* Shares of pairs in which the output is nearer to its own original, beside those of answers that
- * need no model. */
-static void put_pairs(struct page *p, const struct json *file, int kind)
+ * need no model. explained: what all tables have in common was said before. */
+static void put_pairs(struct page *p, const struct json *file, int kind, bool *explained)
 {
     static const char *const heads[] = {"<captions of",       "made",   "nearer to own original", "95\u00a0%",
                                         "by nearest caption", "chance", "nearest of all"};
@@ -77,16 +77,16 @@ static void put_pairs(struct page *p, const struct json *file, int kind)
     if (!any)
         return;
     table_close(p);
-    put_note(
-        p,
-        "A pair is an output and the original of another caption. By nearest caption: the training medium whose "
-        "caption shares most words takes the place of the output; for captions of train, one of another caption. "
-        "Nearest "
-        "of all counts the outputs to which no original is nearer than their own.%s",
-        kind == KIND_AUDIO
-            ? " By length: a flat spectrum as long as the number of letters suggests. At equal length, outputs are "
-              "stretched to the original and compared only with originals of like length."
-            : "");
+    if (!*explained)
+        put_note(p,
+                 "A pair is an output and the original of another caption. By nearest caption: the training medium "
+                 "whose caption shares most words takes the place of the output; for captions of train, one of "
+                 "another caption. Nearest of all counts the outputs to which no original is nearer than their own.");
+    if (kind == KIND_AUDIO)
+        put_note(p,
+                 "By length: a flat spectrum as long as the number of letters suggests. At equal length, outputs are "
+                 "stretched to the original and compared only with originals of like length.");
+    *explained = true;
     for (int i = 0; i < PARTS; i++) {
         const struct json *set = set_of(file, i, kind, "");
         double common = number_at(set, "trained_on");
@@ -271,13 +271,14 @@ static void put_stage(struct page *p, const struct run_stage *s, const struct js
     enum { PAIRS_A_ROW = 4, SOUNDS_A_ROW = 3, WORDS_A_ROW = 3 };
     struct media_set sets[PARTS];
     char titles[PARTS][64];
+    bool explained = false;
     for (int kind = 0; kind < KINDS; kind++) {
         bool sound = kind == KIND_AUDIO;
         group_open(p, "%s", kind_made[kind]);
         i64 count = sets_of(sets, titles, file, kind, "", "From");
         put_media_sets(p, s, sets, count, sound ? "media sounds" : "media", sound ? SOUNDS_A_ROW : PAIRS_A_ROW, kind,
                        put_made);
-        put_pairs(p, file, kind);
+        put_pairs(p, file, kind, &explained);
         group_close(p, s);
     }
     for (int kind = 0; kind < KINDS; kind++) {

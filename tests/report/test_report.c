@@ -545,7 +545,9 @@ static void test_columns_are_explained(void **state)
     put(run, "aud", "report.json",
         "{\"held_out_distance\":{\"log_mel\":0.5},\"held_out\":{\"levels\":[{\"perplexity\":107,\"dead\":56}]}}");
     put_done(run, "samples", "generate");
-    put(run, "samples", "samples.json", "{\"test/image\":{\"captions\":4,\"pair\":0.5,\"first\":2}}");
+    put(run, "samples", "samples.json",
+        "{\"test/image\":{\"captions\":4,\"pair\":0.5,\"first\":2},\"test/video\":{\"captions\":4,\"pair\":0.5,"
+        "\"first\":2}}");
     put_done(run, "base", "pretrain");
     put(run, "base", "metrics.jsonl", "{\"step\":1,\"gflops_per_s\":9}\n");
     struct buffer page = page_of((const char *const *)&run, 1);
@@ -554,6 +556,8 @@ static void test_columns_are_explained(void **state)
     shows(&page, "<td>codes of level 0 in even use on new voices (56 never used)</td><td>107</td>");
     shows(&page, "as many codes, all used equally often, have the same entropy");
     shows(&page, "Nearest of all counts the outputs to which no original is nearer than their own.");
+    assert_int_equal(count_of(page.data, page.data + page.length, "Nearest of all counts"), 1);
+    lacks(&page, "By length:");
     shows(&page, "in 10\u2079 a second");
     buffer_release(&page);
     put(run, "vis", "report.json", "{}");
