@@ -90,15 +90,19 @@ static int check_output(const char *out, const char *const *folders, i64 count)
     return status;
 }
 
-static int write_recipe(const char *out, const struct init_data *data, i64 count)
+static int write_recipe(const char *out, const struct init_data *data, i64 count, const struct init_model *from)
 {
     struct buffer text = {0};
     char *run = run_folder(data, count);
-    init_put_recipe(&text, data, count, run);
-    int status = 0;
-    if (out)
+    while (from && is_within(from->directory, run)) { /* its own run keeps its stages */
+        char *other = string_format("%s-more", run);
+        memory_free(run);
+        run = other;
+    }
+    int status = init_put_recipe(&text, data, count, from, run);
+    if (status == 0 && out)
         status = file_replace(out, text.data, text.length);
-    else
+    else if (status == 0)
         fwrite(text.data, 1, (size_t)text.length, stdout);
     if (status == 0 && out) {
         struct buffer word = {0};
@@ -116,9 +120,11 @@ static int write_recipe(const char *out, const struct init_data *data, i64 count
 int command_init(int argc, char **argv)
 {
     struct arguments a;
-    const char *out = NULL, *captions = NULL;
+    const char *out = NULL, *captions = NULL, *from = NULL;
     const struct option options[] = {
         {"o", "FILE", &out, NULL, "recipe to write (default: standard output); outside of the data"},
+        {"from", "MODEL", &from, NULL,
+         "model to go on from, with its tokenizers and mixture: its folder, such as out/my/base"},
         {"captions", "folder|name|none", &captions, NULL,
          "for media without a text of their own: the name of their folder, or their own, or none, which trains "
          "tokenizers alone"},
@@ -126,16 +132,20 @@ int command_init(int argc, char **argv)
     int status = options_parse(&a, argc, argv, options, 1, FOLDERS_MOST);
     if (status)
         return status < 0 ? command_failed() : 0;
+    struct init_model model = {0};
     struct init_data *data = memory_alloc(a.count * (i64)sizeof *data);
     int names = captions ? captions_named(captions) : -1;
     status = captions && names < 0 ? -1 : check_output(out, a.positional, a.count);
+    if (status == 0 && from)
+        status = init_model_open(&model, from);
     for (i64 i = 0; i < a.count && status == 0; i++) {
         status = init_look(&data[i], a.positional[i], names);
         if (status == 0)
             init_log(&data[i]);
     }
     if (status == 0)
-        status = write_recipe(out, data, a.count);
+        status = write_recipe(out, data, a.count, from ? &model : NULL);
+    init_model_close(&model);
     for (i64 i = 0; i < a.count; i++)
         init_data_release(&data[i]);
     memory_free(data);

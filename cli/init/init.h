@@ -74,8 +74,22 @@ struct init_size {
     const char *model, *optimizer, *half, *half_experts, *half_topk;
     bool small;
 };
+struct init_model {  /* that a recipe goes on from */
+    char *directory; /* absolute */
+    i64 width;
+    bool vision, audio;
+    double mixture[DIRECTIONS]; /* of its training; all 0: unknown */
+    char *shards;               /* of its training; NULL: unknown */
+};
+/* Reads a model's folder. Returns -1 and a message if it is none, or has no tokenizer of text. */
+int init_model_open(struct init_model *out, const char *directory);
+void init_model_close(struct init_model *model);
+enum { INIT_KEY = 32 };
+void init_direction_key(char key[INIT_KEY], enum direction direction); /* in `mixture` */
+
 struct init_plan {
     const struct init_data *data;
+    const struct init_model *from;      /* NULL: a new model */
     i64 count;                          /* folders */
     i64 texts, pictures, sounds, shown; /* folder that each tokenizer, and `samples`, read; -1: none */
     bool clips, film_sound, chats;
@@ -95,13 +109,15 @@ struct init_plan {
     const struct init_size *size;
     i64 rows, length, steps, vocabulary, half;
     double text_bytes, positions, run_positions, chat_positions, media;
-    double mixture[DIRECTIONS]; /* how often the run shows each sample */
+    double times[DIRECTIONS]; /* how often the run shows each sample */
+    double mixture[DIRECTIONS];
     bool few;
 };
 
 void init_shapes_choose(struct init_shapes *out, const struct init_plan *plan); /* shapes.c */
 void init_put_proportions(struct buffer *out, struct aspect shape);
-void plan_init(struct init_plan *out, const struct init_data *data, i64 count);
+/* from: NULL for a new model. Returns -1 and a message if that can read nothing of the data. */
+int plan_init(struct init_plan *out, const struct init_data *data, i64 count, const struct init_model *from);
 
 enum outcome init_captioned(enum modality kind);
 double init_samples_of(const struct init_plan *p, enum outcome outcome);
@@ -121,6 +137,7 @@ double init_pieces_of(const struct init_data *d, enum modality kind);
 i64 init_longer_than(const struct init_plan *p, enum outcome outcome, i64 length);
 
 /* Appends the recipe of a run, with warnings of data that are too little or too long. */
-void init_put_recipe(struct buffer *out, const struct init_data *data, i64 count, const char *run);
+int init_put_recipe(struct buffer *out, const struct init_data *data, i64 count, const struct init_model *from,
+                    const char *run);
 
 #endif

@@ -2,6 +2,7 @@
 #include "cli/init/init.h"
 
 #include <math.h>
+#include <string.h>
 
 /* ---- Numbers of positions ---- */
 
@@ -118,6 +119,20 @@ bool init_has_sound(const struct init_data *d)
 
 /* ---- Which folder each stage reads ---- */
 
+/* Those that the model to go on from has no tokenizer for. */
+static void leave_unknown_media(struct init_plan *p)
+{
+    static const char *const of[] = {"vision", "audio"};
+    i64 *folders[] = {&p->pictures, &p->sounds};
+    bool known[] = {!p->from || p->from->vision, !p->from || p->from->audio};
+    for (i64 k = 0; k < COUNT_OF(of); k++)
+        if (*folders[k] >= 0 && !known[k]) {
+            log_warn("%s has no %s tokenizer: %s are left out", p->from->directory, of[k],
+                     k == 0 ? "pictures and clips" : "sounds");
+            *folders[k] = -1;
+        }
+}
+
 static void choose_folders(struct init_plan *p)
 {
     double most[4] = {0};
@@ -140,6 +155,7 @@ static void choose_folders(struct init_plan *p)
                 *chosen[c] = i;
             }
     }
+    leave_unknown_media(p);
     p->clips = p->pictures >= 0 && init_media_of(p, &p->data[p->pictures], MODALITY_VIDEO) > 0;
     if (p->shown < 0)
         p->shown = p->texts;
@@ -320,6 +336,25 @@ static double fit(struct learned *streams, i64 count, double least, double most)
     return sum_of(streams, count, 1);
 }
 
+/* The proportions of the model's training, if it saw all that is there. */
+static bool take_proportions(struct learned *streams, i64 count, const struct init_model *from)
+{
+    for (i64 i = 0; i < count; i++)
+        if (!from || from->mixture[streams[i].in] <= 0 || from->mixture[streams[i].out] <= 0)
+            return false;
+    for (i64 i = 0; i < count; i++)
+        streams[i].shown = (from->mixture[streams[i].in] + from->mixture[streams[i].out]) / 2;
+    return count > 0;
+}
+
+/* What the model was trained on is shown again beside the data, with all its directions. factor: how much
+ * more often than there the run shows a sample. */
+static void mix_again(struct init_plan *p, double factor)
+{
+    for (int d = 0; d < DIRECTIONS && p->from && p->from->shards; d++)
+        p->mixture[d] = p->mixture[d] > 0 ? p->mixture[d] / factor : p->from->mixture[d];
+}
+
 /* Shows media as often as the constants say, texts as often, but at most as many positions of them
  * as of media if the run is full. */
 static void choose_mixture(struct init_plan *p)
@@ -338,20 +373,25 @@ static void choose_mixture(struct init_plan *p)
     double full = (double)(p->size->rows * p->size->length), most = full * (double)p->size->most;
     for (i64 i = media; i < count; i++)
         streams[i].shown = fmin(shown_text, fmax(run, most / 2) / words);
+    bool same = take_proportions(streams, count, p->from);
+    double before = count ? streams[0].shown : 1;
     p->run_positions = fit(streams, count, full * (double)p->size->least, most);
     for (i64 i = 0; i < count; i++)
-        p->mixture[streams[i].in] = p->mixture[streams[i].out] = streams[i].shown;
+        p->times[streams[i].in] = p->times[streams[i].out] = streams[i].shown;
+    memcpy(p->mixture, p->times, sizeof p->mixture);
+    mix_again(p, same ? streams[0].shown / before : 1);
     i64 rows = p->size->rows * p->size->length / p->length;
     p->rows = max_i64(1, min_i64(rows, (i64)(p->run_positions / (double)(STEPS_LEAST * p->length))));
     p->steps = max_i64(1, (i64)(p->run_positions / (double)(p->rows * p->length)));
     p->steps = p->steps > 100 ? p->steps / 50 * 50 : p->steps;
-    p->half = p->steps >= HALF_STEPS_LEAST;
+    p->half = p->steps >= HALF_STEPS_LEAST && !p->from; /* its sizes are not those of the table */
     p->few = p->positions < few_positions;
 }
 
-void plan_init(struct init_plan *p, const struct init_data *data, i64 count)
+int plan_init(struct init_plan *p, const struct init_data *data, i64 count, const struct init_model *from)
 {
-    *p = (struct init_plan){.data = data, .count = count, .wordless = data[0].columns.captions == CAPTIONS_NONE};
+    *p = (struct init_plan){
+        .data = data, .count = count, .from = from, .wordless = data[0].columns.captions == CAPTIONS_NONE};
     choose_folders(p);
     init_shapes_choose(&p->shapes, p);
     for (i64 i = 0; i < count; i++)
@@ -366,8 +406,15 @@ void plan_init(struct init_plan *p, const struct init_data *data, i64 count)
     while (p->text_bytes > vocabularies[v].bytes)
         v++;
     p->vocabulary = vocabularies[v].vocabulary;
+    if (p->wordless && from)
+        return error_set("--from %s with --captions none: expected data with words, as a model is trained",
+                         from->directory);
     if (p->wordless)
         choose_size(p, pictures_out(p));
     else
         choose_mixture(p);
+    if (!p->wordless && p->positions == 0)
+        return error_set("nothing there is for %s: its tokenizers read no such media",
+                         from ? from->directory : "a model");
+    return 0;
 }

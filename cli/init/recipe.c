@@ -179,6 +179,28 @@ static void put_shards_name(struct buffer *out, const struct init_plan *p, i64 i
         }
 }
 
+static void put_model_part(struct buffer *out, const char *key, const struct init_model *model, const char *part)
+{
+    char *path = *part ? path_join(model->directory, part) : string_copy(model->directory);
+    buffer_printf(out, "    %s: ", key);
+    put_path(out, path);
+    buffer_printf(out, "\n");
+    memory_free(path);
+}
+
+static void put_tokenizer_names(struct buffer *out, const struct init_plan *p)
+{
+    static const char *const keys[] = {"text", "vision", "audio"}, *const stages[] = {"bpe", "vis", "aud"},
+                             *const parts[] = {"", "weft/vision", "weft/audio"};
+    /* all of a model's, so that its shards can be mixed with these */
+    const bool used[] = {true, p->from ? p->from->vision : p->pictures >= 0, p->from ? p->from->audio : p->sounds >= 0};
+    for (i64 i = 0; i < COUNT_OF(keys); i++)
+        if (used[i] && p->from)
+            put_model_part(out, keys[i], p->from, parts[i]);
+        else if (used[i])
+            buffer_printf(out, "    %s: %s\n", keys[i], stages[i]);
+}
+
 static void put_shards(struct buffer *out, const struct init_plan *p)
 {
     buffer_printf(out, "\n  # Samples, encoded once.\n");
@@ -189,8 +211,7 @@ static void put_shards(struct buffer *out, const struct init_plan *p)
         put_shards_name(out, p, i);
         buffer_printf(out, ":\n    kind: prepare\n");
         put_data(out, d, ~0u);
-        buffer_printf(out, "    text: bpe\n%s%s", p->pictures >= 0 ? "    vision: vis\n" : "",
-                      p->sounds >= 0 ? "    audio: aud\n" : "");
+        put_tokenizer_names(out, p);
         if (p->film_sound && clips->samples && init_has_sound(d))
             buffer_printf(out, "    film_sound: take # the sound of a clip follows it\n");
         if (p->clips && clips->samples && init_has_films(d))
@@ -211,17 +232,21 @@ static void put_times(struct buffer *out, double times)
     buffer_printf(out, "%.6g", round(times / unit) * unit);
 }
 
+/* Shards of the model's training are shown beside the data. */
+static bool mixes_old(const struct init_plan *p)
+{
+    return p->from && p->from->shards;
+}
+
 static void put_mixture(struct buffer *out, const struct init_plan *p)
 {
     bool first = true;
     buffer_printf(out, "    mixture: {");
     for (int d = 0; d < DIRECTIONS; d++) {
-        char name[32];
-        if (p->mixture[d] == 0)
+        char name[INIT_KEY];
+        if (p->mixture[d] == 0 && !mixes_old(p)) /* not there; the default is 1 */
             continue;
-        snprintf(name, sizeof name, "%s", direction_rows[d].name);
-        for (char *c = name; *c; c++)
-            *c = *c == '-' ? '_' : *c;
+        init_direction_key(name, (enum direction)d);
         buffer_printf(out, "%s%s: ", first ? "" : ", ", name);
         put_times(out, p->mixture[d]);
         first = false;
@@ -242,10 +267,10 @@ static void put_shown(struct buffer *out, const struct init_plan *p)
                 {DIRECTION_CHAT, "each conversation"}};
     bool first = true;
     for (i64 i = 0; i < COUNT_OF(rows); i++) {
-        if (p->mixture[rows[i].direction] == 0)
+        if (p->times[rows[i].direction] == 0)
             continue;
         buffer_printf(out, "%s  #   %s about ", first ? "" : ",\n", rows[i].what);
-        put_times(out, p->mixture[rows[i].direction]);
+        put_times(out, p->times[rows[i].direction]);
         buffer_printf(out, " times");
         first = false;
     }
@@ -284,6 +309,63 @@ static void put_keep_best(struct buffer *out, i64 steps)
                   (long long)(every > 10 ? every / 5 * 5 : every), MEASURED_ROWS, PATIENCE);
 }
 
+/* Of further training: a third of the usual one, and less for wider models. */
+static double lr_of(const struct init_model *model)
+{
+    enum { WIDTH = 192 };
+    return 1e-3 * fmin(1, (double)WIDTH / (double)model->width);
+}
+
+/* Three rows in four are of the data, and one of what the model was trained on, if that is known. */
+static void put_base_data(struct buffer *out, const struct init_plan *p)
+{
+    if (p->from)
+        put_model_part(out, "from", p->from, "");
+    if (!mixes_old(p)) {
+        put_shards_line(out, p);
+        return;
+    }
+    buffer_printf(out, "    data:\n      mine: {data: ");
+    put_shards_name(out, p, -1);
+    buffer_printf(out, ", share: 3}\n      before: {data: ");
+    put_path(out, p->from->shards);
+    buffer_printf(out, ", share: 1} # so that the model keeps what it knows\n    heldout: ");
+    put_shards_name(out, p, -1);
+    buffer_printf(out, "\n");
+}
+
+/* name: of the stage; of the model to go on from, or of base. */
+static void put_eval(struct buffer *out, const struct init_plan *p, const char *name, bool after, bool old)
+{
+    enum { OLD_ROWS = 64 };
+    buffer_printf(out, "  %s:\n    kind: eval\n", name);
+    if (after)
+        buffer_printf(out, "    from: base\n");
+    else
+        put_model_part(out, "from", p->from, "");
+    if (!old) {
+        put_shards_line(out, p);
+    } else {
+        buffer_printf(out, "    data: ");
+        put_path(out, p->from->shards);
+        buffer_printf(out, "\n    rows: %d\n", OLD_ROWS);
+    }
+    if (p->length != 512)
+        buffer_printf(out, "    length: %lld\n", (long long)p->length);
+}
+
+/* Losses before or after, on the data and on what the model was trained on. */
+static void put_evals(struct buffer *out, const struct init_plan *p, bool after)
+{
+    if (!p->from)
+        return;
+    buffer_printf(out, "\n  # Held-out losses %s.\n", after ? "after it" : "before training goes on");
+    if (has_held_out(p, BECOMES_TEXT, OUTCOMES - 1))
+        put_eval(out, p, after ? "after" : "before", after, false);
+    if (mixes_old(p))
+        put_eval(out, p, after ? "old-after" : "old-before", after, true);
+}
+
 static void put_base(struct buffer *out, const struct init_plan *p)
 {
     bool small = p->size->small;
@@ -296,14 +378,18 @@ static void put_base(struct buffer *out, const struct init_plan *p)
     if (!small)
         buffer_printf(out, "  # `weft plan` estimates time and memory.\n");
     buffer_printf(out, "  base:\n    kind: pretrain\n");
-    put_shards_line(out, p);
+    put_base_data(out, p);
     buffer_printf(out, "    steps: %lld\n%s", (long long)p->steps, small ? "    heldout_rows: 0\n" : "");
     if (has_held_out(p, BECOMES_TEXT, OUTCOMES - 1))
         put_keep_best(out, p->steps);
     put_batch(out, p);
-    buffer_printf(out, "    model: %s\n    optimizer: {lr: %g, %s}\n", p->size->model, p->size->lr, p->size->optimizer);
+    if (!p->from)
+        buffer_printf(out, "    model: %s\n    optimizer: {lr: %g, %s}\n", p->size->model, p->size->lr,
+                      p->size->optimizer);
+    else
+        buffer_printf(out, "    optimizer: {lr: %.2g, warmup: -50, weight_decay: 0.1}\n", lr_of(p->from));
     put_mixture(out, p);
-    if (p->pictures >= 0)
+    if (p->pictures >= 0 || (mixes_old(p) && p->from->vision))
         buffer_printf(out, "    pack: {flip_most: 0.05}\n");
     buffer_printf(out, "\n  grid:\n    kind: grid\n    from: base\n");
     put_shards_line(out, p);
@@ -334,10 +420,9 @@ static void put_sft(struct buffer *out, const struct init_plan *p)
         return;
     buffer_printf(
         out,
-        "\n  # %lld steps of %lld x %lld positions: about %.1f epochs of %.0f conversations.\n  sft:\n    kind: "
+        "\n  # %lld steps of %lld x %lld positions: about %.1f epochs of the conversations.\n  sft:\n    kind: "
         "sft\n    from: base\n",
-        (long long)steps, (long long)rows, (long long)p->length, step * (double)steps / fmax(p->chat_positions, 1),
-        init_samples_of(p, BECOMES_CHAT));
+        (long long)steps, (long long)rows, (long long)p->length, step * (double)steps / fmax(p->chat_positions, 1));
     put_shards_line(out, p);
     buffer_printf(out, "    steps: %lld\n%s", (long long)steps, p->size->small ? "    heldout_rows: 0\n" : "");
     if (has_held_out(p, BECOMES_CHAT, BECOMES_CHAT))
@@ -382,10 +467,12 @@ static void warn_of_sizes(const struct init_plan *p)
                  p->text_bytes, p->media, (long long)p->steps);
 }
 
-void init_put_recipe(struct buffer *out, const struct init_data *data, i64 count, const char *run)
+int init_put_recipe(struct buffer *out, const struct init_data *data, i64 count, const struct init_model *from,
+                    const char *run)
 {
     struct init_plan plan;
-    plan_init(&plan, data, count);
+    if (plan_init(&plan, data, count, from))
+        return -1;
     log_shapes(&plan);
     if (!plan.wordless)
         warn_of_sizes(&plan);
@@ -395,13 +482,17 @@ void init_put_recipe(struct buffer *out, const struct init_data *data, i64 count
                        "3]`.\nrun: ");
     put_path(out, run);
     buffer_printf(out, "\nseed: %d\nprecision: auto\nstages:\n", INIT_SEED);
-    put_tokenizers(out, &plan);
+    if (!from)
+        put_tokenizers(out, &plan);
     if (plan.wordless) {
         buffer_printf(out, "  report:\n    kind: report\n");
-        return;
+        return 0;
     }
     put_shards(out, &plan);
+    put_evals(out, &plan, false);
     put_base(out, &plan);
+    put_evals(out, &plan, true);
     put_sft(out, &plan);
     put_rest(out, &plan);
+    return 0;
 }

@@ -139,13 +139,14 @@ static void expect_setting(const char *stage, const char *key, const char *value
         fail_msg("%s.%s is %s, expected %s", stage, key, found, value);
 }
 
-static void expect_recipe(const char *folder, const char *stages)
+static void expect_recipe_from(const char *folder, const char *model, const char *stages)
 {
     struct buffer names = {0};
     struct json_iterator it;
     char *file = in_folder("my.yaml");
     unlink(file);
-    if (WEFT("init", folder, "-o", file) || WEFT("inspect", file, "--json"))
+    if ((model ? WEFT("init", folder, "--from", model, "-o", file) : WEFT("init", folder, "-o", file)) ||
+        WEFT("inspect", file, "--json"))
         fail_msg("%s: %s", folder, complained.data);
     json_free(recipe);
     recipe = json_parse(said.data, (i64)strlen(said.data), "stdout");
@@ -155,6 +156,11 @@ static void expect_recipe(const char *folder, const char *stages)
     assert_string_equal(names.data, stages);
     buffer_release(&names);
     memory_free(file);
+}
+
+static void expect_recipe(const char *folder, const char *stages)
+{
+    expect_recipe_from(folder, NULL, stages);
 }
 
 static void every_kind_of_folder_gets_the_stages_it_needs(void **state)
@@ -412,6 +418,73 @@ static void few_data_get_few_steps_and_keep_the_best(void **state)
     expect_setting("base", "keep_best", "null");
     memory_free(folder);
     memory_free(one);
+}
+
+/* ---- Going on from a model ---- */
+
+static void put_model(const char *folder)
+{
+    struct model model;
+    struct model_config c = toy_config(2, 0);
+    device_open_cpu(&device);
+    toy_open(&model, &device, &c, false);
+    assert_int_equal(model_save(&model, folder), 0);
+    model_close(&model);
+    device_close(&device);
+}
+
+/* With its tokenizers, the mixture of its training, and its shards beside the new ones. */
+static void a_recipe_goes_on_from_a_model(void **state)
+{
+    (void)state;
+    char *folder = new_folder("further"), *heard = new_folder("further/heard"), *model = new_folder("trained/base"),
+         *old = new_folder("trained/shards"), *vision = new_folder("trained/base/weft/vision"),
+         *file = path_join(old, "shards.json");
+    put_model(model);
+    put_texts(folder, 60);
+    put_pictures(folder, 60, true);
+    put_sounds(heard, 30, 0.5);
+    put(vision, "config.json", "{}");
+    assert_int_equal(WEFT("init", folder, "--from", model), 1);
+    expect_complaint("the model has no tokenizer.json");
+    put(model, "tokenizer.json", "{}");
+    expect_recipe_from(folder, model, "shards before base grid after samples routing export report");
+    assert_int_equal(WEFT("init", folder, "--from", model), 0);
+    expect_complaint("has no audio tokenizer: sounds are left out");
+    char *quoted = string_format("\"%s\"", model), *parts = string_format("\"%s\"", vision);
+    expect_setting("shards", "text", quoted);
+    expect_setting("shards", "vision", parts);
+    expect_setting("shards", "audio", "null");
+    expect_setting("base", "from", quoted);
+    expect_setting("before", "from", quoted);
+    expect_setting("after", "from", "\"base\"");
+    expect_setting("base", "data", "\"shards\"");
+    assert_int_equal(WEFT("init", folder, "--from", model), 0);
+    assert_non_null(strstr(said.data, "image_in: "));
+    assert_null(strstr(said.data, "audio_in"));
+
+    put(model, "identity.json",
+        "{\"settings\": {\"data\": \"shards\", \"mixture\": {\"text\": 0.5, \"image_in\": 30, \"image_out\": 10, "
+        "\"chat\": 2}}}");
+    expect_recipe_from(folder, model, "shards before base grid after samples routing export report"); /* it is gone */
+    put(old, "shards.json", "{}");
+    expect_recipe_from(folder, model,
+                       "shards before old-before base grid after old-after samples routing export report");
+    quoted[strlen(quoted) - 1] = 0;
+    assert_non_null(strstr(setting_of("base", "data"), old));
+    assert_non_null(strstr(setting_of("old-after", "data"), old));
+    expect_setting("base", "heldout", "\"shards\"");
+    expect_setting("base", "mixture.chat", "2.0"); /* of the shards alone */
+    expect_setting("base", "mixture.video_in", "0.0");
+
+    put(model, "config.json", "{}");
+    assert_int_equal(WEFT("init", folder, "--from", model), 1);
+    expect_complaint("config.json");
+    assert_int_equal(WEFT("init", folder, "--from", "/nowhere"), 1);
+    expect_complaint("--from /nowhere: there is no such folder; expected the folder of a model");
+    char *all[] = {folder, heard, model, old, vision, file, quoted, parts};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
 }
 
 static void subtitles_and_short_clips_decide_about_windows(void **state)
@@ -969,6 +1042,7 @@ int main(void)
         cmocka_unit_test(media_without_captions_are_told_once),
         cmocka_unit_test(larger_data_get_more_steps_and_a_sub_model),
         cmocka_unit_test(few_data_get_few_steps_and_keep_the_best),
+        cmocka_unit_test(a_recipe_goes_on_from_a_model),
         cmocka_unit_test(subtitles_and_short_clips_decide_about_windows),
         cmocka_unit_test(twenty_samples_are_held_out_where_there_are_as_many),
         cmocka_unit_test(a_recipe_runs_from_any_folder),
