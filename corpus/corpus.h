@@ -8,11 +8,13 @@
  *     text.jsonl        {"text":"..."}
  *   DIR/train/sort_sft.jsonl  sort_rl.jsonl  DIR/validation/sort_sft.jsonl  DIR/test/sort_rl.jsonl
  *
+ * or, with --talk, train/talk.jsonl and train/image: greetings, questions, pictures.
+ *
  * The 3 parts share no base glyph, no sentence and no voice. Every random draw is keyed by the seed
  * and by its purpose, so the same seed and packages give the same bytes.
  *
  * Where is what: main.c makes one split after the other; pictures.c, clips.c, speech.c, text.c
- * and sorting.c make them; glyphs.c reads the names of emoji, split.c holds some of them out,
+ * sorting.c and talk.c make them; glyphs.c reads the names of emoji, split.c holds some of them out,
  * font.c draws them, colours.c and form.c describe them; phrases.c draws spoken text, espeak.c
  * sends it to speaker.c, a program of its own; write.c writes files and runs items on all
  * workers. Clips and sounds belong to the function that makes them, captions to struct corpus
@@ -32,7 +34,20 @@ enum draw {
     DRAW_VOICE = 4,
     DRAW_SENTENCE = 5,
     DRAW_TEXT = 6,
-    DRAW_SORT = 7
+    DRAW_SORT = 7,
+    DRAW_TALK = 8
+};
+/* Last counter word of the draws with DRAW_TALK, behind the item and its turn. */
+enum talk_draw {
+    TALK_TURNS,
+    TALK_KIND,
+    TALK_TOPIC,
+    TALK_WORDS,
+    TALK_CAPITAL,
+    TALK_END,
+    TALK_FILL, /* and the next ones */
+    TALK_ORDER = 16,
+    TALK_DIGITS = 32 /* and all behind it */
 };
 
 struct corpus {
@@ -41,6 +56,7 @@ struct corpus {
     /* Amounts requested; size: height and width of pictures, pixels. */
     i64 glyphs, clips, spoken, text_bytes, size;
     bool wordnet; /* nothing but text, and each entry of WordNet once */
+    bool talk;    /* nothing but conversations, and the pictures that they show */
     struct rng_key key;
     struct buffer captions[SPLITS]; /* captions.jsonl so far */
 };
@@ -57,6 +73,7 @@ int corpus_save(const struct corpus *corpus, enum split split, const char *name,
 void corpus_caption(struct corpus *corpus, enum split split, const char *kind, const char *file, const char *caption,
                     const char *speaker);
 void append_line(struct buffer *out, struct json *object); /* appends as a line, frees it */
+struct json *corpus_message(const char *role, struct json *content);
 
 /* Runs `count` items on all workers, with a progress bar. An item returns -1 with a message on
  * failure; run_items reports the message of the first failed item. */
@@ -120,6 +137,9 @@ int make_clips(struct corpus *corpus, const struct glyph_list *list, const struc
 int make_speech(struct corpus *corpus);
 int make_text(struct corpus *corpus);
 int make_sorting(const struct corpus *corpus);
+int make_talk(const struct corpus *corpus, const struct glyph_list *list); /* the pictures are made */
+/* Adds a prompt of the sorting task that is not held out, and an answer like those of fine-tuning. */
+void sorting_talk(struct json *messages, struct rng_key key, u32 item, u32 turn);
 
 /* Spoken words, and sentences that belong to one split each. The motions are those of the clips. */
 extern const char *const spoken_words[];

@@ -15,6 +15,7 @@ static const char usage[] = "usage: weft-corpus -o DIR [options]\n"
                             "  --spoken N        spoken words and sentences (default 8000)\n"
                             "  --text-bytes N    text in several languages (default 6000000)\n"
                             "  --wordnet         nothing but text: each entry of WordNet once\n"
+                            "  --talk            nothing but conversations, and pictures that they show\n"
                             "  --size N          height and width of pictures, even, 16 to 128 (default 64)\n";
 
 static const struct {
@@ -60,12 +61,17 @@ static int parse_count(i64 *out, const char *option, const char *text, i64 least
 /* Returns 1 if the help text was printed. */
 static int parse_options(struct corpus *corpus, int count, char **arguments)
 {
-    static const struct option options[] = {
-        {"out", required_argument, NULL, 'o'},    {"seed", required_argument, NULL, 's'},
-        {"glyphs", required_argument, NULL, 'g'}, {"clips", required_argument, NULL, 'c'},
-        {"spoken", required_argument, NULL, 'p'}, {"text-bytes", required_argument, NULL, 't'},
-        {"wordnet", no_argument, NULL, 'w'},      {"size", required_argument, NULL, 'z'},
-        {"help", no_argument, NULL, 'h'},         {0}};
+    static const struct option options[] = {{"out", required_argument, NULL, 'o'},
+                                            {"seed", required_argument, NULL, 's'},
+                                            {"glyphs", required_argument, NULL, 'g'},
+                                            {"clips", required_argument, NULL, 'c'},
+                                            {"spoken", required_argument, NULL, 'p'},
+                                            {"text-bytes", required_argument, NULL, 't'},
+                                            {"wordnet", no_argument, NULL, 'w'},
+                                            {"size", required_argument, NULL, 'z'},
+                                            {"talk", no_argument, NULL, 'k'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {0}};
     i64 seed = 1;
     int option, status = 0;
     while (status == 0 && (option = getopt_long(count, arguments, "o:h", options, NULL)) != -1) {
@@ -85,6 +91,8 @@ static int parse_options(struct corpus *corpus, int count, char **arguments)
             status = parse_count(&corpus->size, "--size", optarg, 16, 128);
         else if (option == 'w')
             corpus->wordnet = true;
+        else if (option == 'k')
+            corpus->talk = true;
         else if (option == 'h')
             return fputs(usage, stdout) < 0 ? -1 : 1;
         else
@@ -94,6 +102,8 @@ static int parse_options(struct corpus *corpus, int count, char **arguments)
     corpus->key = (struct rng_key){corpus->seed, RNG_CORPUS};
     if (status == 0 && corpus->size % 2)
         status = error_usage("--size: expected an even number (H.264 wants one), found %lld", (long long)corpus->size);
+    if (status == 0 && corpus->wordnet && corpus->talk)
+        status = error_usage("--wordnet and --talk are exclusive");
     if (status == 0 && (!corpus->directory || optind < count))
         status = error_usage("expected -o DIR and options alone; see weft-corpus --help");
     return status;
@@ -103,13 +113,13 @@ static int make_folders(const struct corpus *corpus)
 {
     static const char *const kinds[] = {"image", "video", "audio"};
     int status = 0;
-    for (enum split split = 0; split < SPLITS && status == 0; split++) {
+    for (enum split split = 0; split < (corpus->talk ? SPLIT_VALIDATION : SPLITS) && status == 0; split++) {
         char *folder = path_join(corpus->directory, split_names[split]);
         if (file_is_directory(folder))
             status = error_set("%s is there already; remove it or choose another folder", folder);
         if (corpus->wordnet && status == 0)
             status = directory_make(folder);
-        for (i64 i = 0; i < COUNT_OF(kinds) && status == 0 && !corpus->wordnet; i++) {
+        for (i64 i = 0; i < (corpus->talk ? 1 : COUNT_OF(kinds)) && status == 0 && !corpus->wordnet; i++) {
             char *path = path_join(folder, kinds[i]);
             status = directory_make(path);
             memory_free(path);
@@ -135,7 +145,7 @@ static int make_glyph_parts(struct corpus *corpus)
     if (status == 0)
         status = make_pictures(corpus, &list, &file);
     if (status == 0)
-        status = make_clips(corpus, &list, &file);
+        status = corpus->talk ? make_talk(corpus, &list) : make_clips(corpus, &list, &file);
     glyph_list_release(&list);
     font_file_close(&file);
     return status;
@@ -150,13 +160,24 @@ static int save_captions(const struct corpus *corpus)
     return 0;
 }
 
+static int make_parts(struct corpus *corpus)
+{
+    if (corpus->talk)
+        return make_glyph_parts(corpus);
+    if (make_text(corpus) < 0)
+        return -1;
+    if (corpus->wordnet)
+        return 0;
+    return make_glyph_parts(corpus) < 0 || make_speech(corpus) < 0 || make_sorting(corpus) < 0 ||
+                   save_captions(corpus) < 0
+               ? -1
+               : 0;
+}
+
 static int make_corpus(struct corpus *corpus)
 {
     double begin_s = clock_s();
-    if (check_packages(corpus) < 0 || make_folders(corpus) < 0 || make_text(corpus) < 0)
-        return -1;
-    if (!corpus->wordnet && (make_glyph_parts(corpus) < 0 || make_speech(corpus) < 0 || make_sorting(corpus) < 0 ||
-                             save_captions(corpus) < 0))
+    if (check_packages(corpus) < 0 || make_folders(corpus) < 0 || make_parts(corpus) < 0)
         return -1;
     log_info("corpus in %s: %.1f s, at most %lld MB of memory", corpus->directory, clock_s() - begin_s,
              (long long)(memory_peak_bytes() >> 20));

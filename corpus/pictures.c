@@ -13,6 +13,8 @@ static int make_picture(void *context, i64 item, int worker)
     struct glyph *glyph = &pictures->list->items[item];
     struct clip drawn, small;
     struct buffer png = {0}, looks = {0};
+    if (pictures->corpus->talk && glyph->split != SPLIT_TRAIN)
+        return 0; /* no conversation shows it */
     if (font_picture(&drawn, &looks, &pictures->fonts[worker], glyph->index) < 0)
         return -1;
     glyph->looks = looks.data;

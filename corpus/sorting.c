@@ -29,6 +29,11 @@ static void fill_task(struct sorting_task *task, i64 number)
         task->descending[i] = task->ascending[DIGITS - 1 - i];
 }
 
+static bool is_held_out(const struct sorting_task *task)
+{
+    return hash_bytes(task->digits, DIGITS, 0) % 10 == 0;
+}
+
 /* Draws the item-th prompt of a set; `used` marks the numbers drawn before. */
 static void draw_task(struct sorting_task *task, u8 *used, struct rng_key key, enum set set, u32 item)
 {
@@ -36,26 +41,17 @@ static void draw_task(struct sorting_task *task, u8 *used, struct rng_key key, e
     for (u32 attempt = 0;; attempt++) {
         i64 number = rng_below(key, POSSIBLE, DRAW_SORT, set, item, attempt);
         fill_task(task, number);
-        bool held_out = hash_bytes(task->digits, DIGITS, 0) % 10 == 0;
-        if (held_out == (set == SET_RL_TEST || set == SET_SFT_HELD) && !used[number]) {
+        if (is_held_out(task) == (set == SET_RL_TEST || set == SET_SFT_HELD) && !used[number]) {
             used[number] = 1;
             return;
         }
     }
 }
 
-static struct json *message(const char *role, struct json *content)
-{
-    struct json *out = json_object();
-    json_set(out, "role", json_of_string(role));
-    json_set(out, "content", content);
-    return out;
-}
-
 static struct json *prompt_of(const struct sorting_task *task)
 {
     char *prompt = string_format("sort %s", task->digits);
-    struct json *out = message("user", json_of_string(prompt));
+    struct json *out = corpus_message("user", json_of_string(prompt));
     memory_free(prompt);
     return out;
 }
@@ -64,7 +60,7 @@ static void append_sft(struct buffer *out, const struct sorting_task *task, bool
 {
     struct json *messages = json_array(), *line = json_object();
     json_push(messages, prompt_of(task));
-    json_push(messages, message("assistant", json_of_string(descending ? task->descending : task->ascending)));
+    json_push(messages, corpus_message("assistant", json_of_string(descending ? task->descending : task->ascending)));
     json_set(line, "messages", messages);
     append_line(out, line);
 }
@@ -84,6 +80,18 @@ static void append_rl(struct buffer *out, const struct sorting_task *task, enum 
     json_set(line, "reward_model", reward);
     json_set(line, "extra_info", extra);
     append_line(out, line);
+}
+
+void sorting_talk(struct json *messages, struct rng_key key, u32 item, u32 turn)
+{
+    struct sorting_task task = {0};
+    u32 attempt = 0;
+    do
+        fill_task(&task, rng_below(key, POSSIBLE, DRAW_TALK, item, turn, TALK_DIGITS + attempt++));
+    while (is_held_out(&task));
+    bool descends = rng_below(key, 3, DRAW_TALK, item, turn, TALK_ORDER) < 2;
+    json_push(messages, prompt_of(&task));
+    json_push(messages, corpus_message("assistant", json_of_string(descends ? task.descending : task.ascending)));
 }
 
 static int make_set(const struct corpus *corpus, enum set set, i64 count)

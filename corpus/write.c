@@ -34,6 +34,14 @@ void append_line(struct buffer *out, struct json *object)
     json_free(object);
 }
 
+struct json *corpus_message(const char *role, struct json *content)
+{
+    struct json *out = json_object();
+    json_set(out, "role", json_of_string(role));
+    json_set(out, "content", content);
+    return out;
+}
+
 void corpus_caption(struct corpus *corpus, enum split split, const char *kind, const char *file, const char *caption,
                     const char *speaker)
 {

@@ -833,17 +833,28 @@ int sft_stage(const void *settings, const struct stage *stage)
     return run_stage(&s, stage, true);
 }
 
-char *sft_stage_absent(const void *settings)
+/* True if the shards cannot be read yet, too. */
+static bool may_hold_chats(const char *data)
 {
-    const struct pretrain_settings *s = settings;
     struct shards shards;
-    if (data_has_stream(s->data.all) || shards_open(&shards, s->data.all, "train") < 0)
-        return NULL;
+    if (shards_open(&shards, data, "train") < 0)
+        return true;
     bool found = false;
     for (i64 i = 0; i < shards.sample_count && !found; i++)
         found = shards_sample(&shards, i).direction == DIRECTION_CHAT;
     shards_close(&shards);
-    return found                         ? NULL
-           : data_lines(s->data.all) > 1 ? string_copy("the shards hold no conversations")
-                                         : string_format("%s holds no conversations", s->data.all);
+    return found;
+}
+
+char *sft_stage_absent(const void *settings)
+{
+    const struct source_list *data = &((const struct pretrain_settings *)settings)->data;
+    if (data_has_stream(data->all))
+        return NULL;
+    for (i64 i = 0; i < data->count; i++)
+        if (!may_hold_chats(data->values[i].data))
+            return string_format("source %s holds no conversations", data->values[i].name);
+    return data->count || may_hold_chats(data->all) ? NULL
+           : data_lines(data->all) > 1              ? string_copy("the shards hold no conversations")
+                                                    : string_format("%s holds no conversations", data->all);
 }

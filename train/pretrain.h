@@ -40,7 +40,7 @@ int pretrain_check_continued(const struct pretrain_settings *settings, const str
                              const char *name);
 int pretrain_stage(const void *settings, const struct stage *stage);
 int sft_stage(const void *settings, const struct stage *stage);
-/* Why sft has nothing to do: its shards hold no conversations (memory_free); NULL if they may. */
+/* Why sft has nothing to do: its shards or those of a source hold no conversations (memory_free); NULL if they may. */
 char *sft_stage_absent(const void *settings);
 
 /* Copies the tokenizers of `from` (a shard folder or another model directory) into a model

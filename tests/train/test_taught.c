@@ -1,9 +1,11 @@
-/* The prompts that a chat shows, taken from shards of conversations in several chat templates. */
+/* The prompts that a chat shows, taken from shards of conversations in several chat templates; and sources
+ * of fine-tuning that hold none. */
 #include "train/taught.h"
 
 #include "core/json.h"
 #include "data/prepare/prepare.h"
 #include "tests/prepare_fixture.h"
+#include "train/pretrain.h"
 
 static const char llama2[] =
     "{% if messages[0]['role'] == 'system' %}{% set system = '<<SYS>>\\n' + messages[0]['content'] "
@@ -110,12 +112,40 @@ static void each_source_has_its_turn(void **state)
     memory_free(all);
 }
 
+static void expect_absent(const struct source_list *data, const char *expected)
+{
+    struct pretrain_settings s = {.data = *data};
+    char *reason = sft_stage_absent(&s);
+    assert_string_equal(reason ? reason : "", expected);
+    memory_free(reason);
+}
+
+/* A share of each step cannot come from a source that has none, so the stage is skipped and says which. */
+static void a_source_without_conversations_is_named(void **state)
+{
+    (void)state;
+    char *texts = shards_of("texts", NULL, "{\"text\": \"some words\"}\n"),
+         *chats = shards_of("chats", NULL, CHAT("a", "1")), *all = string_format("%s\n%s", texts, chats),
+         *alone = string_format("%s holds no conversations", texts);
+    struct data_source sources[] = {{.name = "task", .data = texts}, {.name = "talk", .data = chats}};
+    expect_absent(&(struct source_list){.all = texts}, alone);
+    expect_absent(&(struct source_list){.all = chats}, "");
+    expect_absent(&(struct source_list){.all = all}, "");
+    expect_absent(&(struct source_list){all, sources, 2}, "source task holds no conversations");
+    expect_absent(&(struct source_list){all, sources + 1, 1}, "");
+    memory_free(texts);
+    memory_free(chats);
+    memory_free(all);
+    memory_free(alone);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prompts_are_first_messages_of_users),
         cmocka_unit_test(templates_are_taken_off),
         cmocka_unit_test(each_source_has_its_turn),
+        cmocka_unit_test(a_source_without_conversations_is_named),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
