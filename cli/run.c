@@ -634,6 +634,7 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
     char *what = string_format("stage %s (%s)", s->name, s->kind->name);
     memory_advise(what, s->kind->smaller);
     temporaries_remove_empty(partial, "identity.json");
+    signals_say("%s: %s", s->name, s->kind->stops ? s->kind->stops : "it begins anew with the next call");
     if (is_first(run)) {
         log_begin(s);
         listen_for_the_end(s);
@@ -643,6 +644,7 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
         status = s->kind->run(s->settings, &stage);
     memory_advise(NULL, NULL);
     temporaries_remove_empty(NULL, NULL);
+    signals_say("stages that are done stay");
     fatal_listen(NULL);
     json_free(made_by);
     memory_free(what);

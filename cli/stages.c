@@ -33,7 +33,7 @@ static int run_dedup(const void *settings, const struct stage *stage)
     }
 const struct stage_kind stage_kinds[] = {
     KIND("command", "run a program", command_table, command_settings, command_stage, LIGHT,
-         .check = command_check_settings),
+         .stops = "its program is told to end", .check = command_check_settings),
     TOKENIZER("text", "train byte-level BPE", text, LIGHT, "bytes, vocabulary", .check = text_check_settings),
     TOKENIZER("vision", "train the vision tokenizer", vision, HEAVY,
               "batch, clip_batch, still_batch, memory_mb, shuffle_buffer", .check = vision_check_settings,
@@ -42,7 +42,8 @@ const struct stage_kind stage_kinds[] = {
               .check = audio_check_settings, .absent = audio_stage_absent),
     KIND("prepare", "encode media and text into shards", prepare_table, prepare_settings, run_prepare, LIGHT,
          .smaller = "pictures.most_pixels, audio_seconds, filter.memory_bytes, or WEFT_THREADS",
-         .check = prepare_check_settings, .check_machine = prepare_check_machine),
+         .stops = "what is encoded stays, and the next call goes on behind it", .check = prepare_check_settings,
+         .check_machine = prepare_check_machine),
     KIND("dedup", "remove duplicates across several folders of shards", dedup_table, dedup_settings, run_dedup, LIGHT,
          .smaller = "memory_bytes"),
     KIND("pretrain", "train the backbone", pretrain_table, pretrain_settings, pretrain_stage, ON_RANKS,

@@ -31,6 +31,7 @@ struct stage_kind {
     /* Checks, before any stage runs, that this machine has what the settings ask for. May be NULL. */
     int (*check_machine)(const void *settings);
     const char *smaller; /* settings that make it take less memory; NULL: none */
+    const char *stops;   /* what is said at once when a signal comes; NULL: it begins anew with the next call */
     int (*sizes)(struct token_sizes *sizes, const void *settings); /* sizes of the tokenizer that the stage makes */
     /* Why the stage has nothing to do, since its data hold nothing of its medium (memory_free);
      * NULL if they may. Such a stage is skipped. NULL: the kind always runs. */

@@ -124,6 +124,10 @@ struct progress {
 void progress_init(struct progress *progress, const char *label, i64 total);
 void progress_update(struct progress *progress, i64 done, const char *note_format, ...) PRINTF(3, 4);
 void progress_close(struct progress *progress);
+/* Without the final line: for a part of work that has a bar of its own. */
+void progress_clear(struct progress *progress);
+/* A bar that a terminal shows only if the work takes longer than a moment. */
+void progress_init_late(struct progress *progress, const char *label, i64 total);
 
 double clock_s(void);        /* seconds of the monotonic clock */
 double clock_cpu_s(void);    /* CPU seconds of the calling thread */

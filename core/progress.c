@@ -11,6 +11,12 @@ void progress_init(struct progress *progress, const char *label, i64 total)
     progress->shown_s = progress->terminal ? 0 : progress->begin_s;
 }
 
+void progress_init_late(struct progress *progress, const char *label, i64 total)
+{
+    progress_init(progress, label, total);
+    progress->shown_s = progress->begin_s;
+}
+
 static void format_duration(char *out, size_t size, double seconds)
 {
     i64 s = (i64)(seconds + 0.5);
@@ -116,6 +122,13 @@ void progress_update(struct progress *progress, i64 done, const char *format, ..
         va_end(arguments);
     }
     draw_progress(progress, now, note);
+}
+
+void progress_clear(struct progress *progress)
+{
+    if (progress->terminal && log_bar_is_open)
+        fputs("\r\033[K", stderr);
+    log_bar_is_open = false;
 }
 
 void progress_close(struct progress *progress)

@@ -48,15 +48,16 @@ void signals_say(const char *format, ...)
     int next = atomic_load(&answers_ready) == 0;
     va_list arguments;
     struct buffer what = {0};
-    if (*format) {
-        va_start(arguments, format);
-        buffer_vprintf(&what, format, arguments);
-        va_end(arguments);
+    va_start(arguments, format);
+    buffer_vprintf(&what, format, arguments);
+    va_end(arguments);
+    bool any = what.length > 0;
+    if (any) {
         make_answer(&answers[next].typed, what.data, "; Ctrl-C again ends at once");
         make_answer(&answers[next].sent, what.data, "");
     }
+    atomic_store(&answers_ready, any ? next : -1);
     buffer_release(&what);
-    atomic_store(&answers_ready, *format ? next : -1);
 }
 
 static void put_line(const char *text, i64 length)

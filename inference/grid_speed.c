@@ -87,6 +87,7 @@ int grid_speed_measure(struct grid_point *points, i64 count, struct model *model
     double ignored[2];
     i32 *prompt = memory_alloc(s->prompt * 4);
     bool stopped = false;
+    struct progress bar;
     for (u32 i = 0; i < s->prompt; i++)
         prompt[i] = (i32)rng_below((struct rng_key){5, RNG_TEST}, model->config.vocabulary, i, 0, 0, 0);
     for (; opened < count && !stopped; opened++) {
@@ -97,13 +98,16 @@ int grid_speed_measure(struct grid_point *points, i64 count, struct model *model
         time_point(&ignored[0], &ignored[1], &timed[i], prompt, s); /* takes its memory */
         stopped = interrupted();
     }
+    progress_init_late(&bar, "rounds of speed", s->rounds * count);
     for (i64 r = 0; r < s->rounds && !stopped; r++) {
         for (i64 turn = 0; turn < count && !stopped; turn++) {
             i64 i = (r + turn) % count;
             time_point(&decode[r * count + i], &prefill[r * count + i], &timed[i], prompt, s);
+            progress_update(&bar, r * count + turn + 1, NULL);
             stopped = interrupted();
         }
     }
+    progress_clear(&bar);
     for (i64 i = 0; i < opened; i++) {
         decoder_close(&timed[i].decoder);
         if (stopped || s->rounds == 0)

@@ -832,6 +832,8 @@ void device_put(struct device *device, void *out, const void *host, i64 bytes);
 void device_get(struct device *device, void *host, const void *in, i64 bytes);
 /* Opens an arena of device memory. device_arena_close must run before the device is closed. */
 void device_arena_open(struct device *device, struct arena *arena, i64 reserved_bytes);
+/* True if a new arena holds zeros, and takes pages only when they are touched. */
+bool device_arenas_are_zero(const struct device *device);
 void device_arena_close(struct device *device, struct arena *arena);
 
 void device_open_cpu(struct device *device);

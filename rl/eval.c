@@ -98,11 +98,14 @@ static int answer_all(struct sampler *sampler, struct grader *grader, struct rol
 {
     i64 open = 1;
     int status = 0;
+    struct progress bar;
+    progress_init_late(&bar, "prompts answered", count);
     while (open && status == 0) {
-        status = rollouts_draw(sampler, rollout_groups, count, count, NULL);
+        status = rollouts_draw(sampler, rollout_groups, count, count, &bar);
         if (status == 0)
             status = grade_rollouts(&open, grader, rollout_groups, count, 0, sampler->most);
     }
+    progress_clear(&bar);
     return status;
 }
 

@@ -266,17 +266,31 @@ int heldout_rows_step(struct loader_step *plan, const struct heldout_rows *rows,
     return loader_step(rows->loader, step, plan) ? -1 : plan->rows > 0;
 }
 
-static int walk_rows(struct heldout_run *w)
+/* Sets the number of steps. Returns -1 on error. */
+static int count_steps(i64 *steps, const struct heldout_run *w)
 {
     struct loader_step plan;
-    int status = 1;
-    for (i64 step = 0; status > 0; step++) {
-        status = heldout_rows_step(&plan, &w->rows, w->pass, step);
-        if (status > 0 && walk_step(w, step))
-            status = -1;
-        if (status > 0 && comm_any(w->model->parallel->world, interrupted()))
-            return STAGE_INTERRUPTED;
+    int status;
+    for (*steps = 0; (status = heldout_rows_step(&plan, &w->rows, w->pass, *steps)) > 0; ++*steps)
+        ;
+    return status;
+}
+
+static int walk_rows(struct heldout_run *w)
+{
+    struct progress bar;
+    i64 steps;
+    int status = count_steps(&steps, w);
+    if (status)
+        return status;
+    progress_init_late(&bar, w->pass->chats == CHATS_ALONE ? "held-out conversations" : "held-out rows", steps);
+    for (i64 step = 0; step < steps && status == 0; step++) {
+        status = walk_step(w, step);
+        progress_update(&bar, step + 1, NULL);
+        if (status == 0 && comm_any(w->model->parallel->world, interrupted()))
+            status = STAGE_INTERRUPTED;
     }
+    progress_clear(&bar);
     return status;
 }
 

@@ -82,8 +82,9 @@ void heldout_set_close(struct heldout_set *set)
 }
 
 void heldout_set_measure(struct step_result *sums, const struct heldout_set *set, struct model *model,
-                         const struct submodel *sub)
+                         const struct submodel *sub, const char *label)
 {
+    struct progress bar;
     struct step_sums *there = step_sums_open(model->device);
     struct forward_options options = {0};
     struct step_end end;
@@ -91,12 +92,15 @@ void heldout_set_measure(struct step_result *sums, const struct heldout_set *set
     memset(sums, 0, sizeof *sums);
     step_sums_clear(model->device, there);
     tape_open(&tape, model->device, model->weights.dtype, (i64)64 << 30);
+    progress_init_late(&bar, label, set->count);
     for (i64 i = 0; i < set->count; i++) {
         struct forward forward;
         tape_clear(&tape, false);
         heldout_forward(&forward, &tape, model, &set->batches[i], sub, &options);
         step_sums_add(model->device, there, &forward, &model->config);
+        progress_update(&bar, i + 1, NULL);
     }
+    progress_clear(&bar);
     step_sums_reduce(model->parallel->pipeline, there);
     step_sums_get(sums, &end, model->device, there);
     tape_close(&tape);

@@ -17,8 +17,8 @@ struct heldout_set {
  * conversations alone. Returns -1 and a message. No row at all is no error. */
 int heldout_set_open(struct heldout_set *set, const struct heldout_pass *pass, const struct model_config *config);
 void heldout_set_close(struct heldout_set *set);
-/* Sums of the losses by stream and target. All ranks measure the same rows together. */
+/* Sums of the losses by stream and target. All ranks measure the same rows together. label: of the bar. */
 void heldout_set_measure(struct step_result *sums, const struct heldout_set *set, struct model *model,
-                         const struct submodel *sub);
+                         const struct submodel *sub, const char *label);
 
 #endif

@@ -119,6 +119,21 @@ void metrics_put(struct metrics *m, const char *name, double value)
     json_push(m->nonfinite, json_of_string(name));
 }
 
+struct json *metrics_values(const struct metrics *m)
+{
+    struct json *out = json_object();
+    for (i64 i = 0; m && i < m->count; i++)
+        json_set(out, m->values[i].tag, json_of_number(m->values[i].value));
+    return out;
+}
+
+void metrics_put_all(struct metrics *m, const struct json *values)
+{
+    struct json_iterator it;
+    for (bool more = json_first(&it, values); more; more = json_next(&it, values))
+        metrics_put(m, it.key, json_number(it.value, NAN));
+}
+
 int metrics_check(const struct metrics *m)
 {
     return m ? file_check_there(fileno(m->file), m->path) : 0;

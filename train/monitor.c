@@ -99,7 +99,7 @@ static void measure_grid(struct monitor *m, struct metrics *metrics, struct mode
         if (!is_wanted(points, n, i))
             continue;
         if (strcmp(points[i].name, "full") != 0)
-            heldout_set_measure(&sums, &m->rows, model, &points[i].sub);
+            heldout_set_measure(&sums, &m->rows, model, &points[i].sub, points[i].name);
         put_point(metrics, points[i].name, &sums);
     }
     arena_close(&arena);
@@ -109,7 +109,7 @@ static void measure_full(struct monitor *m, struct model *model, i64 done)
 {
     struct submodel all;
     submodel_full(&all, &model->config);
-    heldout_set_measure(&m->full, &m->rows, model, &all);
+    heldout_set_measure(&m->full, &m->rows, model, &all, "held-out rows");
     m->measured = done;
 }
 

@@ -170,6 +170,9 @@ struct metrics;
 struct metrics *metrics_open(const char *directory, i64 done); /* drops lines with "step" > done */
 void metrics_begin(struct metrics *metrics, i64 step);         /* metrics NULL, here and below: no effect */
 void metrics_put(struct metrics *metrics, const char *name, double value);
+/* The finite values of the open line, as an object of names (json_free); and what puts them back. */
+struct json *metrics_values(const struct metrics *metrics);
+void metrics_put_all(struct metrics *metrics, const struct json *values);
 int metrics_end(struct metrics *metrics);
 int metrics_check(const struct metrics *metrics); /* -1 and a message if somebody removed the file */
 void metrics_close(struct metrics *metrics);

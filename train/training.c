@@ -22,9 +22,14 @@ struct training_loop { /* State of one call. */
     double reference_gflops;
     bool on_gpu;
     struct best best;
-    bool ended;  /* BEST_FILE stands: only the best step is to be loaded and saved */
-    i64 begun;   /* completed steps when this call began */
-    i64 skipped; /* steps up to now, in a row, whose gradient norm was not finite */
+    bool ended;        /* BEST_FILE stands: only the best step is to be loaded and saved */
+    bool stops;        /* the checkpoint being written is the last of this call */
+    i64 begun;         /* completed steps when this call began */
+    bool fresh;        /* it began without a checkpoint: what was measured before the first step is in none yet */
+    i64 measured;      /* steps after which `line` was measured; -1: none */
+    double value;      /* what was measured */
+    struct json *line; /* and its figures for the next line of metrics */
+    i64 skipped;       /* steps up to now, in a row, whose gradient norm was not finite */
 };
 
 static bool is_first(const struct training_loop *l)
@@ -54,6 +59,24 @@ static int check_room(const struct training_loop *l, const char *path)
     return disk_check(path, checkpoint_bytes(weights_parameters(w), w->dtype), "the next checkpoint");
 }
 
+/* A measurement stands in the line of the next step, which an interrupt discards. */
+static struct json *measured_json(const struct training_loop *l)
+{
+    struct json *j = json_object();
+    json_set(j, "step", json_of_integer(l->measured));
+    if (isfinite(l->value))
+        json_set(j, "value", json_of_number(l->value));
+    json_set(j, "line", json_copy(l->line));
+    return j;
+}
+
+static void measured_get(struct training_loop *l, const struct json *j)
+{
+    l->measured = json_integer(json_get(j, "step"), -1);
+    l->value = json_number(json_get(j, "value"), NAN);
+    l->line = l->measured >= 0 ? json_copy(json_get(j, "line")) : NULL;
+}
+
 static int write_checkpoint(struct training_loop *l, i64 done)
 {
     struct checkpoint_parts parts = {l->t->weights, write_files, l, l->t->stage->ranks, l->t->stage->made_by};
@@ -64,6 +87,8 @@ static int write_checkpoint(struct training_loop *l, i64 done)
     l->state = json_object();
     if (l->best.seen >= 0)
         json_set(l->state, "best", best_json(&l->best));
+    if (l->stops && l->measured == done)
+        json_set(l->state, "measured", measured_json(l));
     int status = checkpoint_save(l->checkpoints, done, &parts, l->state);
     if (status == 0)
         status = checkpoint_settle(l->checkpoints, done, l->t->settings->keep, best_kept(&l->best));
@@ -146,6 +171,8 @@ static int resume(struct training_loop *l, i64 *done)
         return -1;
     if (!l->ended && *done >= 0)
         best_get(&l->best, json_get(state, "best"));
+    if (!l->ended && *done >= 0)
+        measured_get(l, json_get(state, "measured"));
     if (*done < 0 && other) {
         from = other;
         if (checkpoint_resume(from, done, l->t->weights, &state))
@@ -156,6 +183,7 @@ static int resume(struct training_loop *l, i64 *done)
     int status = check_together(l, *done);
     if (status == 0 && is_first(l))
         status = checkpoint_settle(l->checkpoints, *done, l->t->settings->keep, best_kept(&l->best));
+    l->fresh = *done < 0;
     *done = l->begun = max_i64(*done, 0);
     if (status == 0)
         status = begin_or_resume(l, *done, from, state);
@@ -304,18 +332,35 @@ static int run_step(struct training_loop *l, i64 step)
     return status;
 }
 
-/* Sets *better if the weights after `done` steps have the best measure so far. A resumed stage measures
- * the step it begins with again, because the next line of metrics may hold the measure. */
-static int measure(struct training_loop *l, i64 done, bool *better)
+/* Measures, or takes what was measured before an interrupt. The ranks read the same checkpoint. */
+static int measure_or_take(double *value, struct training_loop *l, i64 done)
 {
     const struct training *t = l->t;
+    struct metrics *line = done < t->steps ? l->metrics : NULL;
+    if (l->measured == done) {
+        *value = l->value;
+        metrics_put_all(line, l->line);
+        return 0;
+    }
+    int status = t->measure(value, t->context, done, line);
+    if (status)
+        return status;
+    comm_broadcast(comm_host(l->world), value, sizeof *value, 0);
+    json_free(l->line);
+    l->line = metrics_values(line);
+    l->measured = done;
+    l->value = *value;
+    return 0;
+}
+
+/* Sets *better if the weights after `done` steps have the best measure so far. */
+static int measure(struct training_loop *l, i64 done, bool *better)
+{
     double value = NAN;
     *better = false;
-    if (!t->measure || l->ended)
+    if (!l->t->measure || l->ended)
         return 0;
-    int status = t->measure(&value, t->context, done, done < t->steps ? l->metrics : NULL);
-    if (status == 0)
-        comm_broadcast(comm_host(l->world), &value, sizeof value, 0);
+    int status = measure_or_take(&value, l, done);
     if (status == 0 && isfinite(value) && done > l->best.seen)
         *better = best_add(&l->best, done, value) && best_is_kept(&l->best);
     return status;
@@ -332,7 +377,8 @@ static int turn(struct training_loop *l, i64 done, bool *more)
     if (status && status != STAGE_INTERRUPTED)
         return status;
     bool last = done == t->steps || best_ends(&l->best), stop = comm_any(l->world, status || (interrupted() && !last));
-    bool due = done > l->begun && (stop || last || done % t->settings->checkpoint_steps == 0);
+    bool due = done > l->begun ? stop || last || done % t->settings->checkpoint_steps == 0 : stop && l->fresh;
+    l->stops = stop;
     if ((due || better) && save(l, done))
         return -1;
     *more = !last && !stop;
@@ -340,7 +386,8 @@ static int turn(struct training_loop *l, i64 done, bool *more)
         status = run_step(l, done);
     else if (stop)
         status = STAGE_INTERRUPTED;
-    return *more && status == STAGE_INTERRUPTED && save(l, done) ? -1 : status;
+    l->stops = status == STAGE_INTERRUPTED;
+    return *more && l->stops && save(l, done) ? -1 : status;
 }
 
 /* ---- The result ---- */
@@ -408,10 +455,14 @@ static int go_back(struct training_loop *l, i64 done)
 
 int training_run(const struct training *t)
 {
-    struct training_loop l = {
-        .t = t, .world = t->stage->ranks->world, .checkpoints = path_join(t->stage->out, "checkpoints")};
+    struct training_loop l = {.t = t,
+                              .world = t->stage->ranks->world,
+                              .checkpoints = path_join(t->stage->out, "checkpoints"),
+                              .measured = -1};
     i64 done;
     best_init(&l.best, t->best, t->higher);
+    signals_say("%s: the step or measurement that goes on now ends or is given up, then the stage is saved",
+                t->stage->name);
     int status = resume(&l, &done);
     if (status == 0) {
         calibrate(&l);
@@ -426,6 +477,7 @@ int training_run(const struct training *t)
     if (status == 0)
         status = save(&l, -1);
     metrics_close(l.metrics);
+    json_free(l.line);
     best_release(&l.best);
     memory_free(l.checkpoints);
     return status;

@@ -438,6 +438,8 @@ static int run(const struct generation_arguments *r, const struct chat_words *wo
         return command_failed();
     int status = open_chat(&c, &generator, r, words);
     c.terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    if (c.terminal)
+        signals_say("%s", ""); /* Ctrl-C ends an answer, not the chat */
     if (status == 0 && c.terminal) {
         log_info("%s: /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves", directory);
         c.lines = line_editor_open(CHAT_PROMPT);

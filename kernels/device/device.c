@@ -164,6 +164,11 @@ static bool is_mapped(const struct memory *memory)
     return !memory->grow && (memory->alloc == cpu_alloc || memory->alloc == meta_alloc);
 }
 
+bool device_arenas_are_zero(const struct device *device)
+{
+    return is_mapped(device->memory) && device->backend != BACKEND_META;
+}
+
 void device_arena_open(struct device *device, struct arena *arena, i64 reserved_bytes)
 {
     const struct memory *memory = device->memory;

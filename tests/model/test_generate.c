@@ -366,6 +366,36 @@ static void long_prompts_take_several_forwards(void **state)
     model_close(&model);
 }
 
+/* A CPU gives memory of the cache to rows that are used: 100,000 tokens at most are asked for at once,
+ * and few answers come that far. */
+static void a_large_cache_takes_no_memory_before_its_rows_are_used(void **state)
+{
+    enum { WANTED_BYTES = 1 << 30, SLOTS_ASKED = 16 };
+    struct model model;
+    struct decoder d;
+    struct submodel sub;
+    (void)state;
+    if (device.backend != BACKEND_CPU || is_sanitized())
+        return;
+    struct device before_device = device, cpu; /* behind the wall it is zeroed */
+    device_open_cpu(&cpu);
+    device = cpu;
+    make_model(&model);
+    const struct model_config c = model.config;
+    submodel_full(&sub, &c);
+    struct decoder_options g = make_options(&model, &sub);
+    g.vocabulary = &vocabulary_of_text;
+    i64 row_bytes = 2 * c.layers * c.kv_heads * c.head_width * 4, before = memory_private_bytes();
+    decoder_open(&d, &g, SLOTS_ASKED, WANTED_BYTES / row_bytes / SLOTS_ASKED);
+    i64 taken = memory_private_bytes() - before;
+    decoder_close(&d);
+    model_close(&model);
+    device_close(&cpu);
+    device = before_device;
+    if (taken > WANTED_BYTES / 4)
+        fail_msg("%lld bytes are taken by an empty cache", (long long)taken);
+}
+
 /* Daily runs use the guarded device, or the plain one where a sanitizer cannot see guarded memory;
  * nightly runs use both. */
 int main(void)
@@ -381,6 +411,7 @@ int main(void)
         cmocka_unit_test(ids_are_the_same_with_their_entropy),
         cmocka_unit_test(pictures_of_one_batch_are_kept_apart),
         cmocka_unit_test(long_prompts_take_several_forwards),
+        cmocka_unit_test(a_large_cache_takes_no_memory_before_its_rows_are_used),
     };
     int failed = 0;
     for (behind_the_wall = 0; behind_the_wall < 2; behind_the_wall++)

@@ -2,6 +2,7 @@
 #include "core/json.h"
 #include "tokenizers/text/text.h"
 
+#include <signal.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -92,12 +93,23 @@ static void a_text_of_gpt2_is_not_cut_at_lines(void **state)
     buffer_release(&text);
 }
 
+static void a_signal_ends_the_merges(void **state)
+{
+    struct text_trainer *trainer = text_trainer_open(&(struct text_training){.vocabulary = 300, .family = "qwen2"});
+    (void)state;
+    assert_int_equal(text_trainer_feed(trainer, golden_text.data, golden_text.length), 0);
+    signals_catch();
+    raise(SIGTERM);
+    assert_null(text_trainer_finish(trainer));
+    assert_int_equal(error_status(), STATUS_INTERRUPTED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_texts_give_the_merges_of_hf_on_any_number_of_threads),
-        cmocka_unit_test(a_long_text_counts_as_its_parts),
-        cmocka_unit_test(a_text_of_gpt2_is_not_cut_at_lines),
+        cmocka_unit_test(a_long_text_counts_as_its_parts), cmocka_unit_test(a_text_of_gpt2_is_not_cut_at_lines),
+        cmocka_unit_test(a_signal_ends_the_merges), /* last: the signal stays pending */
     };
     return cmocka_run_group_tests(tests, read_text, release_text);
 }

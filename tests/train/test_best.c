@@ -18,12 +18,14 @@ struct toy {
     const double *measures; /* by step, [STEPS + 1] */
     struct best_settings settings;
     bool higher;
-    i64 steps;           /* of the stage */
-    i64 calls, fails_at; /* callbacks so far; the one that fails, -1: none */
-    bool stays;          /* it does not go back to the best step */
-    i64 stops_at;        /* step whose measure is interrupted once, -1: none */
-    i64 made, restored;  /* steps made; step of the last restore, -1: none */
-    double memory;       /* what the result depends on besides the weights */
+    i64 steps;            /* of the stage */
+    i64 calls, fails_at;  /* callbacks so far; the one that fails, -1: none */
+    bool stays;           /* it does not go back to the best step */
+    i64 stops_at;         /* step whose measure is interrupted once, -1: none */
+    i64 given_up;         /* step that is interrupted once behind its measure, -1: none */
+    i64 times[STEPS + 1]; /* measured, by step */
+    i64 made, restored;   /* steps made; step of the last restore, -1: none */
+    double memory;        /* what the result depends on besides the weights */
     struct weights weights;
 };
 
@@ -58,6 +60,7 @@ static int measure(double *value, void *context, i64 step, struct metrics *metri
     }
     if (due)
         metrics_put(metrics, "measured", *value);
+    toy->times[step]++;
     return call(toy);
 }
 
@@ -66,6 +69,10 @@ static int step(void *context, i64 at, struct training_step *said)
     static const struct optimizer_settings optimizer = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
     struct toy *toy = context;
     struct weight *w = &toy->weights.list[0];
+    if (at == toy->given_up) {
+        toy->given_up = -1;
+        return STAGE_INTERRUPTED;
+    }
     if (call(toy))
         return -1;
     weights_begin_step(&toy->weights);
@@ -144,6 +151,7 @@ static struct toy toy_of(const double *measures, const char *measure_name, i64 p
                         .steps = STEPS,
                         .fails_at = -1,
                         .stops_at = -1,
+                        .given_up = -1,
                         .restored = -1};
 }
 
@@ -304,6 +312,24 @@ static void an_interrupted_stage_ends_as_an_unbroken_one(void **state)
     }
 }
 
+/* An interrupt behind a measure keeps it: for the best step, and for the line of metrics. */
+static void what_was_measured_is_not_measured_again(void **state)
+{
+    (void)state;
+    for (i64 k = 0; k <= 8; k += EVERY) {
+        struct toy toy = toy_of(dips, "heldout", 3);
+        char *name = string_format("gives up %lld", (long long)k);
+        toy.given_up = k;
+        assert_int_equal(run(&toy, name), STAGE_INTERRUPTED);
+        assert_true(has_checkpoint(name, k));
+        succeed(run(&toy, name));
+        for (i64 i = 0; i <= 10; i++)
+            assert_int_equal(toy.times[i], 1);
+        expect_patient(name);
+        memory_free(name);
+    }
+}
+
 static void a_damaged_best_checkpoint_is_named(void **state)
 {
     char *file = path_join(path_of("damaged"), "checkpoints/step-000004/result.json");
@@ -348,6 +374,7 @@ int main(void)
         cmocka_unit_test(the_result_is_the_best_step),
         cmocka_unit_test(steps_that_only_harm_are_undone),
         cmocka_unit_test(an_interrupted_stage_ends_as_an_unbroken_one),
+        cmocka_unit_test(what_was_measured_is_not_measured_again),
         cmocka_unit_test(a_damaged_best_checkpoint_is_named),
         cmocka_unit_test(without_a_finite_measure_the_last_step_is_the_result),
         cmocka_unit_test(settings_that_measure_nothing_are_refused),

@@ -1,7 +1,10 @@
 /* Held-out measures of a model with uniform predictions (its last norm is zero, so all logits are):
  * losses are logarithms of the number of choices, and unigram entropies and text bytes are
  * recounted from the written shards. */
+#define _GNU_SOURCE /* posix_openpt */
+#include <fcntl.h>
 #include <math.h>
+#include <stdlib.h>
 #include "rl/eval.h"
 #include "tests/scratch.h"
 #include "tests/shard_fixture.h"
@@ -378,6 +381,31 @@ static void a_few_rows_are_measured_where_asked(void **state)
     assert_int_equal(left_out_total(&none.left_out), TEXTS);
 }
 
+/* A terminal shows the bar of a pass, at the latest when it ends, and an empty line behind it. */
+static void a_pass_has_a_bar(void **state)
+{
+    struct heldout h;
+    char said[4096];
+    int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK), before = dup(STDERR_FILENO);
+    (void)state;
+    assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    int terminal = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    enum log_level level = log_set_level(LOG_NORMAL);
+    assert_int_equal(dup2(terminal, STDERR_FILENO), STDERR_FILENO);
+    int status = heldout_measure(&h, &model, &full, path_of("texts"), "validation", LENGTH, 2);
+    assert_int_equal(dup2(before, STDERR_FILENO), STDERR_FILENO);
+    log_set_level(level);
+    succeed(status);
+    ssize_t count = read(master, said, sizeof said - 1);
+    assert_true(count > 0);
+    said[count] = 0;
+    assert_non_null(strstr(said, "\rheld-out rows [########################] 100% "));
+    assert_string_equal(said + count - 4, "\r\033[K");
+    close(before);
+    close(terminal);
+    close(master);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -392,6 +420,7 @@ int main(void)
         cmocka_unit_test(bytes_are_those_of_the_decoded_text),
         cmocka_unit_test(the_sum_is_weighted),
         cmocka_unit_test(a_few_rows_are_measured_where_asked),
+        cmocka_unit_test(a_pass_has_a_bar),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

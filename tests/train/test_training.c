@@ -298,6 +298,12 @@ static void a_signal_saves_the_step_that_is_done(void **state)
     char *result = path_join(path_of("signal"), "result.json");
     assert_false(file_exists(result));
     memory_free(result);
+    /* The signal stays: a stage that has measured before its first step keeps that in a checkpoint. */
+    toy = (struct training_toy){.broken = -1, .stopped = -1, .killed = -1};
+    assert_int_equal(run(&toy, "at once", true), STAGE_INTERRUPTED);
+    assert_true(has_checkpoint("at once", 0));
+    assert_int_equal(run(&toy, "at once", true), STAGE_INTERRUPTED);
+    assert_true(has_checkpoint("at once", 0));
 }
 
 static void a_warm_up_is_honoured_or_refused(void **state)

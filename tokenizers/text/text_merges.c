@@ -380,6 +380,8 @@ int merges_learn(struct text_tokenizer *tokenizer, const struct word_counts *wor
         if (id >= 0)
             merge_pair(&learner, best.seen, left, right, id);
         push_touched(&learner);
+        if (interrupted())
+            id = error_interrupted();
     }
     learner_release(&learner);
     return id < 0 ? -1 : 0;
