@@ -515,8 +515,9 @@ static void log_captions(const struct init_data *data)
     for (int m = MODALITY_TEXT + 1; m < MODALITIES; m++)
         captioned += data->kinds[BECOMES_IDS + m].samples;
     if (data->columns.captions == CAPTIONS_NONE) {
-        buffer_printf(&text, data->others ? "; %lld %s not learned" : "", (long long)data->others,
-                      data->others == 1 ? "text or conversation is" : "texts or conversations are");
+        if (data->others)
+            buffer_printf(&text, "; %lld %s not learned", (long long)data->others,
+                          data->others == 1 ? "text or conversation is" : "texts or conversations are");
         log_info("%s: no captions are read: the recipe trains tokenizers of media alone%s", data->path,
                  text.data ? text.data : "");
     } else if (data->columns.captions != CAPTIONS_FILES) {

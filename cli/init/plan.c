@@ -10,16 +10,18 @@
 static const double piece_s = 25, clip_sound = 15, chat_marks = 8;
 /* How often a run shows a sample as input and as output, as in the quickstart, where pictures and
  * clips are few. Texts repeated up to four times are as good as new ones (Muennighoff et al. 2023).
- * Few data are shown more often, until the run is long enough, but hardly more than shown_most times:
- * then small models know them by heart, measured on folders of 40 samples of each kind. */
-static const double shown_picture = 30, shown_clip = 12, shown_sound = 8, shown_text = 4, shown_most = 24;
+ * Few data are shown more often, until the run is long enough, but at most as often as the second row
+ * says. Shown more often, small models learn them by heart, later with a strong weight decay (measured on
+ * folders of 40 samples of each kind). */
+static const double shown_picture = 30, shown_clip = 12, shown_sound = 8, shown_text = 4;
+static const double picture_most = 30, clip_most = 24, sound_most = 24, words_most = 24, words_alone_most = 48;
 
 /* Small models for few data: their held-out losses are lower, and a step takes less time. */
 static const struct init_size sizes[] = {
     {3e4, 2, 512, 750, 750, 3e-3,
      "{width: 64, layers: 8, heads: 2, kv_heads: 1, head_width: 32, experts: 8, topk: 2, expert_width: 32,\n"
      "            rope_theta: 10000, init_std: 0.06, zero_init: true, mtp: false}",
-     "weight_decay: 1.2, decay_share: 0.8, cautious: true, cautious_decay: true", "0,2,4-7", "4", "1", true},
+     "weight_decay: 10, decay_share: 0.8, cautious: true, cautious_decay: true", "0,2,4-7", "4", "1", true},
     {1e6, 4, 512, 1500, 3000, 3e-3,
      "{width: 96, layers: 8, heads: 3, kv_heads: 1, head_width: 32, experts: 8, topk: 2, expert_width: 96,\n"
      "            rope_theta: 10000, init_std: 0.06, zero_init: true, mtp: false}",
@@ -37,7 +39,7 @@ static const struct init_size sizes[] = {
      "            mtp: false}",
      "weight_decay: 0.1", "0,2,4,6,8-11", "16", "2", false}};
 /* Steps below which a run has fewer rows a step instead. */
-enum { STEPS_LEAST = 50 };
+enum { STEPS_LEAST = 40 };
 /* Positions below which a model can learn little; init warns. */
 static const double few_positions = 1e4;
 enum { LENGTH_MOST = INIT_LENGTH << (INIT_LENGTHS - 1) }; /* of a row; longer samples are left out */
@@ -276,7 +278,7 @@ static double pictures_out(const struct init_plan *p)
 
 /* What the model learns from, by kind: positions of the samples, each shown once per direction. */
 struct learned {
-    double positions, shown;
+    double positions, shown, most;
     enum direction in, out;
 };
 
@@ -285,9 +287,9 @@ static i64 streams_of_media(const struct init_plan *p, struct learned *streams)
     static const struct {
         enum modality kind;
         struct learned stream;
-    } media[] = {{MODALITY_IMAGE, {0, shown_picture, DIRECTION_IMAGE_IN, DIRECTION_IMAGE_OUT}},
-                 {MODALITY_VIDEO, {0, shown_clip, DIRECTION_VIDEO_IN, DIRECTION_VIDEO_OUT}},
-                 {MODALITY_AUDIO, {0, shown_sound, DIRECTION_AUDIO_IN, DIRECTION_AUDIO_OUT}}};
+    } media[] = {{MODALITY_IMAGE, {0, shown_picture, picture_most, DIRECTION_IMAGE_IN, DIRECTION_IMAGE_OUT}},
+                 {MODALITY_VIDEO, {0, shown_clip, clip_most, DIRECTION_VIDEO_IN, DIRECTION_VIDEO_OUT}},
+                 {MODALITY_AUDIO, {0, shown_sound, sound_most, DIRECTION_AUDIO_IN, DIRECTION_AUDIO_OUT}}};
     i64 count = 0;
     for (i64 m = 0; m < COUNT_OF(media); m++) {
         if (!is_present(p, media[m].kind))
@@ -299,24 +301,28 @@ static i64 streams_of_media(const struct init_plan *p, struct learned *streams)
     return count;
 }
 
-/* shown: of words, since there may be more of them than of media. */
-static i64 streams_of_words(const struct init_plan *p, struct learned *streams, double shown)
+/* most: as in struct learned. Their `shown` follows once all are known. */
+static i64 streams_of_words(const struct init_plan *p, struct learned *streams, double most)
 {
     double text = word_positions(p, BECOMES_TEXT) + word_positions(p, BECOMES_MIXED);
     i64 count = 0;
     if (text > 0)
-        streams[count++] = (struct learned){text, shown, DIRECTION_TEXT, DIRECTION_TEXT};
+        streams[count++] = (struct learned){text, 1, most, DIRECTION_TEXT, DIRECTION_TEXT};
     if (p->chats)
-        streams[count++] = (struct learned){p->chat_positions, shown, DIRECTION_CHAT, DIRECTION_CHAT};
+        streams[count++] = (struct learned){p->chat_positions, 1, most, DIRECTION_CHAT, DIRECTION_CHAT};
     return count;
+}
+
+static double times_of(const struct learned *l, double factor)
+{
+    return factor > 1 ? fmin(factor * l->shown, fmax(l->most, l->shown)) : factor * l->shown;
 }
 
 static double sum_of(const struct learned *streams, i64 count, double factor)
 {
     double sum = 0;
     for (i64 i = 0; i < count; i++)
-        sum += streams[i].positions * (factor > 1 ? fmin(factor * streams[i].shown, fmax(shown_most, streams[i].shown))
-                                                  : factor * streams[i].shown);
+        sum += streams[i].positions * times_of(&streams[i], factor);
     return sum;
 }
 
@@ -332,8 +338,17 @@ static double fit(struct learned *streams, i64 count, double least, double most)
         *(sum_of(streams, count, factor) < least ? &low : &high) = factor;
     }
     for (i64 i = 0; i < count; i++)
-        streams[i].shown = sum_of(&(struct learned){1, streams[i].shown}, 1, factor);
+        streams[i].shown = times_of(&streams[i], factor);
     return sum_of(streams, count, 1);
+}
+
+/* A run of fewer positions than `least` hardly learns its frequencies: shows all up to twice as often. */
+static double lengthen(struct learned *streams, i64 count, double run, double least)
+{
+    double factor = run > 0 ? fmin(2, fmax(1, least / run)) : 1;
+    for (i64 i = 0; i < count; i++)
+        streams[i].shown *= factor;
+    return run * factor;
 }
 
 /* The proportions of the model's training, if it saw all that is there. */
@@ -361,7 +376,8 @@ static void choose_mixture(struct init_plan *p)
 {
     struct learned streams[DIRECTIONS];
     p->chat_positions = word_positions(p, BECOMES_CHAT);
-    i64 media = streams_of_media(p, streams), count = media + streams_of_words(p, streams + media, 1);
+    i64 media = streams_of_media(p, streams),
+        count = media + streams_of_words(p, streams + media, media ? words_most : words_alone_most);
     double run = 0, words = 0, positions = 0;
     for (i64 i = 0; i < count; i++) {
         positions += streams[i].positions;
@@ -376,6 +392,7 @@ static void choose_mixture(struct init_plan *p)
     bool same = take_proportions(streams, count, p->from);
     double before = count ? streams[0].shown : 1;
     p->run_positions = fit(streams, count, full * (double)p->size->least, most);
+    p->run_positions = lengthen(streams, count, p->run_positions, STEPS_LEAST * sizes->rows * sizes->length);
     for (i64 i = 0; i < count; i++)
         p->times[streams[i].in] = p->times[streams[i].out] = streams[i].shown;
     memcpy(p->mixture, p->times, sizeof p->mixture);

@@ -324,7 +324,7 @@ static void rows_are_as_long_as_most_conversations(void **state)
     expect_complaint("1 of 101 x conversation: by their sizes longer than a row of 512 positions");
     put_long_chats(folder, "b.jsonl", 40, 5000);
     put_long_chats(folder, "c.jsonl", 2, 40000);
-    expect_recipe(folder, "bpe shards base grid sft samples routing export report");
+    expect_recipe(folder, "bpe shards base grid half more sft samples routing export report");
     expect_setting("base", "batch.length", "2048.0");
     expect_setting("sft", "batch.length", "2048.0");
     assert_int_equal(WEFT("init", folder), 0);
@@ -395,7 +395,7 @@ static void larger_data_get_more_steps_and_a_sub_model(void **state)
     memory_free(folder);
 }
 
-/* Shown 24 times, 60 texts of 52 bytes and about 17 ids are run through in few steps, by a small model,
+/* Shown 48 times, 60 texts of 52 bytes and about 17 ids are run through in few steps, by a small model,
  * whose best step is kept; where nothing is held out, none is best. */
 static void few_data_get_few_steps_and_keep_the_best(void **state)
 {
@@ -408,10 +408,10 @@ static void few_data_get_few_steps_and_keep_the_best(void **state)
     expect_setting("base", "keep_best", "\"heldout\"");
     expect_setting("sft", "keep_best", "\"heldout\"");
     expect_setting("base", "patience", "6");
-    expect_setting("base", "mixture.text", "24.0");
+    expect_setting("base", "mixture.text", "48.0");
     double steps = atof(setting_of("base", "steps")), rows = atof(setting_of("base", "batch.rows"));
     double share = 1 - atof(setting_of("shards", "validation"));
-    double positions = 24 * 60 * share * ((53 + 7) / 3.3 + 8), of_steps = steps * rows * 512;
+    double positions = 48 * 60 * share * ((53 + 7) / 3.3 + 8), of_steps = steps * rows * 512;
     assert_true(of_steps > 0.8 * positions && of_steps < 1.2 * positions);
     put(one, "a.txt", "It was a dark night, and nobody was out in the rain.\n");
     expect_recipe(one, "bpe shards base grid samples routing export report");
