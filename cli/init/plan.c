@@ -39,7 +39,8 @@ static const struct init_size sizes[] = {
      "            mtp: false}",
      "weight_decay: 0.1", "0,2,4,6,8-11", "16", "2", false}};
 /* Steps below which a run has fewer rows a step instead. */
-enum { STEPS_LEAST = 40 };
+enum { STEPS_LEAST = 50 };
+static const double longer_most = 2.5;
 /* Positions below which a model can learn little; init warns. */
 static const double few_positions = 1e4;
 enum { LENGTH_MOST = INIT_LENGTH << (INIT_LENGTHS - 1) }; /* of a row; longer samples are left out */
@@ -342,10 +343,11 @@ static double fit(struct learned *streams, i64 count, double least, double most)
     return sum_of(streams, count, 1);
 }
 
-/* A run of fewer positions than `least` hardly learns its frequencies: shows all up to twice as often. */
+/* A run of fewer positions than `least` hardly learns its frequencies: shows all more often, up to longer_most times.
+ */
 static double lengthen(struct learned *streams, i64 count, double run, double least)
 {
-    double factor = run > 0 ? fmin(2, fmax(1, least / run)) : 1;
+    double factor = run > 0 ? fmin(longer_most, fmax(1, least / run)) : 1;
     for (i64 i = 0; i < count; i++)
         streams[i].shown *= factor;
     return run * factor;
