@@ -22,10 +22,10 @@ static const struct init_size sizes[] = {
      "{width: 64, layers: 8, heads: 2, kv_heads: 1, head_width: 32, experts: 8, topk: 2, expert_width: 32,\n"
      "            rope_theta: 10000, init_std: 0.06, zero_init: true, mtp: false}",
      "weight_decay: 10, decay_share: 0.8, cautious: true, cautious_decay: true", "0,2,4-7", "4", "1", true},
-    {1e6, 4, 512, 1500, 3000, 3e-3,
+    {1e6, 4, 512, 1000, 3000, 3e-3,
      "{width: 96, layers: 8, heads: 3, kv_heads: 1, head_width: 32, experts: 8, topk: 2, expert_width: 96,\n"
      "            rope_theta: 10000, init_std: 0.06, zero_init: true, mtp: false}",
-     "weight_decay: 1.2, decay_share: 0.8, cautious: true, cautious_decay: true", "0,2,4-7", "4", "1", true},
+     "weight_decay: 10, decay_share: 0.8, cautious: true, cautious_decay: true", "0,2,4-7", "4", "1", true},
     {3e7, 8, 512, 1000, 2000, 3e-3,
      "{width: 192, layers: 8, heads: 6, kv_heads: 2, head_width: 32, experts: 16, topk: 2, expert_width: 160,\n"
      "            rope_theta: 10000, init_std: 0.06, zero_init: true, mtp: false}",
