@@ -189,7 +189,7 @@ static int compare_shards(struct buffer *on, struct proof *p, const char *shards
         read = heldout_walk(&pass, p->model, p->sub);
     if (p->status)
         return -1;
-    if (read && p->compares)
+    if (read && p->compares && !interrupted())
         log_info("logits are not compared on all rows of %s: %s", shards, error_text());
     if (p->rows) {
         buffer_printf(on, "; on %lld %s of %s: ", (long long)p->rows, plural(p->rows, "row", "rows"), shards);

@@ -12,9 +12,11 @@ static const double piece_s = 25, clip_sound = 15, chat_marks = 8;
  * clips are few. Texts repeated up to four times are as good as new ones (Muennighoff et al. 2023).
  * Few data are shown more often, until the run is long enough, but at most as often as the second row
  * says. Shown more often, small models learn them by heart, later with a strong weight decay (measured on
- * folders of 40 samples of each kind). */
+ * folders of 40, of thousands and of ten thousands of samples of each kind). The smallest model gains from
+ * texts for longer. */
 static const double shown_picture = 30, shown_clip = 12, shown_sound = 8, shown_text = 4;
-static const double picture_most = 30, clip_most = 24, sound_most = 24, words_most = 24, words_alone_most = 48;
+static const double picture_most = 30, clip_most = 24, sound_most = 24, words_most = 24, words_alone_most = 25,
+                    words_alone_few_most = 48;
 
 /* Small models for few data: their held-out losses are lower, and a step takes less time. */
 static const struct init_size sizes[] = {
@@ -22,7 +24,7 @@ static const struct init_size sizes[] = {
      "{width: 64, layers: 8, heads: 2, kv_heads: 1, head_width: 32, experts: 8, topk: 2, expert_width: 32,\n"
      "            rope_theta: 10000, init_std: 0.06, zero_init: true, mtp: false}",
      "weight_decay: 10, decay_share: 0.8, cautious: true, cautious_decay: true", "0,2,4-7", "4", "1", true},
-    {1e6, 4, 512, 1000, 3000, 3e-3,
+    {1e6, 4, 512, 3000, 3000, 3e-3,
      "{width: 96, layers: 8, heads: 3, kv_heads: 1, head_width: 32, experts: 8, topk: 2, expert_width: 96,\n"
      "            rope_theta: 10000, init_std: 0.06, zero_init: true, mtp: false}",
      "weight_decay: 10, decay_share: 0.8, cautious: true, cautious_decay: true", "0,2,4-7", "4", "1", true},
@@ -302,15 +304,15 @@ static i64 streams_of_media(const struct init_plan *p, struct learned *streams)
     return count;
 }
 
-/* most: as in struct learned. Their `shown` follows once all are known. */
-static i64 streams_of_words(const struct init_plan *p, struct learned *streams, double most)
+/* How often they are shown follows once all are known. */
+static i64 streams_of_words(const struct init_plan *p, struct learned *streams)
 {
     double text = word_positions(p, BECOMES_TEXT) + word_positions(p, BECOMES_MIXED);
     i64 count = 0;
     if (text > 0)
-        streams[count++] = (struct learned){text, 1, most, DIRECTION_TEXT, DIRECTION_TEXT};
+        streams[count++] = (struct learned){text, 1, 1, DIRECTION_TEXT, DIRECTION_TEXT};
     if (p->chats)
-        streams[count++] = (struct learned){p->chat_positions, 1, most, DIRECTION_CHAT, DIRECTION_CHAT};
+        streams[count++] = (struct learned){p->chat_positions, 1, 1, DIRECTION_CHAT, DIRECTION_CHAT};
     return count;
 }
 
@@ -343,8 +345,8 @@ static double fit(struct learned *streams, i64 count, double least, double most)
     return sum_of(streams, count, 1);
 }
 
-/* A run of fewer positions than `least` hardly learns its frequencies: shows all more often, up to longer_most times.
- */
+/* A run of fewer positions than `least` hardly learns its frequencies: shows all more often, at most
+ * longer_most times as often. */
 static double lengthen(struct learned *streams, i64 count, double run, double least)
 {
     double factor = run > 0 ? fmin(longer_most, fmax(1, least / run)) : 1;
@@ -378,8 +380,7 @@ static void choose_mixture(struct init_plan *p)
 {
     struct learned streams[DIRECTIONS];
     p->chat_positions = word_positions(p, BECOMES_CHAT);
-    i64 media = streams_of_media(p, streams),
-        count = media + streams_of_words(p, streams + media, media ? words_most : words_alone_most);
+    i64 media = streams_of_media(p, streams), count = media + streams_of_words(p, streams + media);
     double run = 0, words = 0, positions = 0;
     for (i64 i = 0; i < count; i++) {
         positions += streams[i].positions;
@@ -389,8 +390,11 @@ static void choose_mixture(struct init_plan *p)
     choose_size(p, positions);
     p->length = row_length(p, p->size->length);
     double full = (double)(p->size->rows * p->size->length), most = full * (double)p->size->most;
-    for (i64 i = media; i < count; i++)
+    double alone_most = p->size == sizes ? words_alone_few_most : words_alone_most;
+    for (i64 i = media; i < count; i++) {
+        streams[i].most = media ? words_most : alone_most;
         streams[i].shown = fmin(shown_text, fmax(run, most / 2) / words);
+    }
     bool same = take_proportions(streams, count, p->from);
     double before = count ? streams[0].shown : 1;
     p->run_positions = fit(streams, count, full * (double)p->size->least, most);
