@@ -6,13 +6,14 @@
  * it returns; the device is opened once, by device.c.
  *
  * Where is what: main.c lists the commands, options.c parses; most commands are a file of their
- * name. Recipes: recipe.c reads and resolves them, stages.c is the table of kinds, run.c runs
- * them, chooses the precision, skips what is done and refuses changed settings; inputs.c hashes
- * inputs. plan.c, plan_media.c and plan_verdict.c are `weft plan`; inspect.c chooses among inspect_*.c by what a
- * path holds; model.c loads a model for a command; manual.c makes the man page and completions,
- * environment.c lists the environment variables; output.c makes a folder appear at once. In
- * generate/, generation.c has the options that `generate` and `chat` share, messages.c answers files
- * of conversations, and line_editor.c reads the lines of a chat. */
+ * name, and settings_command.c runs those that do what a stage does. Recipes: recipe.c reads and
+ * resolves them, stages.c is the table of kinds, run.c runs them, chooses the precision, skips what is
+ * done and refuses changed settings; inputs.c hashes inputs. plan.c, plan_media.c and plan_verdict.c
+ * are `weft plan`; inspect.c chooses among inspect_*.c by what a path holds; model.c loads a model for
+ * a command; manual.c makes the man page and completions, environment.c lists the environment
+ * variables; output.c makes a folder appear at once. In generate/, generation.c has the options that
+ * `generate` and `chat` share, messages.c answers files of conversations, and line_editor.c reads the
+ * lines of a chat. */
 #ifndef WEFT_CLI_H
 #define WEFT_CLI_H
 #include "elastic/elastic.h"
@@ -59,23 +60,23 @@ const char *option_repeats(const struct option *option); /* what its help says i
  * must parse its options before it does anything else. */
 void command_options(const struct command *command, void (*see)(void *context, const struct option *options),
                      void *context);
-/* Options for the settings of a stage: --max-tokens for max_tokens. setting_options_open makes one for
- * each row of the table whose key is not in `without` (ends with NULL); `options` is part of the
- * table that options_parse gets. setting_options_read then fills the settings from `more` and the
- * options that were given; -1 and a message. The options borrow from the table. */
-enum { SETTING_OPTIONS_MOST = 40 };
+/* A command that does what a stage does, to the model that its argument names (MODEL or MODEL@NAME).
+ * Its options are the settings of the stage, such as --max-tokens for max_tokens, with the same
+ * defaults, ranges and help. `from` has no option: it is the argument. An option of `own` replaces the
+ * one of that name. Paths are taken as the shell passed them. Returns an exit status. */
 struct setting;
-struct setting_override;
-struct setting_options {
-    struct option options[SETTING_OPTIONS_MOST];
-    const char *keys[SETTING_OPTIONS_MOST], *values[SETTING_OPTIONS_MOST];
-    char *names[SETTING_OPTIONS_MOST], *helps[SETTING_OPTIONS_MOST];
-    int count;
+struct settings_command {
+    const struct setting *table;
+    const struct option *own;           /* ends with a NULL name */
+    void *settings;                     /* zeroed; filled and released here */
+    struct submodel_options *sub;       /* among the settings; NULL: only MODEL@NAME chooses a sub-model */
+    int (*check)(const void *settings); /* may be NULL */
+    /* `settings` are filled, `from` and `sub` by what the argument names: in `named`, if there is no `sub`.
+     * Returns 0, -1 and a message, or STAGE_INTERRUPTED. */
+    int (*run)(void *context, const char *argument, const struct submodel_options *named);
+    void *context;
 };
-void setting_options_open(struct setting_options *out, const struct setting *table, const char *const *without);
-int setting_options_read(void *settings, const struct setting *table, const struct setting_options *options,
-                         const struct setting_override *more, i64 more_count);
-void setting_options_close(struct setting_options *options);
+int settings_command_run(int argc, char **argv, const struct settings_command *command);
 /* Ends a failed command: prints the current error message and returns its exit status. */
 int command_failed(void);
 /* Parse an option's value. NULL gives the fallback. A value outside [low, high] sets *status
@@ -83,11 +84,13 @@ int command_failed(void);
 int64_t option_integer(const char *text, const char *name, i64 fallback, i64 low, i64 high, int *status);
 double option_number(const char *text, const char *name, double fallback, double low, double high, int *status);
 
+/* The index of the text in "a|b|c"; NULL gives 0. */
+int option_choice(const char *text, const char *name, const char *choices, int *status);
+
 /* --weights: the form of the weights in memory. */
 #define WEIGHTS_OPTION(text)                                                                                           \
     {                                                                                                                  \
-        "weights", "stored|f32|bf16|int8|int4", &(text), NULL,                                                         \
-            "form of the weights in memory (default stored); int8 and int4: the backbone's gemm weights"               \
+        "weights", WEIGHTS_CHOICES, &(text), NULL, WEIGHTS_HELP                                                        \
     }
 /* Fills dtype and bits of the source. */
 int option_weights(struct model_source *source, const char *text);

@@ -2,36 +2,37 @@
  * backbone for other software and verifies it by reloading. */
 #include "cli/cli.h"
 #include "inference/inference.h"
-#include "tokenizers/text/text.h"
 
-#include <stdio.h>
 #include <string.h>
 
+struct export_work {
+    struct export_settings settings;
+    const char *out, *to;
+};
+
+static int run(void *context, const char *argument, const struct submodel_options *named)
+{
+    const struct export_work *w = context;
+    int status = 0;
+    bool gguf = option_choice(w->to, "to", "hf|gguf", &status) == 1;
+    (void)argument;
+    if (status)
+        return -1;
+    if (!w->out)
+        return error_usage("weft export: -o OUT is needed");
+    if (gguf && w->out[strlen(w->out) - 1] == '/')
+        return error_usage("-o %s: expected the name of a file", w->out);
+    return (gguf ? export_gguf : export_hf)(w->settings.from, named, w->out, export_dtype(w->settings.dtype),
+                                            cli_device());
+}
+
+/* The stage's `to` may ask for both, in a folder. */
 int command_export(int argc, char **argv)
 {
-    struct arguments a;
-    const char *out = NULL, *to = "hf", *dtype_text = NULL;
-    const struct option options[] = {{"o", "OUT", &out, NULL, "output folder (hf) or file (gguf)"},
-                                     {"to", "hf|gguf", &to, NULL, "output format (default hf)"},
-                                     {"dtype", "f32|bf16", &dtype_text, NULL, "weight dtype (default: as stored)"},
-                                     {NULL}};
-    int status = options_parse(&a, argc, argv, options, 1, 1);
-    if (status == 0 && !out)
-        status = error_usage("weft export: -o OUT is needed");
-    if (status == 0 && strcmp(to, "hf") != 0 && strcmp(to, "gguf") != 0)
-        status = error_usage("--to %s: expected hf or gguf", to);
-    if (status == 0 && strcmp(to, "gguf") == 0 && out[strlen(out) - 1] == '/')
-        status = error_usage("-o %s: expected the name of a file", out);
-    if (status == 0 && dtype_text && strcmp(dtype_text, "f32") != 0 && strcmp(dtype_text, "bf16") != 0)
-        status = error_usage("--dtype %s: expected f32 or bf16", dtype_text);
-    if (status)
-        return status < 0 ? command_failed() : 0;
-    enum dtype dtype = !dtype_text ? DTYPE_OTHER : strcmp(dtype_text, "f32") == 0 ? DTYPE_F32 : DTYPE_BF16;
-    struct submodel_name model;
-    if (submodel_name_open(&model, a.positional[0], &(struct submodel_options){0}))
-        return command_failed();
-    status = strcmp(to, "hf") == 0 ? export_hf(model.directory, &model.options, out, dtype, cli_device())
-                                   : export_gguf(model.directory, &model.options, out, dtype, cli_device());
-    submodel_name_release(&model);
-    return status ? command_failed() : 0;
+    struct export_work w = {0};
+    const struct option own[] = {{"o", "OUT", &w.out, NULL, "output folder (hf) or file (gguf)"},
+                                 {"to", "hf|gguf", &w.to, NULL, "output format (default hf)"},
+                                 {NULL}};
+    const struct settings_command c = {export_table, own, &w.settings, NULL, NULL, run, &w};
+    return settings_command_run(argc, argv, &c);
 }

@@ -16,14 +16,22 @@ static void print_json(struct buffer *out, const struct grid_result *result)
     }
 }
 
-static int run_grid(const struct grid_settings *s, bool json)
+struct grid_work {
+    struct grid_settings settings;
+    bool json;
+};
+
+static int run(void *context, const char *argument, const struct submodel_options *named)
 {
+    struct grid_work *w = context;
     struct grid_result result;
     struct buffer out = {0};
-    int status = grid_measure_all(&result, s, cli_device());
+    (void)named;
+    w->settings.name = strcmp(w->settings.from, argument) == 0 ? NULL : strrchr(argument, '@') + 1;
+    int status = grid_measure_all(&result, &w->settings, cli_device());
     if (status)
-        return status < 0 ? command_failed() : 130;
-    if (json)
+        return status;
+    if (w->json)
         print_json(&out, &result);
     else
         grid_print(&out, &result);
@@ -35,35 +43,9 @@ static int run_grid(const struct grid_settings *s, bool json)
 
 int command_grid(int argc, char **argv)
 {
-    struct arguments a = {.count = 0};
-    bool json = false;
-    const char *data = NULL, *split = "validation", *rows = NULL, *length = NULL, *tokens = NULL, *rounds = NULL;
-    const struct option options[] = {
-        {"data", "DIR", &data, NULL, "folder of shards"},
-        {"part", "NAME", &split, NULL, "part of the shards (default validation)"},
-        {"rows", "N", &rows, NULL, "maximum rows to measure; 0: all (default 64)"},
-        {"length", "T", &length, NULL, "positions per row (default 512)"},
-        {"tokens", "N", &tokens, NULL, "tokens that each sub-model decodes in a round (default 64)"},
-        {"rounds", "N", &rounds, NULL, "rounds in which speed is measured (default 12)"},
-        {"json", NULL, NULL, &json, "print one JSON object per sub-model"},
-        DEVICE_OPTION,
-        {NULL}};
-    int status = options_parse(&a, argc, argv, options, 1, 1);
-    if (status == 0 && !data)
-        status = error_usage("weft grid: --data DIR is needed");
-    struct grid_settings s = {.from = (char *)a.positional[0], .data = (char *)data, .split = (char *)split};
-    s.rows = option_integer(rows, "rows", 64, 0, 1000000000, &status);
-    s.length = option_integer(length, "length", 512, 8, 1 << 20, &status);
-    s.decode_tokens = option_integer(tokens, "tokens", 64, 1, 1000000, &status);
-    s.rounds = option_integer(rounds, "rounds", 12, 1, 10000, &status);
-    if (status)
-        return status < 0 ? command_failed() : 0;
-    struct submodel_name model;
-    if (submodel_name_open(&model, a.positional[0], &(struct submodel_options){0}))
-        return command_failed();
-    s.from = model.directory;
-    s.name = strcmp(model.directory, a.positional[0]) == 0 ? NULL : strrchr(a.positional[0], '@') + 1;
-    status = run_grid(&s, json);
-    submodel_name_release(&model);
-    return status;
+    struct grid_work w = {0};
+    const struct option own[] = {
+        {"json", NULL, NULL, &w.json, "print one JSON object per sub-model"}, DEVICE_OPTION, {NULL}};
+    const struct settings_command c = {grid_table, own, &w.settings, NULL, NULL, run, &w};
+    return settings_command_run(argc, argv, &c);
 }

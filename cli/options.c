@@ -1,4 +1,5 @@
 #include "cli/cli.h"
+#include "core/settings.h"
 
 #include <errno.h>
 #include <math.h>
@@ -173,22 +174,18 @@ double option_number(const char *text, const char *name, double fallback, double
     return value;
 }
 
+int option_choice(const char *text, const char *name, const char *choices, int *status)
+{
+    int choice = text ? setting_choice(choices, text) : 0;
+    if (choice < 0)
+        *status = error_usage("--%s %s: expected one of %s", name, text, choices);
+    return choice < 0 ? 0 : choice;
+}
+
 int option_weights(struct model_source *source, const char *text)
 {
-    static const struct {
-        const char *name;
-        enum dtype dtype; /* DTYPE_OTHER: stays */
-        int bits;
-    } forms[] = {{"stored", DTYPE_OTHER, 0},
-                 {"f32", DTYPE_F32, 0},
-                 {"bf16", DTYPE_BF16, 0},
-                 {"int8", DTYPE_OTHER, 8},
-                 {"int4", DTYPE_OTHER, 4}};
-    for (i64 i = 0; i < COUNT_OF(forms); i++)
-        if (strcmp(text ? text : "stored", forms[i].name) == 0) {
-            source->dtype = forms[i].dtype == DTYPE_OTHER ? source->dtype : forms[i].dtype;
-            source->bits = forms[i].bits;
-            return 0;
-        }
-    return error_usage("--weights %s: expected stored, f32, bf16, int8 or int4", text);
+    int status = 0, choice = option_choice(text, "weights", WEIGHTS_CHOICES, &status);
+    if (status == 0)
+        model_source_take(source, choice);
+    return status;
 }

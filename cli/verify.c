@@ -3,6 +3,7 @@
 #define _GNU_SOURCE /* getline */
 #include "cli/cli.h"
 #include "core/json.h"
+#include "core/settings.h"
 #include "rl/verify.h"
 
 #include <stdio.h>
@@ -12,16 +13,20 @@
 
 static int find_rule(enum verifier *out, const char *name)
 {
-    static const char *const rules[] = {"exact", "gsm8k", "math", "choice", "regex", "format", "wer", NULL};
-    *out = VERIFY_AUTO;
-    for (int i = 0; rules[i]; i++)
-        if (strcmp(rules[i], name) == 0)
-            *out = (enum verifier)(VERIFY_EXACT + i);
-    const char *near = *out == VERIFY_AUTO ? string_nearest(name, rules) : NULL;
-    return *out != VERIFY_AUTO ? 0
-                               : error_usage("weft verify %s: expected one of exact, gsm8k, math, choice, regex, "
-                                             "format, wer%s%s%s",
-                                             name, near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    const char *rules[VERIFY_PROGRAM + 1] = {NULL};
+    int rule = setting_choice(VERIFIER_RULES, name), count = 0;
+    if (rule >= 0) {
+        *out = (enum verifier)(VERIFY_EXACT + rule);
+        return 0;
+    }
+    char *names = string_copy(VERIFIER_RULES);
+    for (char *rest = names, *word; (word = strsep(&rest, "|"));)
+        rules[count++] = word;
+    const char *near = string_nearest(name, rules);
+    int status = error_usage("weft verify %s: expected one of " VERIFIER_RULES "%s%s%s", name,
+                             near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+    memory_free(names);
+    return status;
 }
 
 /* A truth may be a string or a number, which stands as its text. */
@@ -79,7 +84,7 @@ int command_verify(int argc, char **argv)
 {
     struct arguments a;
     const struct option options[] = {{NULL}};
-    enum verifier rule;
+    enum verifier rule = VERIFY_AUTO;
     int status = options_parse(&a, argc, argv, options, 1, 2);
     if (status == 0)
         status = find_rule(&rule, a.positional[0]);

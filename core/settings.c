@@ -118,10 +118,19 @@ static int gather_mapping(struct settings_gather *gathering, const struct yaml_n
     return status;
 }
 
-static struct yaml *parse_value(const char *text, const char *origin)
+/* A list or mapping in YAML, or a plain text, as the value of a text always is. */
+static struct yaml *parse_value(const char *text, const char *origin, bool plain)
 {
-    bool yaml = *text == '[' || *text == '{';
+    bool yaml = !plain && (*text == '[' || *text == '{');
     return yaml ? yaml_parse(text, (i64)strlen(text), origin) : yaml_of_text(text, origin);
+}
+
+static bool is_text(const struct setting *table, const char *key)
+{
+    for (; table->key; table++)
+        if (strcmp(table->key, key) == 0)
+            return table->type == SETTING_STRING;
+    return false;
 }
 
 static int gather_overrides(struct settings_gather *gathering, struct yaml **documents,
@@ -130,7 +139,9 @@ static int gather_overrides(struct settings_gather *gathering, struct yaml **doc
     for (i64 i = 0; i < count; i++) {
         const struct yaml_node *node = overrides[i].node;
         gathering->origin = node ? yaml_where(node) : "command line";
-        documents[i] = node ? NULL : parse_value(overrides[i].value, gathering->origin);
+        documents[i] =
+            node ? NULL
+                 : parse_value(overrides[i].value, gathering->origin, is_text(gathering->table, overrides[i].key));
         if (!node && !documents[i])
             return error_prefix("%s=%s", overrides[i].key, overrides[i].value);
         if (gather_key(gathering, overrides[i].key, node ? node : yaml_root(documents[i]), gathering->origin) < 0)
@@ -145,7 +156,7 @@ int settings_read_default(void *out, const struct setting *setting, const char *
         return error_usage("%s: key %s is missing: %s", where, setting->key, setting->help);
     if (!*setting->fallback)
         return 0;
-    struct yaml *document = parse_value(setting->fallback, "default");
+    struct yaml *document = parse_value(setting->fallback, "default", setting->type == SETTING_STRING);
     struct settings_source source = {yaml_root(document), setting, "default"};
     require(document && settings_read_value(out, &source) == 0, "table of settings: %s", error_text());
     yaml_free(document);

@@ -87,6 +87,8 @@ struct setting {
         key, SETTING_##type, offsetof(struct_type, member), fallback, low, high, choices, help                         \
     }
 
+int setting_choice(const char *choices, const char *text); /* index of the text in "a|b|c"; -1: none, or NULL */
+
 /* YAML documents, parsed by libyaml, with source positions.
  *
  * The loader rejects documents that would be unsafe to walk: more than one document, duplicate
@@ -112,8 +114,8 @@ const char *yaml_where(const struct yaml_node *node);                   /* "PATH
 const char *yaml_key_where(const struct yaml_node *mapping, i64 index); /* position of a key */
 
 /* An override: a dotted key and its value, a node of a file or what the shell passed. Of the latter,
- * `[` and `{` begin a YAML list or mapping. All other values are plain texts: no character is special
- * in them, and `null` and quotes mean themselves. */
+ * `[` and `{` begin a YAML list or mapping, unless the setting is a SETTING_STRING. All other values are
+ * plain texts: no character is special in them, and `null` and quotes mean themselves. */
 struct setting_override {
     const char *key, *value;
     const struct yaml_node *node; /* NULL: `value` */

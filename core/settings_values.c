@@ -57,7 +57,8 @@ static bool parse_number(double *out, const char *text)
     return *end == 0 && isfinite(*out);
 }
 
-/* Accepts 1_000, 1e3 and 1.5e6. The suffixes k, M, G and T multiply by powers of 1024. */
+/* Accepts 1_000, 1e3 and 1.5e6. The suffixes k, M, G and T multiply by powers of 1024; the product, as
+ * of 0.3M, is rounded down. */
 static bool parse_integer(i64 *out, const char *text)
 {
     char digits[64], *end;
@@ -73,7 +74,7 @@ static bool parse_integer(i64 *out, const char *text)
     if (*digits && *end == 0)
         return errno == 0 && !__builtin_mul_overflow(*out, factor, out);
     double value = strtod(digits, &end) * (double)factor;
-    if (end == digits || *end || !(fabs(value) <= 0x1p53) || value != floor(value))
+    if (end == digits || *end || !(fabs(value) <= 0x1p53) || (!suffix && value != floor(value)))
         return false;
     *out = (i64)value;
     return true;
@@ -133,17 +134,25 @@ const char *settings_choice_at(const char *choices, int index, size_t *length)
     return choices;
 }
 
+int setting_choice(const char *choices, const char *text)
+{
+    const char *choice;
+    size_t length;
+    for (int i = 0; text && (choice = settings_choice_at(choices, i, &length)); i++)
+        if (strlen(text) == length && strncmp(choice, text, length) == 0)
+            return i;
+    return -1;
+}
+
 static int read_choice(int *out, const struct settings_source *source)
 {
-    const char *text = yaml_scalar(source->node), *choice;
-    size_t length;
-    for (*out = 0; text && (choice = settings_choice_at(source->setting->choices, *out, &length)); ++*out)
-        if (strlen(text) == length && strncmp(choice, text, length) == 0)
-            return 0;
+    int choice = setting_choice(source->setting->choices, yaml_scalar(source->node));
+    *out = choice < 0 ? 0 : choice;
+    if (choice >= 0)
+        return 0;
     char *expected = string_format("one of %s", source->setting->choices);
     int status = settings_wrong_value(source, expected);
     memory_free(expected);
-    *out = 0;
     return status;
 }
 

@@ -14,6 +14,12 @@ const struct setting export_table[] = {
             "data type of the weights"),
     {0}};
 
+enum dtype export_dtype(int choice)
+{
+    static const enum dtype dtypes[] = {DTYPE_OTHER, DTYPE_F32, DTYPE_BF16};
+    return dtypes[choice];
+}
+
 enum { PROBE_ROWS = 2, PROBE_LENGTH = 32, PROBE = PROBE_ROWS * PROBE_LENGTH };
 
 /* Ids, and their logits by the model before the export: random ids, then text of the model's shards. */
@@ -305,7 +311,7 @@ int export_gguf(const char *directory, const struct submodel_options *options, c
 int export_stage(const void *settings, const struct stage *stage)
 {
     const struct export_settings *s = settings;
-    enum dtype dtype = s->dtype == 0 ? DTYPE_OTHER : s->dtype == 1 ? DTYPE_F32 : DTYPE_BF16;
+    enum dtype dtype = export_dtype(s->dtype);
     char *hf = path_join(stage->out, "hf"), *gguf = path_join(stage->out, "model.gguf");
     int status = directory_remove(hf); /* left by an interrupted earlier call */
     if (status == 0 && s->to != 1)

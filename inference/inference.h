@@ -132,6 +132,7 @@ struct export_settings {
     int to, dtype;
 };
 extern const struct setting export_table[];
+enum dtype export_dtype(int choice);                               /* of the setting `dtype` */
 int export_stage(const void *settings, const struct stage *stage); /* $OUT/hf or $OUT/model.gguf */
 
 #endif

@@ -384,6 +384,16 @@ int model_load(struct model *model, struct device *device, const char *directory
     return model_load_over(NULL, model, device, directory, dtype, training);
 }
 
+void model_source_take(struct model_source *source, int choice)
+{
+    static const struct {
+        enum dtype dtype; /* DTYPE_OTHER: stays */
+        int bits;
+    } forms[] = {{DTYPE_OTHER, 0}, {DTYPE_F32, 0}, {DTYPE_BF16, 0}, {DTYPE_OTHER, 8}, {DTYPE_OTHER, 4}};
+    source->dtype = forms[choice].dtype == DTYPE_OTHER ? source->dtype : forms[choice].dtype;
+    source->bits = forms[choice].bits;
+}
+
 int model_load_source(struct model *model, struct device *device, const struct model_source *source)
 {
     struct model_work w = {.source = *source};

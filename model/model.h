@@ -250,6 +250,11 @@ struct model_source {
     bool reduced;
     enum dtype asked;
 };
+/* The forms of weights that one may ask for. model_source_take sets what choice i of them says; `stored`
+ * changes nothing. */
+#define WEIGHTS_CHOICES "stored|f32|bf16|int8|int4"
+#define WEIGHTS_HELP "form of the weights in memory; int8 and int4: the backbone's gemm weights"
+void model_source_take(struct model_source *source, int choice);
 /* The same, without training. Logs what fewer bits save. */
 int model_load_source(struct model *model, struct device *device, const struct model_source *source);
 /* For `smaller` of a dry run (kernels/device/dry_run.h): takes bf16, then 8, then 4 bits, and appends

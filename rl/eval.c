@@ -273,7 +273,6 @@ struct json *eval_model(struct model *model, const struct submodel *sub, const s
 
 struct eval_work {
     struct model_source weights;
-    const struct submodel_options *sub;
     struct eval_settings settings;
 };
 
@@ -286,7 +285,7 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
     (void)out;
     if (model_load_source(&model, meta, &w->weights))
         return -1;
-    int status = has_prompts(s) ? 0 : heldout_dry_run(&model, w->sub, &pass);
+    int status = has_prompts(s) ? 0 : heldout_dry_run(&model, &s->sub, &pass);
     model_close(&model);
     return status;
 }
@@ -303,11 +302,12 @@ static bool smaller(struct buffer *name, struct dry_run *d)
     return model_source_smaller(name, weights);
 }
 
-int eval_check_memory(const struct model_source *weights, const struct submodel_options *sub,
-                      const struct eval_settings *s, const struct device *device)
+/* Before the model is loaded. With shards it includes the forward pass; with prompts only the weights, since
+ * sampler_check_memory follows once the prompts are read. */
+static int check_memory(const struct model_source *weights, const struct eval_settings *s, const struct device *device)
 {
     static const struct reduction reductions[] = {{"length"}, {0}};
-    struct eval_work w = {*weights, sub, *s};
+    struct eval_work w = {*weights, *s};
     const struct dry_run check = {weights->directory,
                                   run,
                                   &w,
@@ -317,6 +317,26 @@ int eval_check_memory(const struct model_source *weights, const struct submodel_
                                   has_prompts(s) ? NULL : reductions,
                                   smaller};
     return dry_run_check(&check, device);
+}
+
+struct json *eval_directory(const struct eval_settings *s, struct device *device, const struct model_source *base,
+                            u64 seed)
+{
+    struct model_source weights = *base;
+    struct model model;
+    struct submodel sub;
+    struct arena arena;
+    struct json *result = NULL;
+    weights.directory = s->from;
+    model_source_take(&weights, s->weights);
+    if (check_memory(&weights, s, device) || model_load_source(&model, device, &weights))
+        return NULL;
+    arena_open(&arena, 64 << 20);
+    if (submodel_parse(&sub, &arena, &s->sub, &model) == 0)
+        result = eval_model(&model, &sub, s, seed);
+    arena_close(&arena);
+    model_close(&model);
+    return result;
 }
 
 /* ---- The stage ---- */
@@ -332,6 +352,8 @@ const struct setting eval_table[] = {
     ROW(copies, "copies", INTEGER, "1", 1, 1e4, NULL, "answers per prompt"),
     ROW(temperature, "temperature", NUMBER, "0", 0, 100, NULL, "sampling temperature; 0: greedy"),
     ROW(max_tokens, "max_tokens", INTEGER, "256", 1, 1 << 20, NULL, "maximum answer length, tokens"),
+    ROW(weights, "weights", CHOICE, "stored", 0, 0, WEIGHTS_CHOICES, WEIGHTS_HELP),
+    SUBMODEL_ROWS(struct eval_settings, sub),
     GRADER_ROWS(struct eval_settings),
     {0}};
 
@@ -349,15 +371,8 @@ int eval_check_machine(const void *settings)
 int eval_stage(const void *settings, const struct stage *stage)
 {
     const struct eval_settings *s = settings;
-    struct model model;
-    struct submodel full;
-    const struct model_source weights = {.directory = s->from, .dtype = stage->dtype, .fixed = true};
-    if (eval_check_memory(&weights, &(struct submodel_options){0}, s, stage->device) ||
-        model_load(&model, stage->device, s->from, stage->dtype, false))
-        return -1;
-    submodel_full(&full, &model.config);
-    struct json *result = eval_model(&model, &full, s, stage->seed);
-    model_close(&model);
+    const struct model_source base = {.dtype = stage->dtype, .fixed = true};
+    struct json *result = eval_directory(s, stage->device, &base, stage->seed);
     if (!result)
         return interrupted() ? STAGE_INTERRUPTED : -1;
     char *path = path_join(stage->out, "eval.json");

@@ -32,16 +32,18 @@ struct eval_settings {
     char *from, *data, *split;
     i64 rows, length, limit, copies, max_tokens;
     double temperature;
+    int weights; /* of WEIGHTS_CHOICES */
+    struct submodel_options sub;
     struct grader_settings grader;
 };
 extern const struct setting eval_table[];
 int eval_check_settings(const void *settings);                   /* of what a recipe says alone */
 int eval_check_machine(const void *settings);                    /* whether this system has what they ask for */
 int eval_stage(const void *settings, const struct stage *stage); /* $OUT/eval.json */
-/* Memory check before the model is loaded. With shards it includes the forward pass; with prompts
- * only the weights, since sampler_check_memory follows once the prompts are read. */
-int eval_check_memory(const struct model_source *weights, const struct submodel_options *sub,
-                      const struct eval_settings *settings, const struct device *device);
+/* Loads settings->from and evaluates it, after a check of the memory. base: the precision, and whether
+ * `weights` may be suggested. Returns as eval_model. */
+struct json *eval_directory(const struct eval_settings *settings, struct device *device,
+                            const struct model_source *base, u64 seed);
 /* Evaluates a loaded model on settings->data, a shard folder or a file of prompts. Returns one
  * object of results, which the caller frees with json_free; NULL and a message on failure. */
 struct json *eval_model(struct model *model, const struct submodel *sub, const struct eval_settings *settings,

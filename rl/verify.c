@@ -1,5 +1,6 @@
 #include "rl/verify_inside.h"
 
+#include "core/settings.h"
 #include "tokenizers/text/regex.h"
 
 /* ---- Selection ---- */
@@ -8,9 +9,6 @@ struct naming {
     const char *name; /* a * at the end matches any suffix */
     enum verifier verifier;
 };
-static const struct naming by_style[] = {
-    {"exact", VERIFY_EXACT}, {"gsm8k", VERIFY_GSM8K},   {"math", VERIFY_MATH}, {"choice", VERIFY_CHOICE},
-    {"regex", VERIFY_REGEX}, {"format", VERIFY_FORMAT}, {"wer", VERIFY_WER},   {"program", VERIFY_PROGRAM}};
 static const struct naming by_source[] = {{"weft/sort", VERIFY_EXACT},
                                           {"openai/gsm8k", VERIFY_GSM8K},
                                           {"lighteval/MATH*", VERIFY_MATH},
@@ -37,7 +35,8 @@ static enum verifier find_naming(const struct naming *list, i64 count, const cha
 
 int verifier_of(enum verifier *out, const struct task *p)
 {
-    *out = find_naming(by_style, COUNT_OF(by_style), p->style);
+    int style = setting_choice(VERIFIER_CHOICES, p->style);
+    *out = style < 0 ? VERIFY_AUTO : (enum verifier)style;
     if (*out == VERIFY_AUTO)
         *out = find_naming(by_source, COUNT_OF(by_source), p->data_source);
     if (*out == VERIFY_AUTO)
@@ -45,7 +44,7 @@ int verifier_of(enum verifier *out, const struct task *p)
     if (*out == VERIFY_AUTO)
         return error_set(
             "%s: no verifier for data_source \"%s\", ability \"%s\", style \"%s\"; set reward_model.style to "
-            "one of exact, gsm8k, math, choice, regex, format, wer, program, or the setting `verifier`",
+            "one of " VERIFIER_RULES "|program, or the setting `verifier`",
             p->origin, p->data_source, p->ability, p->style);
     return 0;
 }

@@ -34,7 +34,9 @@ enum verifier {
     VERIFY_WER,
     VERIFY_PROGRAM
 };
-#define VERIFIER_CHOICES "auto|exact|gsm8k|math|choice|regex|format|wer|program"
+/* Their names, in the same order. Rules score an answer alone. */
+#define VERIFIER_RULES "exact|gsm8k|math|choice|regex|format|wer"
+#define VERIFIER_CHOICES "auto|" VERIFIER_RULES "|program"
 
 /* Selects the verifier for VERIFY_AUTO. -1 and a message,
  * which lists the rules, if none matches the prompt. */

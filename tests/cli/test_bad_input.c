@@ -451,7 +451,7 @@ static void sub_models_that_do_not_fit_are_refused(void **state)
         SUBMODEL("--experts", "9", "expected 1 to 8"),
         SUBMODEL("--experts", "1,8", "8 is beyond the last one, 7"),
         SUBMODEL("--experts", "1", "keeps 1 expert, fewer than top-k 2", "add --topk 1"),
-        SUBMODEL("--experts", "", "at least one expert"),
+        SUBMODEL("--experts", "", "--experts is empty"),
         SUBMODEL("--experts", "@", "expected the name of a file"),
         SUBMODEL("--topk", "0", "expected 1 to 8"),
         SUBMODEL("--topk", "9", "expected 1 to 8"),

@@ -237,8 +237,8 @@ static void reconstruct_puts_media_side_by_side(void **state)
 static void grid_prints_one_object_a_sub_model(void **state)
 {
     (void)state;
-    if (WEFT("grid", model_folder, "--data", shards, "--part", "train", "--length", "128", "--rows", "4", "--tokens",
-             "4", "--json"))
+    if (WEFT("grid", model_folder, "--data", shards, "--part", "train", "--length", "128", "--rows", "4",
+             "--decode-tokens", "4", "--json"))
         fail_msg("%s", complained.data);
     char *end = strchr(said.data, '\n');
     struct json *first = json_parse(said.data, end - said.data, "stdout");
@@ -562,7 +562,7 @@ static void few_held_out_samples_are_warned_of(void **state)
     if (WEFT("eval", model_folder, "--data", shards, "--part", "few", "--length", "128"))
         fail_msg("%s", complained.data);
     expect_complaint("few: 3 samples are fewer than 20");
-    if (WEFT("grid", model_folder, "--data", shards, "--part", "few", "--length", "128", "--tokens", "4"))
+    if (WEFT("grid", model_folder, "--data", shards, "--part", "few", "--length", "128", "--decode-tokens", "4"))
         fail_msg("%s", complained.data);
     expect_complaint("few: 3 samples are fewer than 20");
     if (WEFT("eval", model_folder, "--data", shards, "--part", "train", "--length", "128"))

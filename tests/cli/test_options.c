@@ -1,6 +1,9 @@
 /* Options that are given more than once: repeated in their order, or refused, but never dropped. */
 #include <string.h>
 #include "cli/cli.h"
+#include "cli/stages.h"
+#include "core/json.h"
+#include "core/settings.h"
 #include "tests/cli_fixture.h"
 
 static char *answer_to(const char *a, const char *b, const char *c, const char *d)
@@ -155,9 +158,99 @@ static void words_behind_two_dashes_are_arguments(void **state)
     expect_complaint("unknown option --jsoon, did you mean --json?");
 }
 
+struct names_of_options {
+    const struct setting *table;
+    i64 found;
+};
+
+/* Counts the settings of the table that have an option of their name. */
+static void look_for_settings(void *context, const struct option *options)
+{
+    struct names_of_options *n = context;
+    n->found = 0;
+    for (const struct setting *s = n->table; s->key; s++) {
+        char *name = string_copy(s->key);
+        for (char *at = name; *at; at++)
+            *at = *at == '_' || *at == '.' ? '-' : *at;
+        for (const struct option *o = options; o->name; o++)
+            n->found += strcmp(o->name, name) == 0;
+        memory_free(name);
+    }
+}
+
+/* `generate` and `report` have commands that do something else. */
+static void stages_and_their_commands_have_the_same_settings(void **state)
+{
+    (void)state;
+    i64 compared = 0;
+    for (const struct stage_kind *k = stage_kinds; k->name; k++)
+        for (const struct command *c = commands; c->name; c++) {
+            struct names_of_options n = {k->table, 0};
+            i64 settings = 0;
+            if (strcmp(c->name, k->name) != 0 || strcmp(c->name, "generate") == 0 || strcmp(c->name, "report") == 0)
+                continue;
+            for (const struct setting *s = k->table; s->key; s++)
+                settings += s->help && strcmp(s->key, "from") != 0;
+            command_options(c, look_for_settings, &n);
+            if (n.found != settings)
+                fail_msg("%s: %lld of %lld settings are options", c->name, (long long)n.found, (long long)settings);
+            compared++;
+        }
+    assert_int_equal(compared, 5); /* grid, extract, export, eval, routing */
+}
+
+static char *losses_in(const struct json *result)
+{
+    struct buffer text = {0};
+    json_print(&text, json_get(result, "losses"), 0);
+    return text.data;
+}
+
+/* The stage and the command measure the same sub-model in the same form. */
+static void the_stage_eval_takes_a_sub_model(void **state)
+{
+    (void)state;
+    char *recipe = in_folder("eval.yaml"), *folder = in_folder("eval-run");
+    char *text =
+        string_format("run: %s\nprecision: f32\nstages:\n  e: {kind: eval, from: %s, data: %s, part: train, length: "
+                      "64, topk: 1, weights: int8}\n",
+                      folder, model_folder, shards);
+    FILE *file = fopen(recipe, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    assert_int_equal(fclose(file), 0);
+    if (WEFT("run", recipe))
+        fail_msg("%s", complained.data);
+    char *path = path_join(folder, "e/eval.json");
+    struct json *of_stage = json_load(path);
+    static const char *const forms[][2] = {{"1", "int8"}, {"2", "int8"}, {"1", "stored"}};
+    char *losses[1 + COUNT_OF(forms)] = {losses_in(of_stage)};
+    for (i64 i = 0; i < COUNT_OF(forms); i++) {
+        if (WEFT("eval", model_folder, "--data", shards, "--part", "train", "--length", "64", "--topk", forms[i][0],
+                 "--weights", forms[i][1], "--json"))
+            fail_msg("%s", complained.data);
+        struct json *j = json_parse(said.data, said.length, "stdout");
+        losses[1 + i] = losses_in(j);
+        json_free(j);
+    }
+    assert_string_equal(losses[0], losses[1]);
+    assert_string_not_equal(losses[0], losses[2]);
+    assert_string_not_equal(losses[0], losses[3]);
+    for (i64 i = 0; i < COUNT_OF(losses); i++)
+        memory_free(losses[i]);
+    json_free(of_stage);
+    assert_int_equal(directory_remove(folder), 0);
+    memory_free(path);
+    memory_free(text);
+    memory_free(recipe);
+    memory_free(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stages_and_their_commands_have_the_same_settings),
+        cmocka_unit_test(the_stage_eval_takes_a_sub_model),
         cmocka_unit_test(media_of_a_prompt_are_all_used_in_their_order),
         cmocka_unit_test(a_prompt_with_too_many_media_is_refused),
         cmocka_unit_test(an_option_of_one_value_is_refused_if_it_is_there_twice),

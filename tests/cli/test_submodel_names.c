@@ -80,13 +80,13 @@ static void extracts_exports_and_grids_take_names(void **state)
     assert_int_equal(c.experts, 4);
     if (WEFT("routing", model, "--data", shards, "--part", "train", "-o", pictures))
         fail_msg("%s", complained.data);
-    if (WEFT("grid", model_folder, "--data", shards, "--part", "train", "--length", "64", "--rows", "2", "--tokens",
-             "2", "--rounds", "2", "--json"))
+    if (WEFT("grid", model_folder, "--data", shards, "--part", "train", "--length", "64", "--rows", "2",
+             "--decode-tokens", "2", "--rounds", "2", "--json"))
         fail_msg("%s", complained.data);
     assert_non_null(strstr(said.data, "\"@small\""));
     assert_non_null(strstr(said.data, "\"k/2\""));
-    if (WEFT("grid", model, "--data", shards, "--part", "train", "--length", "64", "--rows", "2", "--tokens", "2",
-             "--rounds", "2", "--json"))
+    if (WEFT("grid", model, "--data", shards, "--part", "train", "--length", "64", "--rows", "2", "--decode-tokens",
+             "2", "--rounds", "2", "--json"))
         fail_msg("%s", complained.data);
     char *first = strstr(said.data, "\"name\":\"full\""), *second = strstr(said.data, "\"name\":\"@small\"");
     assert_true(first && second && first < second);

@@ -196,7 +196,8 @@ static void held_out_rows_take_what_is_estimated(void **state)
     i64 rows = EXACT("; nothing smaller would do, not even ", ROWS("eval", "--length", "64"));
     assert_int_equal(EXACT("", ROWS("eval", "--length", "64", "--weights", "int4")), rows);
     assert_int_equal(EXACT("", ROWS("routing", "--length", "64", "-o", out)), rows);
-    assert_true(EXACT("; nothing smaller would do, not even ", ROWS("grid", "--length", "64", "--tokens", "1")) > rows);
+    assert_true(EXACT("; nothing smaller would do, not even ", ROWS("grid", "--length", "64", "--decode-tokens", "1")) >
+                rows);
 }
 
 static void shorter_rows_that_fit_are_named(void **state)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "core/json.h"
+#include "core/settings.h"
 #include "inference/choice.h"
 #include "inference/inference.h"
 #include "inference/routing.h"
@@ -381,6 +382,19 @@ static void what_cannot_be_chosen_is_said(void **state)
     memory_free(no_chats);
 }
 
+static void criteria_have_their_own_names(void **state)
+{
+    static const struct {
+        const char *name;
+        enum criterion criterion;
+    } all[] = {{"auto", CRITERION_AUTO},    {"use", CRITERION_USE},   {"weight", CRITERION_WEIGHT},
+               {"man", CRITERION_MAN},      {"reap", CRITERION_REAP}, {"balanced", CRITERION_BALANCED},
+               {"greedy", CRITERION_GREEDY}};
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        assert_int_equal(setting_choice(CRITERION_NAMES, all[i].name), all[i].criterion);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -393,6 +407,7 @@ int main(void)
         cmocka_unit_test(targets_are_met),
         cmocka_unit_test(targets_are_told_beside_what_they_came_to),
         cmocka_unit_test(what_cannot_be_chosen_is_said),
+        cmocka_unit_test(criteria_have_their_own_names),
     };
     return cmocka_run_group_tests(tests, make, clear);
 }
