@@ -214,7 +214,9 @@ static int finish(struct prepare *p)
                                p->settings->data, (long long)p->counts.read, (long long)p->prompts,
                                plural(p->prompts, "prompt", "prompts"))
                    : error_set("%s: no sample for training among %lld: %lld could not be read, %lld were not wanted or "
-                               "have no tokenizer, %lld have too long a sound (audio_seconds)",
+                               "have no tokenizer, %lld have too long a sound (audio_seconds); the others are held out "
+                               "or did not "
+                               "pass the filter",
                                p->settings->data, (long long)p->counts.read, (long long)p->counts.bad,
                                (long long)p->counts.left_out, (long long)p->counts.too_long);
     if (p->consumer) {

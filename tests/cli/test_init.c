@@ -78,6 +78,23 @@ static void put_shown_pictures(const char *folder, i64 count)
 }
 
 /* A tokenizer is of use only for media that the model learns from. */
+/* Pictures without a vision tokenizer are not wanted. */
+static void a_folder_without_a_sample_says_why(void **state)
+{
+    (void)state;
+    char *folder = new_folder("blind"), *file = in_folder("blind.yaml"), *out = in_folder("blind-run");
+    put_pictures(folder, 30, true);
+    char *text = string_format("run: %s\nstages:\n  bpe: {kind: tokenizer-text, data: %s, vocabulary: 512}\n"
+                               "  shards: {kind: prepare, data: %s, text: bpe, directions: [image-in]}\n",
+                               out, folder, folder);
+    assert_int_equal(file_replace(file, text, (i64)strlen(text)), 0);
+    assert_int_equal(WEFT("run", file), 1);
+    expect_complaint("no sample for training among 30: 0 could not be read, 30 were not wanted or have no tokenizer");
+    char *all[] = {folder, file, out, text};
+    for (i64 i = 0; i < COUNT_OF(all); i++)
+        memory_free(all[i]);
+}
+
 static void media_that_teach_no_words_get_no_tokenizer(void **state)
 {
     (void)state;
@@ -452,6 +469,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_of_folder_gets_the_stages_it_needs),
+        cmocka_unit_test(a_folder_without_a_sample_says_why),
         cmocka_unit_test(media_that_teach_no_words_get_no_tokenizer),
         cmocka_unit_test(pictures_of_conversations_get_a_tokenizer),
         cmocka_unit_test(a_recipe_goes_on_from_a_model),
