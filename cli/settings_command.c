@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "core/settings.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { SETTING_OPTIONS_MOST = 40 };
@@ -108,13 +109,16 @@ static int check_given(const struct setting_options *o, const char *command)
 
 static int read_options(void *settings, const struct setting_options *o, const char *command)
 {
+    char origin[64];
     struct setting_override all[SETTING_OPTIONS_MOST + 1] = {{"from", "./", NULL}}; /* run_named sets it */
     i64 n = 1;
     if (check_given(o, command))
         return -1;
+    snprintf(origin, sizeof origin, "weft %s", command);
     for (int i = 0; i < o->count; i++)
         if (o->values[i])
-            all[n++] = (struct setting_override){o->rows[i]->key, is_path(o->rows[i]) ? "./" : o->values[i], NULL};
+            all[n++] =
+                (struct setting_override){o->rows[i]->key, is_path(o->rows[i]) ? "./" : o->values[i], NULL, origin};
     if (settings_read(settings, o->table, NULL, NULL, all, n))
         return -1;
     for (int i = 0; i < o->count; i++)

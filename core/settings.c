@@ -138,7 +138,7 @@ static int gather_overrides(struct settings_gather *gathering, struct yaml **doc
 {
     for (i64 i = 0; i < count; i++) {
         const struct yaml_node *node = overrides[i].node;
-        gathering->origin = node ? yaml_where(node) : "command line";
+        gathering->origin = node ? yaml_where(node) : overrides[i].origin ? overrides[i].origin : "command line";
         documents[i] =
             node ? NULL
                  : parse_value(overrides[i].value, gathering->origin, is_text(gathering->table, overrides[i].key));

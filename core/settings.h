@@ -119,6 +119,7 @@ const char *yaml_key_where(const struct yaml_node *mapping, i64 index); /* posit
 struct setting_override {
     const char *key, *value;
     const struct yaml_node *node; /* NULL: `value` */
+    const char *origin;           /* of `value`, for messages; NULL: "command line" */
 };
 
 /* Fills `out` (zeroed by the caller) from the defaults, then from the mapping (may be NULL), then

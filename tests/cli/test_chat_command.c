@@ -160,7 +160,7 @@ static void eval_runs_a_program_as_the_stage_does(void **state)
         assert_false(file_exists(path_of("touched")));
     }
     expect(WEFT("", JUDGED, "--program-seconds", "x"), 2);
-    expect_complaint("command line: program_seconds: expected a number");
+    expect_complaint("weft eval: program_seconds: expected a number");
     expect(WEFT("", JUDGED, "--sandbox", "yes"), 2);
     expect_complaint("expected one of off|on");
 #undef JUDGED
