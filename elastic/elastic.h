@@ -22,18 +22,20 @@
  * (step, sample). Layers with audio heads, the first and the last layer are never dropped. With
  * depth_groups, a group of layers takes the place of a layer; a group with such a layer is kept. */
 struct elastic_settings {
-    /* Probability of all layers; otherwise each eligible layer is dropped with probability
-     * depth_drop, or, with a depth_min, a number n of layers is drawn from [depth_min, L) with a
-     * weight of (n / L)^depth_power, and a uniformly random subset of the eligible ones stays. */
+    /* depth_full: probability that all L layers run. Otherwise there are two ways. Without depth_min,
+     * each eligible layer is dropped with probability depth_drop. With it, a number n of layers is
+     * drawn from [depth_min, L), where n has the weight (n / L)^depth_power; n layers then stay, drawn
+     * uniformly from the eligible ones beside the fixed ones. */
     struct schedule depth_full, depth_drop;
     i64 depth_min, depth_groups;
     double depth_power;
     struct schedule experts_full;      /* probability of all experts; otherwise a random subset */
     i64 experts_min, expert_groups;    /* smallest subset (0: half); equal shares from each of the fixed groups */
     struct integer_list experts_sizes; /* sizes of subsets, in place of all from experts_min on */
-    /* Probability of the model's top-k K; otherwise any other k of [topk_min, topk_max], uniformly.
-     * topk_mean: less than K with probability (b + 1) / (a + b + 2) for a = K - topk_min and
-     * b = topk_max - K, uniform on either side of K, so that the mean is K. */
+    /* topk_full: probability of the model's top-k K. Otherwise k is drawn from the other values of
+     * [topk_min, topk_max], uniformly. With topk_mean the mean of k is K: with a = K - topk_min and
+     * b = topk_max - K, k is below K with probability (b + 1) / (a + b + 2), and uniform on either
+     * side of K. */
     struct schedule topk_full;
     i64 topk_min, topk_max; /* topk_max 0: K */
     bool topk_mean;
@@ -44,10 +46,12 @@ struct elastic_settings {
      * teaches it, and the weight of the teacher's distribution in their loss. */
     double distill, distill_weight;
 };
-/* What moves the router's bias: samples at full width and k, or all; then the counts of a subset are
- * compared with equal shares among its experts, so that an absent expert is not one that nobody
- * chose. By width, subsets have a bias of their own (config.reduced_bias), which all their samples
- * move, and samples at full width and k move the other. */
+/* Which samples move the router's bias.
+ *   full   those at full width (all experts) and full top-k
+ *   all    every sample. The counts of a subset are compared with equal shares among its experts, so
+ *          that an expert that was absent does not count as one that nobody chose
+ *   width  every sample, but samples of subsets move a second bias, which subsets use
+ *          (config.reduced_bias) */
 enum elastic_balance { BALANCE_FULL, BALANCE_ALL, BALANCE_WIDTH };
 #define ELASTIC_ROWS(type)                                                                                             \
     SETTING(type, elastic.depth_full, "elastic.depth_full", SCHEDULE, "0.75", 0, 1, NULL,                              \
@@ -107,9 +111,9 @@ void elastic_pick(struct submodel *sub, struct arena *arena, const struct elasti
 void elastic_expect(double *expected, const struct submodel *sub, const struct model_config *config,
                     const struct batch *batch);
 
-/* True if the full model teaches the sub-model that was drawn for the batch: it has fewer layers or
- * experts, or some sample of the batch a smaller top-k, and the slice's draw, keyed by (step, slice),
- * is below `distill`. Targets of the samples for which it is smaller are then taught. */
+/* True if the full model teaches the sub-model that was drawn for the batch. Two things must hold: the
+ * sub-model has fewer layers or experts, or a sample of the batch a smaller top-k; and the slice's draw,
+ * keyed by (step, slice), is below `distill`. Only samples that run less than the full model are taught. */
 bool elastic_is_taught(const struct elastic_settings *settings, const struct submodel *sub,
                        const struct model_config *config, u64 seed, i64 step, const struct batch *batch);
 

@@ -44,26 +44,28 @@ struct choice {
  * none has samples. Returns 0, -1 and a message, or STAGE_INTERRUPTED. */
 int choice_open(struct choice *choice, struct model *model, const struct heldout_pass *pass);
 void choice_close(struct choice *choice);
-/* What a sub-model loses of what the full model learned: the root of the mean square, over the
- * directions, of (loss - full model's) / (entropy of the targets' frequencies - full model's),
- * brackets of media left out. 0: as the full model, 1: all. Losses of text, bits and codes differ in
- * size, and these shares do not; the square keeps one direction from paying for the others. Of
- * gains, the mean counts a quarter. */
+/* What a sub-model loses of what the full model learned, on a scale where 0 is the full model and 1 is
+ * a model that knows only frequencies. For a direction it is
+ *   (loss - full model's loss) / (entropy of the targets' frequencies - full model's loss).
+ * Losses of text, bits and codes differ in size; these shares do not. Brackets of media are left out.
+ * Returns the root of the mean square of what the directions lose, so that no direction pays for the
+ * others, less a quarter of the mean of what they gain. */
 double choice_loss(struct choice *choice, const struct submodel *sub);
 /* [L, E] by use, weight, man or reap, over the full model's layers; larger: kept. 1 pass. */
 void choice_scores(double *scores, struct choice *choice, enum criterion criterion);
 
-/* Ranks by an order of taking away in which no direction loses much more of the sum of its weighted
- * norms than another, times a factor: a search that takes one factor at a time 4 times or a quarter
- * as large, for the least loss of the sub-model with `count` experts. With one direction there is
- * nothing to search. Passes: 1, and up to 16 a sweep, of which there are at most 4. */
+/* Ranks the experts for a sub-model with `count` of them. Experts are taken away in an order in which
+ * every direction loses about the same share of its weighted norms, times a factor of the direction.
+ * The factors are searched: each in turn is tried at 4 times and at a quarter of its value, and the
+ * value of the least choice_loss stays. With one direction there is nothing to search.
+ * Passes: 1, and up to 16 a sweep, in at most 4 sweeps. */
 int choice_balanced(double *scores, struct choice *choice, const struct submodel *sub, i64 count);
-/* Takes layers away one at a time, each time the one without which the loss is least, until `count`
- * are left; fixed ones stay. Passes over the rows: the sum of the eligible layers left each time.
+/* Takes one layer away at a time until `count` are left: the one whose absence costs least. Fixed
+ * layers stay. Each removal takes one pass for every layer that may go.
  * Returns 0, or STAGE_INTERRUPTED. */
 int choice_layers_greedy(struct submodel *sub, struct choice *choice, i64 count);
-/* Swaps scores of experts of a layer, layer by layer from the last to the first, where the loss falls
- * by it: each of the 4 that stay by the least margin with each of the 4 that go by the least. Goes
- * on until no swap helps, at most 4 times. Passes: 1, and 16 a layer each time. */
+/* Improves the scores by swaps, layer by layer from the last to the first. Each of the 4 lowest ranked
+ * experts that stay is swapped with each of the 4 highest ranked that go, and a swap that lowers the
+ * loss is kept. Repeats until no swap helps, at most 4 times. Passes: 1, and 16 a layer each time. */
 int choice_experts_greedy(double *scores, struct choice *choice, const struct submodel *sub, i64 count);
 #endif

@@ -1,5 +1,5 @@
-/* Memory estimate of a piece of work, made before it begins on a GPU, or on a CPU whose memory a control
- * group, ulimit or WEFT_MEMORY_LIMIT limits.
+/* Memory estimate of a piece of work before it begins: on a GPU, and on a CPU whose memory is limited by a
+ * control group, ulimit or WEFT_MEMORY_LIMIT.
  *
  * A dry run executes the work's own code on the meta backend, which computes nothing and grows its
  * arenas by the same blocks as the GPU. If the GPU has less memory left than that takes, smaller
@@ -8,8 +8,9 @@
  *     a step takes 67.1 MB of GPU memory (weights 1.2, activations 65.9), 50.3 are left;
  *     batch.micro_rows=4 would take 33.6 MB
  *
- * What does not depend on the data and does not fit is an error. The rest, an upper bound, is a
- * warning; on a CPU an error too, since a control group ends what exceeds it without a word.
+ * It is an error if the part that does not depend on the data does not fit. The part that does is an
+ * upper bound: if only the sum does not fit, a GPU gets a warning. On a CPU that is an error too, since a
+ * control group kills what exceeds it without a word.
  *
  * A stage needs one function `run`, which reads the stage's settings through `context`, and a list
  * of the keys that make it smaller (inference/routing.c):
@@ -20,8 +21,8 @@
  *     if (dry_run_check(&check, device))
  *         return -1;
  *
- * The key and the value that the message offers come from the settings table. Work without one, as
- * of most commands, gives a callback that makes it smaller and names it. */
+ * The key and the value that the message offers come from the settings table. Work without a table, such
+ * as most commands, has a callback `smaller`. */
 #ifndef WEFT_DRY_RUN_H
 #define WEFT_DRY_RUN_H
 #include "core/settings.h"
@@ -34,14 +35,14 @@ struct memory_estimate {
     struct buffer parts; /* "weights 1.2, moments 2.4", in MB; may stay empty */
 };
 
-/* One setting that makes a stage smaller: a flag becomes true; an integer is halved as long as its
- * range in the table allows, or becomes 0 at once where that allows 0. Reductions follow one
- * another, and each begins with the settings that the one before has left. */
+/* One setting that makes a stage smaller. A flag becomes true. An integer becomes 0 if the table allows
+ * 0, else it is halved while the table allows it. Reductions are tried in order, and each goes on from
+ * the settings that the one before has left. */
 struct reduction {
     const char *key; /* key in the stage's settings table; NULL ends the list */
-    i64 least;       /* if > 0, an integer is halved as long as at least so many remain */
-    bool with_next;  /* one step reduces this setting and the next of the list */
-    bool from_given; /* begins with the settings as they were given */
+    i64 least;       /* if > 0, an integer is halved, but not below this */
+    bool with_next;  /* each step also reduces the next setting of the list */
+    bool from_given; /* starts from the settings as given, not from those the last one left */
 };
 enum { REDUCTIONS_MOST = 8 };
 
@@ -59,8 +60,8 @@ struct dry_run {
     /* Other work: takes the next step to smaller work, and appends its name, "ids of [4,64]".
      * False: there is none. NULL: dry_run_reduce. */
     bool (*smaller)(struct buffer *name, struct dry_run *work);
-    /* Requests or prompts decoded at a time, or NULL: first of all halved until the work fits,
-     * which is logged. The caller uses what is left of them. */
+    /* Requests or prompts decoded at a time; may be NULL. They are halved first, until the work fits,
+     * and a line says so. The caller then uses the number that is left. */
     i64 *slots;
     const char *slots_name; /* "requests" */
     /* Internal: number of the reduction, whether it has begun, and the values as given. */
@@ -74,8 +75,8 @@ int dry_run_check(const struct dry_run *work, const struct device *device);
 /* For `smaller`: takes the next step of the reductions, if there is one, and appends the settings
  * that differ from the given ones: "batch.micro_rows=4 recompute=true". */
 bool dry_run_reduce(struct buffer *name, struct dry_run *work);
-/* Takes the settings as given and begins anew with the first reduction, for `smaller` that then makes
- * the work smaller in another way. */
+/* Restores the given settings and starts again with the first reduction. For a `smaller` that goes on to
+ * make the work smaller in another way. */
 void dry_run_restart(struct dry_run *work);
 
 #endif
