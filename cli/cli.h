@@ -69,11 +69,10 @@ struct settings_command {
     const struct setting *table;
     const struct option *own;           /* ends with a NULL name */
     void *settings;                     /* zeroed; filled and released here */
-    struct submodel_options *sub;       /* among the settings; NULL: only MODEL@NAME chooses a sub-model */
+    struct submodel_options *sub;       /* what MODEL@NAME and the options of the table select; may be NULL */
     int (*check)(const void *settings); /* may be NULL */
-    /* `settings` are filled, `from` and `sub` by what the argument names: in `named`, if there is no `sub`.
-     * Returns 0, -1 and a message, or STAGE_INTERRUPTED. */
-    int (*run)(void *context, const char *argument, const struct submodel_options *named);
+    /* `settings` and `sub` are filled, `from` without @NAME. Returns 0, -1 and a message, or STAGE_INTERRUPTED. */
+    int (*run)(void *context, const char *argument);
     void *context;
 };
 int settings_command_run(int argc, char **argv, const struct settings_command *command);

@@ -21,7 +21,7 @@ static int check(const void *settings)
     return 0;
 }
 
-static int run(void *context, const char *argument, const struct submodel_options *named)
+static int run(void *context, const char *argument)
 {
     const struct eval_work *w = context;
     const struct model_source base = {.dtype = DTYPE_OTHER};
@@ -29,7 +29,6 @@ static int run(void *context, const char *argument, const struct submodel_option
     int status = 0;
     u64 seed = (u64)option_integer(w->seed, "seed", 1, 0, INT64_MAX, &status);
     (void)argument;
-    (void)named;
     if (status)
         return -1;
     struct json *result = eval_directory(&w->settings, cli_device(), &base, seed);

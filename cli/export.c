@@ -7,10 +7,11 @@
 
 struct export_work {
     struct export_settings settings;
+    struct submodel_options sub; /* of MODEL@NAME */
     const char *out, *to;
 };
 
-static int run(void *context, const char *argument, const struct submodel_options *named)
+static int run(void *context, const char *argument)
 {
     const struct export_work *w = context;
     int status = 0;
@@ -22,7 +23,7 @@ static int run(void *context, const char *argument, const struct submodel_option
         return error_usage("weft export: -o OUT is needed");
     if (gguf && w->out[strlen(w->out) - 1] == '/')
         return error_usage("-o %s: expected the name of a file", w->out);
-    return (gguf ? export_gguf : export_hf)(w->settings.from, named, w->out, export_dtype(w->settings.dtype),
+    return (gguf ? export_gguf : export_hf)(w->settings.from, &w->sub, w->out, export_dtype(w->settings.dtype),
                                             cli_device());
 }
 
@@ -33,6 +34,6 @@ int command_export(int argc, char **argv)
     const struct option own[] = {{"o", "OUT", &w.out, NULL, "output folder (hf) or file (gguf)"},
                                  {"to", "hf|gguf", &w.to, NULL, "output format (default hf)"},
                                  {NULL}};
-    const struct settings_command c = {export_table, own, &w.settings, NULL, NULL, run, &w};
+    const struct settings_command c = {export_table, own, &w.settings, &w.sub, NULL, run, &w};
     return settings_command_run(argc, argv, &c);
 }

@@ -38,11 +38,10 @@ struct extract_work {
     const char *out, *name, *purpose;
 };
 
-static int run(void *context, const char *argument, const struct submodel_options *named)
+static int run(void *context, const char *argument)
 {
     struct extract_work *w = context;
     (void)argument;
-    (void)named;
     if (!w->out == !w->name)
         return error_usage("weft extract: expected -o DIR or --name NAME");
     if (parse_purpose(&w->settings, w->purpose))

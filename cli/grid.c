@@ -21,12 +21,11 @@ struct grid_work {
     bool json;
 };
 
-static int run(void *context, const char *argument, const struct submodel_options *named)
+static int run(void *context, const char *argument)
 {
     struct grid_work *w = context;
     struct grid_result result;
     struct buffer out = {0};
-    (void)named;
     w->settings.name = strcmp(w->settings.from, argument) == 0 ? NULL : strrchr(argument, '@') + 1;
     int status = grid_measure_all(&result, &w->settings, cli_device());
     if (status)

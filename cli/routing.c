@@ -12,11 +12,10 @@ static int write_routing(void *context, const char *folder)
     return routing_measure(context, folder, cli_device());
 }
 
-static int run(void *context, const char *argument, const struct submodel_options *named)
+static int run(void *context, const char *argument)
 {
     struct routing_work *w = context;
     (void)argument;
-    (void)named;
     if (!w->out)
         return error_usage("weft routing: -o DIR is needed");
     int status = output_folder(w->out, write_routing, &w->settings);

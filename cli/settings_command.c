@@ -148,7 +148,7 @@ static int run_named(const struct settings_command *c, const char *text)
             set_path(c->settings, s, model.directory);
     if (c->sub)
         *c->sub = model.options;
-    int status = c->run(c->context, text, &model.options);
+    int status = c->run(c->context, text);
     if (c->sub)
         *c->sub = given;
     submodel_name_release(&model);
