@@ -8,6 +8,7 @@
  *   toy.h               a small model, and random batches; toy_train.h: steps on them
  *   *_fixture.h         shards, streams, media, models and tokenizers to read
  *   ranks.h             several ranks; weft_process.h: the program as a process; http_server.h
+ *   cases.h             cases as data: one a line of a file below cases/
  *   golden.h            numbers of reference implementations in golden/; runner.c: one program
  *   emulator/, amx/     the emulated GPU and tiles; fuzz/: fuzz targets
  *
