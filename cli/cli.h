@@ -6,12 +6,10 @@
  * it returns; the device is opened once, by device.c.
  *
  * Where is what: main.c lists the commands, options.c parses; most commands are a file of their
- * name, and settings_command.c runs those that do what a stage does. Recipes: recipe.c reads and
- * resolves them, stages.c is the table of kinds, run.c runs them, chooses the precision, skips what is
- * done and refuses changed settings; inputs.c hashes inputs. plan.c, plan_media.c and plan_verdict.c
- * are `weft plan`; inspect.c chooses among inspect_*.c by what a path holds; model.c loads a model for
- * a command; manual.c makes the man page and completions, environment.c lists the environment
- * variables; output.c makes a folder appear at once. In generate/, generation.c has the options that
+ * name, and settings_command.c runs those that do what a stage does. What `run` and `plan` do is in
+ * pipeline/, what `inspect` and `init` do in survey/. model.c loads a model for a command, ids.c reads
+ * ids for it; manual.c makes the man page and completions, environment.c lists the environment
+ * variables; output.c makes a folder appear at once; weft.c is main. In generate/, generation.c has the options that
  * `generate` and `chat` share, messages.c answers files of conversations, and line_editor.c reads the
  * lines of a chat. */
 #ifndef WEFT_CLI_H
@@ -129,6 +127,11 @@ int output_folder(const char *out, int (*write)(void *context, const char *folde
     {                                                                                                                  \
         "device", "auto|cpu|cuda|cuda:N", &cli_device_wanted, NULL,                                                    \
             "device: cpu (default), cuda, cuda:N, or auto (a GPU if present)"                                          \
+    }
+#define LAYOUT_OPTION(text)                                                                                            \
+    {                                                                                                                  \
+        "layout", "SIZES", &(text), NULL,                                                                              \
+            "rank layout: data=,expert=,tensor=,pipeline=,chunks=,receive=,part=,bucket= (MiB)"                        \
     }
 extern const char *cli_device_wanted;
 int cli_device_open(void);

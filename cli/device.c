@@ -10,20 +10,6 @@
 const char *cli_device_wanted;
 static struct device device;
 
-static bool is_guarded(void)
-{
-    const char *guard = getenv("WEFT_GUARD");
-    return guard && strcmp(guard, "1") == 0;
-}
-
-static void open_cpu(void)
-{
-    if (is_guarded())
-        device_open_guarded(&device);
-    else
-        device_open_cpu(&device);
-}
-
 /* Without a number, each rank takes the GPU of its local rank,
  * or the one that its launcher makes visible. */
 static int open_gpu(const char *number)
@@ -45,13 +31,13 @@ int cli_device_open(void)
     const char *wanted = cli_device_wanted ? cli_device_wanted : "cpu";
     if (device.ops)
         return 0;
-    if (strcmp(wanted, "cpu") == 0 || is_guarded()) {
-        open_cpu();
+    if (strcmp(wanted, "cpu") == 0 || device_is_guarded()) {
+        device_open_host(&device);
         return 0;
     }
     if (strcmp(wanted, "auto") == 0) {
         if (open_gpu(""))
-            open_cpu();
+            device_open_host(&device);
         return 0;
     }
     if (strncmp(wanted, "cuda", 4) == 0 && (!wanted[4] || (wanted[4] == ':' && wanted[5])))

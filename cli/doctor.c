@@ -1,7 +1,7 @@
 /* weft doctor: capabilities of this machine and build, and missing inputs of the quickstart's
  * corpus. weft version: what was built. */
 #include "cli/cli.h"
-#include "cli/inspect/inspect.h"
+#include "survey/inspect.h"
 #include "commit.h"
 #include "dist/dist.h"
 #include "kernels/cuda/device.h"

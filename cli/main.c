@@ -1,5 +1,5 @@
 #include "cli/cli.h"
-#include "cli/stages.h"
+#include "pipeline/pipeline.h"
 #include "core/temporary.h"
 
 #include <fcntl.h>

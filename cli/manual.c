@@ -1,7 +1,7 @@
 /* Shell completion and the man page, made from the
  * program's tables of commands, options and stage kinds. */
 #include "cli/cli.h"
-#include "cli/stages.h"
+#include "pipeline/pipeline.h"
 
 #include <ctype.h>
 #include <limits.h>

@@ -841,6 +841,8 @@ void device_open_cpu(struct device *device);
  * may touch device memory, and an op panics on a pointer outside it. WEFT_GUARD=1 makes `weft` run
  * its models on one. */
 void device_open_guarded(struct device *device);
+void device_open_host(struct device *device); /* guarded with WEFT_GUARD=1, else the CPU */
+bool device_is_guarded(void);                 /* WEFT_GUARD is 1 */
 void device_open_meta(struct device *device);
 /* Makes meta act as a GPU: it follows a GPU's placement and sizes of buffers, recordings and, on
  * Hopper, fp8 gemms. Its arenas grow as a GPU's do, counted in backed_bytes. Call it before

@@ -7,6 +7,7 @@
 #include "kernels/each.h"
 #include "kernels/kernels.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -324,4 +325,18 @@ void device_open_guarded(struct device *device)
     device->ops = &guarded_kernels;
     device->memory = &guarded_memory;
     device->handles = wall;
+}
+
+bool device_is_guarded(void)
+{
+    const char *guard = getenv("WEFT_GUARD");
+    return guard && strcmp(guard, "1") == 0;
+}
+
+void device_open_host(struct device *device)
+{
+    if (device_is_guarded())
+        device_open_guarded(device);
+    else
+        device_open_cpu(device);
 }

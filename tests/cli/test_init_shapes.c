@@ -1,5 +1,5 @@
 /* `weft init`: the shapes that are chosen for proportions, and the positions that pictures then take. */
-#include "cli/init/init.h"
+#include "survey/init.h"
 
 #include <math.h>
 #include <setjmp.h>

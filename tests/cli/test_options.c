@@ -1,7 +1,7 @@
 /* Options that are given more than once: repeated in their order, or refused, but never dropped. */
 #include <string.h>
 #include "cli/cli.h"
-#include "cli/stages.h"
+#include "pipeline/pipeline.h"
 #include "core/json.h"
 #include "core/settings.h"
 #include "tests/cli_fixture.h"

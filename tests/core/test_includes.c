@@ -62,10 +62,10 @@ static const struct includes_room {
     {"corpus", "data/prepare"},
     {"bench/peers", "data/shapes"},
     {"bench", "op_cases tokenizer_training inference rl"},
-    {"cli/inspect", "data/loader"},
-    {"cli", "cli/inspect bench report"},
+    {"pipeline", "tokenizer_training inference rl report"},
+    {"survey", "pipeline"},
+    {"cli", "survey bench"},
     {"cli/generate", "cli"},
-    {"cli/init", "cli"},
 };
 static const struct {
     const char *header, *files;

@@ -1,6 +1,6 @@
 /* Fuzz target: any bytes as a GGUF file are described or refused, and the description is JSON that
  * reads back. */
-#include "cli/inspect/inspect.h"
+#include "survey/inspect.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,0 +1,168 @@
+/* weft plan for the stages before a backbone: tokenizers of media, and shards. */
+#include "pipeline/plan_media.h"
+
+#include "tokenizer_training/memory_estimate.h"
+#include "core/json.h"
+#include "data/prepare/prepare.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+char *plan_resolved(const struct recipe *r, const char *lines)
+{
+    struct buffer out = {0};
+    for (i64 i = 0; i < data_lines(lines); i++) {
+        char *line = data_line(lines, i);
+        size_t length = strcspn(line, "/");
+        const char *home = NULL;
+        for (i64 k = 0; k < r->count; k++)
+            if (strlen(r->stages[k].name) == length && strncmp(r->stages[k].name, line, length) == 0)
+                home = r->stages[k].home;
+        buffer_printf(&out, "%s%s%s%s", i ? "\n" : "", home ? home : "", home ? "/" : "", line);
+        memory_free(line);
+    }
+    return out.data;
+}
+
+void plan_put_line(struct buffer *out, const struct json *line)
+{
+    json_print(out, line, 0);
+    buffer_append(out, "\n", 1);
+}
+
+double plan_disk_bytes(i64 parameters, i64 kept, enum dtype dtype)
+{
+    double one = (double)checkpoint_bytes(parameters, dtype);
+    return one * (double)(kept + 1) + (double)(parameters * dtype_bytes(dtype));
+}
+
+void plan_put_place(struct json *out, const struct plan_place *place)
+{
+    const struct recipe_stage *s = place->stage;
+    json_set(out, "stage", json_of_string(s->name));
+    if (place->arm)
+        json_set(out, "arm", json_of_string(place->arm));
+    if (s->by_arm || s->by_seed)
+        json_set(out, "runs", json_of_integer(place->runs));
+}
+
+/* ---- Shards ---- */
+
+static bool is_skipped(const struct recipe *r, const char *stage)
+{
+    for (i64 i = 0; i < r->count; i++)
+        if (strcmp(r->stages[i].name, stage) == 0)
+            return r->stages[i].skips != NULL;
+    return false;
+}
+
+int plan_prepare(struct plan_total *total, const struct recipe *r, const struct plan_place *place,
+                 struct device *device)
+{
+    const struct recipe_stage *s = place->stage;
+    struct prepare_settings settings = *(const struct prepare_settings *)s->settings;
+    struct prepare_estimate e;
+    bool all = true; /* what it reads exists */
+    int status = PLAN_UNKNOWN;
+    for (int i = -1; i < TOKENIZERS; i++) {
+        char **reference = i < 0 ? &settings.data : &settings.tokenizer[i];
+        bool given = *reference && **reference && !(i >= 0 && is_skipped(r, *reference));
+        *reference = given ? plan_resolved(r, *reference) : string_copy("");
+        all &= !given || is_address(*reference) || file_exists(*reference);
+    }
+    if (all)
+        status = prepare_estimate(&e, &settings, device);
+    else
+        error_set("other stages make what it reads; once they have run, it can be");
+    struct json *j = json_object();
+    plan_put_place(j, place);
+    if (status == 0 && total->json) {
+        json_set(j, "disk", json_of_integer(llround(e.made)));
+        json_set(j, "read", json_of_integer(llround(e.read)));
+        json_set(j, "files", json_of_integer(e.files));
+        json_set(j, "files_read", json_of_integer(e.files_read));
+        plan_put_line(total->out, j);
+    } else if (status == 0)
+        buffer_printf(
+            total->out, "%s: about %.3f GB of shards from %.3f GB, by %lld %s of %lld of %lld %s%s\n", place->label,
+            e.made * 1e-9, e.read * 1e-9, (long long)e.samples, plural(e.samples, "sample", "samples"),
+            (long long)e.files_read, (long long)e.files, plural(e.files, "file", "files"),
+            settings.stream.on ? "; made while a stage trains on them, which keeps those since its oldest checkpoint"
+                               : "");
+    if (status == 0)
+        plan_need(total, place, 0, e.made);
+    json_free(j);
+    memory_free(settings.data);
+    for (int i = 0; i < TOKENIZERS; i++)
+        memory_free(settings.tokenizer[i]);
+    return status;
+}
+
+/* ---- Tokenizers ---- */
+
+static bool is_kind(const struct recipe_stage *s, const char *kind)
+{
+    return strcmp(s->kind->name, kind) == 0;
+}
+
+bool is_media_tokenizer(const struct recipe_stage *s)
+{
+    return is_kind(s, "tokenizer-vision") || is_kind(s, "tokenizer-audio");
+}
+
+static void put_needs(struct buffer *out, const struct plan_place *place, const struct tokenizer_needs *needs,
+                      double disk, double gflops)
+{
+    struct buffer parts = {0};
+    step_memory_print(&parts, &needs->memory, 1e9);
+    buffer_printf(out, "%s: %.2f M parameters, %lld %s\n", place->label, (double)needs->parameters * 1e-6,
+                  (long long)needs->steps, plural(needs->steps, "step", "steps"));
+    buffer_printf(out, "  memory   %10.3f GB: %s; and media, at most %.3f (memory_mb)\n",
+                  (double)step_memory_total(&needs->memory) * 1e-9, parts.data, (double)needs->media_bytes * 1e-9);
+    buffer_release(&parts);
+    buffer_printf(out, "  disk     %10.3f GB: its checkpoints, and the tokenizer\n", disk * 1e-9);
+    buffer_printf(out, "  flops    %10.2f GFLOP a step, in the mean\n", needs->flops / (double)needs->steps * 1e-9);
+    if (gflops > 0)
+        buffer_printf(out, "  time     %10.1f s at %g GFLOP/s\n", needs->flops / (gflops * 1e9), gflops);
+}
+
+static void put_needs_json(struct buffer *out, const struct plan_place *place, const struct tokenizer_needs *needs,
+                           double disk, double gflops)
+{
+    struct json *j = json_object();
+    plan_put_place(j, place);
+    json_set(j, "parameters", json_of_integer(needs->parameters));
+    json_set(j, "steps", json_of_integer(needs->steps));
+    json_set(j, "bytes", step_memory_json(&needs->memory));
+    json_set(j, "media", json_of_integer(needs->media_bytes));
+    json_set(j, "disk", json_of_number(disk));
+    json_set(j, "flops", json_of_number(needs->flops / (double)needs->steps));
+    if (gflops > 0)
+        json_set(j, "seconds", json_of_number(needs->flops / (gflops * 1e9)));
+    plan_put_line(out, j);
+    json_free(j);
+}
+
+int plan_tokenizer(struct plan_total *total, const struct plan_place *place, enum dtype dtype, bool gpu, double gflops)
+{
+    const struct recipe_stage *s = place->stage;
+    bool vision = is_kind(s, "tokenizer-vision");
+    const struct vision_settings *pictures = s->settings;
+    const struct audio_settings *sounds = s->settings;
+    struct tokenizer_needs needs;
+    struct device meta;
+    device_open_meta(&meta);
+    if (gpu)
+        device_meta_gpu(&meta, true);
+    int status = tokenizer_estimate(&needs, s->kind->table, s->settings, &meta, dtype);
+    if (status == 0) {
+        double disk =
+            plan_disk_bytes(needs.parameters, vision ? pictures->training.keep : sounds->training.keep, dtype);
+        (total->json ? put_needs_json : put_needs)(total->out, place, &needs, disk, gflops);
+        plan_need(total, place, step_memory_total(&needs.memory), disk); /* its media are a cache */
+        total->seconds += gflops > 0 ? (double)place->runs * needs.flops / (gflops * 1e9) : 0;
+    }
+    device_close(&meta);
+    return status;
+}
