@@ -14,7 +14,7 @@
  * lines of a chat. */
 #ifndef WEFT_CLI_H
 #define WEFT_CLI_H
-#include "elastic/elastic.h"
+#include "submodels/submodels.h"
 #include "train/train.h"
 
 /* Values of options that may be repeated. Options that share a list keep the order of the arguments. */

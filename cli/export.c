@@ -1,7 +1,7 @@
 /* weft export MODEL -o OUT --to hf|gguf: exports the text
  * backbone for other software and verifies it by reloading. */
 #include "cli/cli.h"
-#include "inference/inference.h"
+#include "submodels/submodels.h"
 
 #include <string.h>
 

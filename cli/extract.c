@@ -1,7 +1,7 @@
 /* weft extract MODEL -o OUT | --name NAME: a sub-model as a model, or as a name of the model. */
 #include "cli/cli.h"
 #include "core/inventory.h"
-#include "inference/inference.h"
+#include "submodels/submodels.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* weft grid MODEL --data DIR: quality and speed of sub-models of a model. */
 #include "cli/cli.h"
 #include "core/json.h"
-#include "inference/inference.h"
+#include "submodels/submodels.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "cli/cli.h"
 #include "core/json.h"
 #include "kernels/device/dry_run.h"
-#include "inference/inference.h"
+#include "submodels/submodels.h"
 
 #include <math.h>
 #include <stdio.h>

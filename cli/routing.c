@@ -1,6 +1,6 @@
 /* weft routing MODEL --data DIR -o DIR: expert usage of a model. */
 #include "cli/cli.h"
-#include "inference/inference.h"
+#include "routing/routing.h"
 
 struct routing_work {
     struct routing_settings settings;

@@ -1,16 +1,13 @@
-/* Elastic training: one run trains a whole family of sub-models. This folder draws sub-models
- * (pick), measures many of them (grid) and extracts one as a checkpoint of its own (extract);
- * model/ executes them. The arrays of a sub-model belong to the caller's arena; the caller closes
- * an extracted model. [R 3.3, 4]
+/* Elastic training: one run trains a whole family of sub-models. This folder draws them and lists the
+ * family; model/ executes them, submodels/ names, measures and cuts them. The arrays of a sub-model
+ * belong to the caller's arena. [R 3.3, 4]
  *
  * In: settings, a batch, a step. Out: a struct submodel, which model_forward executes.
  *
  * Where is what: pick.c draws the layers, the experts and the top-k of each sample in training;
- * distill.c draws which of them the full model teaches;
- * options.c reads --layers, --experts, --topk; choose.c keeps the best of given ranks, and finds
- * what fits a target; named.c keeps names of sub-models; grid.c lists the sub-models that are measured;
- * extract.c cuts one out and compares its logits. The op route (kernels/cpu/routing/route.c)
- * chooses the experts of a position. */
+ * distill.c draws which of them the full model teaches; family.c keeps the best of given ranks, and
+ * lists the sub-models that are measured. The op route (kernels/cpu/routing/route.c) chooses the
+ * experts of a position. */
 #ifndef WEFT_ELASTIC_H
 #define WEFT_ELASTIC_H
 #include "core/settings.h"
@@ -117,118 +114,23 @@ void elastic_expect(double *expected, const struct submodel *sub, const struct m
 bool elastic_is_taught(const struct elastic_settings *settings, const struct submodel *sub,
                        const struct model_config *config, u64 seed, i64 step, const struct batch *batch);
 
-/* ---- The 3 options that select a sub-model: --layers, --experts, --topk ---- */
-struct submodel_options {
-    const char *layers, *experts, *topk;
-}; /* unparsed text; NULL: full */
-/* Settings rows for a struct that has a `struct submodel_options member`. */
-#define SUBMODEL_ROWS(type, member)                                                                                    \
-    SETTING(type, member.layers, "layers", STRING, "", 0, 0, NULL,                                                     \
-            "sub-model: layers to keep, e.g. 0,2,4-7, or their number; layers with audio heads must stay"),            \
-        SETTING(type, member.experts, "experts", STRING, "", 0, 0, NULL,                                               \
-                "sub-model: the N most used experts, a list such as 0,2,5-9, or @FILE.json with one list per layer"),  \
-        SETTING(type, member.topk, "topk", STRING, "", 0, 0, NULL, "sub-model: experts per token")
-/* Parses the options and checks them against the model. experts: "16" keeps the most used experts
- * by the model's counts over training, "0,2,5-9" a list, "@FILE.json" one list per layer, or those
- * lists themselves, "[[0, 2], [1, 3]]". layers: "6" keeps 6, the others evenly spread; "0,2,4-7" a list.
- * Invalid options are usage errors, and a number of experts where the model has no counts, except on
- * the meta backend. Arrays come from `arena`. */
-int submodel_parse(struct submodel *sub, struct arena *arena, const struct submodel_options *options,
-                   const struct model *model);
-/* The same; a number of experts keeps those with the highest of scores [L, E]. */
-int submodel_parse_by(struct submodel *sub, struct arena *arena, const struct submodel_options *options,
-                      const struct model *model, const double *scores);
-/* The number in `text` if it is one and not a list; 0: it is no number, or there is no text. */
-i64 submodel_number(const char *text);
+/* ---- The family ---- */
+bool elastic_layer_fixed(const struct model_config *config, i64 layer); /* true: never dropped */
 /* Keeps the `count` experts of each layer with the highest of scores [L, E]; ties to the smaller id. */
 void submodel_keep_experts(struct submodel *sub, struct arena *arena, const struct model_config *config,
                            const double *scores, i64 count);
 /* Keeps `count` layers: the others are evenly spread among those that may be dropped. */
 void submodel_spread_layers(struct submodel *sub, const struct model_config *config, i64 count);
 i64 submodel_least_layers(const struct model_config *config); /* layers that are never dropped */
-/* Returns a usage error if fewer experts stay than a token chooses. */
-int submodel_check(const struct submodel *sub, const struct model_config *config);
 /* True if the model counts how often its experts are chosen, as those trained here do. */
 bool model_has_use(const struct model *model);
 
-/* The kept layers as a list, and the numbers "experts" and "topk". The caller frees the object. */
-struct json *submodel_to_json(const struct submodel *sub, const struct model_config *config);
-
-bool elastic_layer_fixed(const struct model_config *config, i64 layer); /* true: never dropped */
-
-/* The config of the sub-model as a model of its own. */
-struct model_config submodel_config(const struct submodel *sub, const struct model_config *config);
-
-/* ---- Named sub-models ----
- * MODEL/weft/submodels.json: {"NAME": {"layers": [0, 2, ...], "experts": [[0, 3, ...], ...] or null,
- * "topk": 2}, ...}, with one list of experts for each layer of the model, empty for dense layers. */
-struct submodel_name {
-    char *directory; /* of the model */
-    char *layers, *experts, *topk;
-    struct submodel_options options; /* that select it; those given if the text names none */
-};
-/* MODEL, or MODEL@NAME where no file of that whole name exists. Reads and checks the sub-model. It is
- * a usage error if `given` selects one as well. After 0 the caller calls submodel_name_release. */
-int submodel_name_open(struct submodel_name *out, const char *text, const struct submodel_options *given);
-int submodel_name_load(struct submodel_name *out, const char *directory, const char *name);
-void submodel_name_release(struct submodel_name *name);
-/* Adds a name. One that exists is refused. */
-int submodel_name_save(const char *directory, const char *name, const struct submodel *sub,
-                       const struct model_config *config);
-struct json *submodel_names(const char *directory); /* the file's object; empty without it; json_free */
-
-/* ---- Sizes and targets ---- */
 /* parameters: that training moves; bytes: of all weights in the dtype of the loaded model, as an
  * extracted model stores them. */
 struct submodel_size {
     i64 active, parameters, bytes;
 };
 struct submodel_size submodel_size(const struct submodel *sub, const struct model *model);
-struct submodel_target {       /* upper bounds; 0: none */
-    double active, parameters; /* shares of the full model's */
-    i64 bytes;
-};
-bool submodel_fits(const struct submodel_size *size, const struct submodel_size *full,
-                   const struct submodel_target *target);
-struct submodel_shape {
-    i64 layers, experts, topk;
-};
-/* Shapes between `least` and `top` that fit and that no larger one makes needless: every number of
- * layers, experts in eighths, and the largest k. Returns their number, at most `most`. */
-i64 submodel_shapes(struct submodel_shape *shapes, i64 most, const struct model *model,
-                    const struct submodel_shape *least, const struct submodel_shape *top,
-                    const struct submodel_target *target);
-/* The shape by a fixed order, for a choice without data: k goes down first, then layers, then
- * experts, as the report's tables 9 to 11 name the axes: first to a quarter of k, 3/4 of the layers
- * and half of the experts, then as far as `least`. False if it does not fit even then. */
-bool submodel_shape_in_order(struct submodel_shape *shape, const struct model *model,
-                             const struct submodel_shape *least, const struct submodel_shape *top,
-                             const struct submodel_target *target);
-/* Appends what was asked for beside what the sub-model has, and why it has less: "active parameters:
- * asked for at most 0.500, got 0.437: one more layer would make it 0.520". top: the most of each axis
- * that the options leave; by_data: held-out losses chose among the shapes. Nothing without a target. */
-void submodel_target_print(struct buffer *out, const struct submodel *sub, const struct model *model,
-                           const struct submodel_shape *top, const struct submodel_target *target, bool by_data);
-
-/* ---- Extraction ----
- * Writes a model of its own with the kept layers and experts into an existing folder, piece by piece, so
- * memory holds `from` alone. Compares nothing. Returns 0, or -1 and a message. */
-int elastic_save(const char *directory, struct model *from, const struct submodel *sub);
-/* What is left of logits to compare them by: hashes (XXH3) and sizes, 0: no targets. */
-struct logits_hash {
-    u64 hash[TARGETS][LEVELS_MOST];
-    i64 bytes[TARGETS][LEVELS_MOST];
-};
-void elastic_logits(struct logits_hash *out, struct model *model, const struct submodel *sub,
-                    const struct batch *batch);
-/* Adds to *heads the targets of these logits, as bits 1 << kind. Returns 0, or -1 and a message that
- * names the head whose logits differ. */
-int elastic_logits_equal(unsigned *heads, const struct logits_hash *a, const struct logits_hash *b);
-/* The same comparison on any batch, of the logits of every head that it has targets for. */
-int elastic_compare(unsigned *heads, struct model *out, struct model *from, const struct submodel *sub,
-                    const struct batch *batch);
-
-/* ---- Grid: a family of sub-models, measured by the caller's function ---- */
 struct grid_speed { /* positions per second, and over the full model's in the same round; quartiles of the rounds */
     double per_s, low, high;
     double ratio, ratio_low, ratio_high;

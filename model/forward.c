@@ -200,6 +200,23 @@ double forward_mean_loss(const struct forward *out, struct tape *tape, enum targ
     return host[1] > 0 ? host[0] / host[1] : 0;
 }
 
+struct model_config submodel_config(const struct submodel *sub, const struct model_config *config)
+{
+    struct model_config out = *config;
+    out.layers = sub->layer_count;
+    out.experts = sub->expert_count;
+    out.topk = sub->topk;
+    out.first_moe_layer = 0;
+    out.reduced_bias &= sub->expert_count == config->experts;
+    for (i64 i = 0; i < sub->layer_count; i++)
+        out.first_moe_layer += sub->layer[i] < config->first_moe_layer;
+    for (i64 level = 0; level < config->audio_layer_count; level++)
+        for (i64 i = 0; i < sub->layer_count; i++)
+            if (sub->layer[i] == config->audio_layer[level])
+                out.audio_layer[level] = (i32)i;
+    return out;
+}
+
 void submodel_full(struct submodel *sub, const struct model_config *config)
 {
     *sub = (struct submodel){

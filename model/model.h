@@ -143,6 +143,8 @@ struct submodel {
     bool counts_all;                /* every sample does, of a subset of experts too */
 };
 void submodel_full(struct submodel *sub, const struct model_config *config);
+struct model_config submodel_config(const struct submodel *sub,
+                                    const struct model_config *config);                 /* as a model of its own */
 i64 submodel_topk(const struct submodel *sub, const struct batch *batch, i64 position); /* 0: padding */
 /* True if the full model gives a sample more layers, experts to choose from, or experts per token. */
 bool submodel_is_smaller(const struct submodel *sub, const struct model_config *config, i64 sample);

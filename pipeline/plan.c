@@ -10,7 +10,7 @@
 #include "data/prepare/prepare.h"
 #include "dist/dist.h"
 #include "rl/rl.h"
-#include "inference/inference.h"
+#include "submodels/submodels.h"
 #include "train/memory_estimate.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* What is wrong with a recipe before its first stage runs. */
 #include "pipeline/pipeline.h"
 #include "data/prepare/prepare.h"
-#include "inference/inference.h"
+#include "routing/routing.h"
 #include "rl/rl.h"
 #include "train/pretrain.h"
 

@@ -6,7 +6,8 @@
 #include "data/curate/dedup.h"
 #include "data/prepare/prepare.h"
 #include "rl/rl.h"
-#include "inference/inference.h"
+#include "routing/routing.h"
+#include "samples/samples.h"
 #include "train/pretrain.h"
 
 #include <string.h>

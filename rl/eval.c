@@ -285,7 +285,7 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
     (void)out;
     if (model_load_source(&model, meta, &w->weights))
         return -1;
-    int status = has_prompts(s) ? 0 : heldout_dry_run(&model, &s->sub, &pass);
+    int status = has_prompts(s) ? 0 : submodel_dry_run(&model, &s->sub, &pass);
     model_close(&model);
     return status;
 }

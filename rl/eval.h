@@ -2,6 +2,7 @@
  * of each stream next to that by frequency alone, and bits per byte of text. */
 #ifndef WEFT_RL_EVAL_H
 #define WEFT_RL_EVAL_H
+#include "submodels/submodels.h"
 #include "rl/grader.h"
 #include "train/heldout.h"
 

@@ -1,8 +1,8 @@
 /* survey: what files hold. This door describes them (weft inspect); init.h chooses a recipe for them.
  *
  * Where is what: inspect.c chooses by what a path holds: inspect_model.c, inspect_gguf.c, inspect_data.c
- * (shards, recipes, runs, media) or inspect_sources.c (raw data; inspect_folders.c its rows,
- * inspect_captions.c its captions); inspect_show.c prints.
+ * (shards, recipes, runs, media; inspect_folders.c: folders of shards) or inspect_sources.c (raw data;
+ * inspect_captions.c: their captions). inspect_show.c prints.
  *
  * Each function describes a file or folder of each kind as a JSON object, which the caller frees
  * with json_free; NULL and a message if the file is damaged. inspect_show formats the object for

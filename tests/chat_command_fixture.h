@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "core/json.h"
-#include "inference/conversation.h"
+#include "generate/conversation.h"
 #include "train/taught.h"
 #include "tests/device.h"
 #include "tests/model_fixture.h"

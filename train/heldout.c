@@ -458,16 +458,11 @@ int heldout_batches_read(struct heldout_batches *kept, const struct heldout_pass
     return status;
 }
 
-int heldout_dry_run(struct model *meta, const struct submodel_options *options, const struct heldout_pass *pass)
+int heldout_dry_run(struct model *meta, const struct submodel *sub, const struct heldout_pass *pass)
 {
-    struct submodel sub;
-    struct arena arena;
-    arena_open(&arena, 64 << 20);
-    int status = submodel_parse(&sub, &arena, options, meta);
-    if (status == 0)
-        status = open_and_walk(&(struct heldout_run){.pass = pass, .model = meta, .sub = &sub}, walk_largest);
-    arena_close(&arena);
-    return status;
+    struct submodel full;
+    submodel_full(&full, &meta->config);
+    return open_and_walk(&(struct heldout_run){.pass = pass, .model = meta, .sub = sub ? sub : &full}, walk_largest);
 }
 
 /* ---- Frequencies of the training part ---- */

@@ -57,7 +57,8 @@ int heldout_walk(const struct heldout_pass *pass, struct model *model, const str
 /* A pass for `run` of a dry run (kernels/device/dry_run.h), with a model on the meta backend and
  * without `visit`: the batches with the most targets of each kind and the most positions of
  * pictures and clips. A batch that mixes them differently may take a little more. */
-int heldout_dry_run(struct model *meta, const struct submodel_options *options, const struct heldout_pass *pass);
+int heldout_dry_run(struct model *meta, const struct submodel *sub,
+                    const struct heldout_pass *pass); /* sub NULL: all */
 /* The batches of a pass, read once for many forwards. Their targets have the streams by which losses
  * are summed. The caller releases them. */
 struct heldout_batches {

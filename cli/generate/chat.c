@@ -2,7 +2,7 @@
 #include "cli/generate/generation.h"
 #include "cli/generate/line_editor.h"
 #include "core/json.h"
-#include "inference/conversation.h"
+#include "generate/conversation.h"
 #include "kernels/device/dry_run.h"
 #include "train/taught.h"
 

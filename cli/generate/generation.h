@@ -2,7 +2,7 @@
 #ifndef WEFT_GENERATION_H
 #define WEFT_GENERATION_H
 #include "cli/cli.h"
-#include "inference/generator.h"
+#include "generate/generator.h"
 
 enum { CONVERSATION_IDS = 256 }; /* ids of an answer to messages, by default */
 struct generation_arguments {

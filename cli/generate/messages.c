@@ -2,7 +2,7 @@
 #include "cli/generate/generation.h"
 #include "core/json.h"
 #include "data/sources/source_readers.h"
-#include "inference/conversation.h"
+#include "generate/conversation.h"
 
 #include <stdio.h>
 #include <string.h>

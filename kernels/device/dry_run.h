@@ -13,7 +13,7 @@
  * control group kills what exceeds it without a word.
  *
  * A stage needs one function `run`, which reads the stage's settings through `context`, and a list
- * of the keys that make it smaller (inference/routing.c):
+ * of the keys that make it smaller (routing/routing.c):
  *
  *     static const struct reduction reductions[] = {{"length"}, {0}};
  *     struct routing_settings s = *settings;

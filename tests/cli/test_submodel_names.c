@@ -2,7 +2,7 @@
  * file of names is checked when it is read. */
 #include <string.h>
 #include "core/json.h"
-#include "elastic/elastic.h"
+#include "submodels/submodels.h"
 #include "tests/cli_fixture.h"
 
 static const char lists[] = "[[],[1,3,4,7],[0,1,2,3],[2,4,6,7]]";

@@ -3,7 +3,7 @@
 #include "core/json.h"
 #include "tests/pretrain_toy.h"
 #include "tests/toy.h"
-#include "inference/inference.h"
+#include "submodels/submodels.h"
 #include "train/pretrain.h"
 #include "train/shard_order.h"
 #include "train/taught.h"
