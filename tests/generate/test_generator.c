@@ -562,6 +562,35 @@ static void what_a_set_lacks_is_said_once(void **state)
     memory_free(clip);
 }
 
+/* The file of the sound that is made at a temperature. */
+static void make_sound(struct buffer *out, double sound_temperature, double temperature)
+{
+    char *from = in_root("noise.wav"), *to = in_root("data/train/a.wav"), *made = in_root("samples/train-audio-00.wav");
+    write_data("{\"audio\":\"a.wav\",\"text\":\"one\"}\n");
+    assert_int_equal(file_copy(to, from), 0);
+    json_free(run_samples((struct samples_settings){
+        .sounds = 1, .show = 1, .sound_temperature = sound_temperature, .temperature = temperature}));
+    assert_int_equal(file_read(out, made), 0);
+    memory_free(from);
+    memory_free(to);
+    memory_free(made);
+}
+
+static void sounds_have_a_temperature_of_their_own(void **state)
+{
+    struct buffer cold = {0}, again = {0}, hot = {0};
+    (void)state;
+    make_sound(&cold, 0.1, 1);
+    make_sound(&again, 0.1, 5);
+    make_sound(&hot, 5, 1);
+    assert_int_equal(again.length, cold.length);
+    assert_memory_equal(again.data, cold.data, (size_t)cold.length);
+    assert_true(hot.length != cold.length || memcmp(hot.data, cold.data, (size_t)cold.length) != 0);
+    buffer_release(&cold);
+    buffer_release(&again);
+    buffer_release(&hot);
+}
+
 /* Two captions each for training, validation and test. Training is half as large. */
 static void parts_are_measured_apart(void **state)
 {
@@ -695,6 +724,7 @@ int main(void)
         cmocka_unit_test(unreadable_files_are_left_out_and_counted),
         cmocka_unit_test(what_a_set_lacks_is_said_once),
         cmocka_unit_test(parts_are_measured_apart),
+        cmocka_unit_test(sounds_have_a_temperature_of_their_own),
         cmocka_unit_test(a_tokenizer_of_stills_makes_no_clips),
         cmocka_unit_test(words_are_counted_as_often_as_both_have_them),
         cmocka_unit_test(right_words_stand_beside_exchanged_ones),

@@ -39,7 +39,7 @@ static void make_prompts(const char *path)
     for (int i = 0; i < PROMPTS; i++)
         buffer_printf(&lines,
                       "{\"prompt\":\"words %d\",\"reward_model\":{\"style\":\"regex\",\"ground_truth\":"
-                      "\"[a-m0-9A-M]\\\\z\"}}\n",
+                      "\"[a-m0-9A-M]\\\\z\"},\"extra_info\":{\"think\":\"of words\"}}\n",
                       i);
     succeed(file_replace(path, lines.data, lines.length));
     buffer_release(&lines);
@@ -206,6 +206,49 @@ static void a_resumed_stage_ends_as_if_it_had_not_stopped(void **state)
     memory_free(more);
 }
 
+/* Answers of older weights: by now, the router would choose other experts. */
+static void experts_are_replayed_unless_asked_otherwise(void **state)
+{
+    struct buffer with = {0}, without = {0};
+    (void)state;
+    run(path_of("replayed"), ", buffer_batches: 2");
+    read_last_state(&with, path_of("replayed"));
+    run(path_of("chosen"), ", buffer_batches: 2, replay_routes: false");
+    read_last_state(&without, path_of("chosen"));
+    assert_true(with.length != without.length || memcmp(with.data, without.data, (size_t)with.length) != 0);
+    buffer_release(&with);
+    buffer_release(&without);
+}
+
+/* Sum over the prompts of pass@k of the initial model. */
+static double passes(const char *out, int attempts)
+{
+    char *more = string_format(", hint: {share: 0.5, attempts: %d}", attempts);
+    char *path = string_format("%s/checkpoints/step-%06d/weft/state.json", out, STEPS);
+    double sum = 0;
+    run(out, more);
+    struct json *state = json_load(path);
+    const struct json *list = json_get(json_get(state, "state"), "pass");
+    assert_int_equal(json_count(list), PROMPTS);
+    for (i64 i = 0; i < json_count(list); i++) {
+        double pass = json_number(json_at(list, i), -1);
+        assert_true(pass == 0 || pass == 1);
+        sum += pass;
+    }
+    json_free(state);
+    memory_free(path);
+    memory_free(more);
+    return sum;
+}
+
+/* About half of the answers are right, so nearly all prompts pass with 12 of them. */
+static void more_attempts_pass_more_prompts(void **state)
+{
+    (void)state;
+    double one = passes(path_of("one"), 1), many = passes(path_of("many"), 12);
+    assert_true(one < PROMPTS && many > one && many >= PROMPTS - 1);
+}
+
 /* The held-out rewards before the first step, as they are written. */
 static char *measured_first(const char *out, const char *temperature, const char *how)
 {
@@ -243,6 +286,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rewards_are_those_of_the_answers),
         cmocka_unit_test(a_resumed_stage_ends_as_if_it_had_not_stopped),
+        cmocka_unit_test(experts_are_replayed_unless_asked_otherwise),
+        cmocka_unit_test(more_attempts_pass_more_prompts),
         cmocka_unit_test(held_out_prompts_are_answered_greedily_at_any_temperature),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -95,6 +95,43 @@ static void a_skipped_step_moves_no_amplitude(void **state)
     settings_release(&settings, vision_stage_table);
 }
 
+/* The mean of 16 amplitudes after three steps. */
+static double amplitude_with(const char *keep)
+{
+    struct vision_settings settings;
+    struct setting_override more[] = {
+        {"steps", "3"}, {"clip_steps", "0"}, {"batch", "1"}, {"augment", "0"}, {"amplitude_keep", keep}};
+    struct vision_config config = {.stride = 8, .bits = 16, .channels = {16, 24}, .blocks = {1, 1}};
+    struct vision_step_result result;
+    default_settings(&settings, "./none", more, COUNT_OF(more));
+    u8 *pixels = toy_pixels(1, 1, 16);
+    struct vision_media media = {.request = {.shapes = SQUARE(16)}, .still_count = 1, .stills = &pixels};
+    assert_int_equal(vision_add_shape(&config, 1, 16, 16, 0, NULL, 0), 0);
+    struct vision_trainer t = {.settings = &settings, .media = &media, .seed = 5, .still_steps = 3};
+    vision_trainer_open(&t, &device, &config, DTYPE_F32);
+    vision_init(&t.vision, 5);
+    for (i64 step = 0; step < 3; step++)
+        assert_int_equal(vision_step(&result, &t, step), 0);
+    float *values = weight_values(&t.vision.weights, t.vision.at.amplitude);
+    double mean = 0;
+    for (i64 i = 0; i < 16; i++)
+        mean += values[i] / 16;
+    memory_free(values);
+    vision_trainer_close(&t);
+    memory_free(pixels);
+    settings_release(&settings, vision_stage_table);
+    return mean;
+}
+
+/* Early steps keep less than the setting says: 0, 1/11 and 2/12 of the mean before. */
+static void amplitudes_keep_what_the_setting_says(void **state)
+{
+    (void)state;
+    double none = amplitude_with("0"), some = amplitude_with("0.1"), most = amplitude_with("0.99");
+    assert_true(none != some && some != most && none != most);
+    assert_true(amplitude_with("0.2") == most);
+}
+
 /* Trains a few steps, then codes a clip: hashes gradients, optimizer, encoder and decoder. */
 static u64 hash_of_training(int threads)
 {
@@ -524,6 +561,7 @@ static int run(const char *name)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_picture_is_learnt),
         cmocka_unit_test(a_skipped_step_moves_no_amplitude),
+        cmocka_unit_test(amplitudes_keep_what_the_setting_says),
         cmocka_unit_test(bits_do_not_depend_on_threads_or_the_wall),
         cmocka_unit_test(resumed_runs_equal_uninterrupted_ones),
         cmocka_unit_test(bad_media_are_skipped_up_to_a_share),

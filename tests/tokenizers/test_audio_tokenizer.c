@@ -697,7 +697,8 @@ static void a_skipped_step_moves_no_codebook(void **state)
     struct audio_media media;
     struct audio_result result;
     float *kept[4][3];
-    const struct setting_override more[] = {{"steps", "8"}, {"batch", "2"}, {"unquantised_share", "0"}};
+    const struct setting_override more[] = {
+        {"steps", "8"}, {"batch", "2"}, {"unquantised_share", "0"}, {"codebook_decay", "0.75"}};
     write_recordings(folder, 1, 16 * 1280, false);
     read_settings(&settings, folder, more, COUNT_OF(more));
     assert_int_equal(
@@ -720,6 +721,10 @@ static void a_skipped_step_moves_no_codebook(void **state)
         size_t bytes = i == 0 ? words * (size_t)settings.config.latent : words;
         assert_memory_not_equal(kept[1][i], kept[2][i], bytes);
         assert_memory_equal(kept[2][i], kept[3][i], bytes);
+    }
+    for (i64 i = 0; i < settings.config.levels * settings.config.codes; i++) {
+        double seen = 4 * (kept[2][1][i] - 0.75 * kept[1][1][i]); /* vectors of step 1 that a word took */
+        assert_true(fabs(seen - rint(seen)) < 1e-3 && seen > -1e-3);
     }
     for (int i = 0; i < 12; i++)
         memory_free(kept[i / 3][i % 3]);
