@@ -10,6 +10,8 @@
 #ifndef WEFT_TESTS_CASES_H
 #define WEFT_TESTS_CASES_H
 #include "core/json.h"
+
+#include <stdio.h>
 #include "tests/tier.h"
 
 struct cases {
@@ -28,12 +30,12 @@ struct cases {
 static inline void case_wrong(struct cases *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static inline void case_wrong(struct cases *c, const char *format, ...)
 {
-    char text[4096];
     va_list arguments;
+    fprintf(stderr, "tests/cases/%s:%lld: ", c->name, (long long)c->line);
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    vfprintf(stderr, format, arguments);
     va_end(arguments);
-    print_error("tests/cases/%s:%lld: %s\n    of %s\n", c->name, (long long)c->line, text, c->text);
+    fprintf(stderr, "\n    of %s\n", c->text);
     c->wrong += c->told != c->line;
     c->told = c->line;
 }
@@ -86,6 +88,13 @@ static inline double case_number(struct cases *c, const char *key)
     if (json_kind(value) != JSON_INTEGER && json_kind(value) != JSON_REAL)
         fail_msg("tests/cases/%s:%lld: expected a number \"%s\" in %s", c->name, (long long)c->line, key, c->text);
     return json_number(value, 0);
+}
+
+/* The case is wrong if `got` is not the string `key`. */
+static inline void case_expect(struct cases *c, const char *key, const char *got)
+{
+    if (strcmp(case_text(c, key), got) != 0)
+        case_wrong(c, "%s is \"%s\"", key, got);
 }
 
 #endif

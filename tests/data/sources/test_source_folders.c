@@ -1,126 +1,39 @@
 /* Sources: folders of media with captions, records that name files, and the parts that names say. */
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include "core/json.h"
 #include "data/sources/source_readers.h"
-#include "tests/sample_text.h"
+#include "tests/source_cases.h"
 
 /* ---- folders ---- */
 
-static void a_text_beside_a_medium_is_its_caption(void **state)
+static void folders_give_captioned_media(void **state)
 {
-    static const char *const files[][2] = {{"laion/1.JPG", "J"},
-                                           {"laion/1.txt", "red apple\n"},
-                                           {"laion/1.json", "{\"caption\": \"no\"}"},
-                                           {"laion/2.jpg", "J"},
-                                           {"laion/2.json", "{\"caption\": \"pear\"}"},
-                                           {"laion/3.mp4", "V"},
-                                           {"laion/3.jpg", "J"},
-                                           {"laion/3.txt", "a clip"},
-                                           {"laion/4.wav", "W"},
-                                           {"laion/4.transcript", "said"},
-                                           {"laion/5.png", "P"},
-                                           {"laion/6.txt", "alone"},
-                                           {"laion/7.orc", "?"},
-                                           {"laion/8.png", "P"},
-                                           {"laion/8.json", "{\"width\": 3}"},
-                                           {"laion/.hidden.txt", "h"},
-                                           {"laion/README", "r"}};
-    put_all(files, COUNT_OF(files));
-    char *path = path_join(directory, "laion");
-    expect(string_copy(path), "captioned image@laion/1.JPG text'red apple'\n"
-                              "captioned image@laion/2.jpg text'pear'\n"
-                              "captioned video@laion/3.mp4 text'a clip'\n"
-                              "captioned audio@laion/4.wav text'said'\n");
-    struct source *source = source_open(path, NULL);
-    struct sample sample;
-    struct buffer all = {0};
-    i64 count;
-    while (source_next(source, &sample) == SOURCE_SAMPLE)
-        sample_release(&sample);
-    const struct source_note *notes = source_notes(source, &count);
-    for (i64 i = 0; i < count; i++)
-        buffer_printf(&all, "%lld %s: %s\n", (long long)notes[i].count, notes[i].what,
-                      notes[i].first + strlen(path) + 1);
-    assert_string_equal(all.data, "1 hidden files and folders: .hidden.txt\n"
-                                  "1 " LONE_TEXTS ": 6.txt\n"
-                                  "1 files ending in .orc, which are not supported: 7.orc\n"
-                                  "1 files of unknown type: README\n"
-                                  "1 media next to a clip of the same name, which has the caption: 3.jpg\n"
-                                  "2 pictures without a line or text file that refers to them: 5.png\n");
-    source_close(source);
-    buffer_release(&all);
-    memory_free(path);
     (void)state;
+    check_sources("source_folders.jsonl");
 }
 
-/* Appends the samples as `draw` does, and one line per note: COUNT WHAT. */
-static void expect_noted(const char *name, const struct source_columns *columns, const char *expected)
-{
-    char *path = path_join(directory, name);
-    struct buffer drawn = {0};
-    struct sample sample;
-    enum source_result result;
-    i64 count;
-    struct source *source = source_open(path, &(struct source_request){.columns = columns});
-    if (!source)
-        fail_msg("%s", error_text());
-    buffer_append(&drawn, "", 0);
-    while ((result = source_next(source, &sample)) != SOURCE_END) {
-        buffer_printf(&drawn, "%s", result == SOURCE_SAMPLE ? "sample" : "bad");
-        for (i64 i = 0; i < sample.count; i++)
-            draw_part(&drawn, &sample.parts[i]);
-        buffer_printf(&drawn, "\n");
-        sample_release(&sample);
-    }
-    const struct source_note *notes = source_notes(source, &count);
-    for (i64 i = 0; i < count; i++)
-        buffer_printf(&drawn, "%lld %.20s\n", (long long)notes[i].count, notes[i].what);
-    assert_string_equal(drawn.data, expected);
-    source_close(source);
-    buffer_release(&drawn);
-    memory_free(path);
-}
-
-/* Documents are texts, and their names say no part; a README.md beside data describes them. */
+/* Documents are texts, and their names say no part. */
 static void documents_are_texts(void **state)
 {
     static const char *const pages[][2] = {
         {"pages/a.md", "one"},       {"pages/b.MARKDOWN", "two"},   {"pages/c.rst", "three"},
         {"pages/README.md", "four"}, {"pages/training.md", "five"}, {"pages/test-plan.rst", "six"},
         {"pages/ls.1.gz", "?"},      {"pages/changelog.gz", "?"},   {"pages/old.zst", "?"}};
-    static const char *const card[][2] = {
-        {"card/README.md", "a card"},         {"card/photos/a.jpg", "J"},
-        {"card/photos/a.md", "red"},          {"card/photos/b.jpg", "J"},
-        {"card/photos/b.md", "long"},         {"card/photos/b.txt", "pear"},
-        {"card/photos/c.md", "text"},         {"card/photos/d.jxl", "J"},
-        {"card/photos/d.rst", "of d"},        {"card/notes/readme.rst", "note"},
-        {"card/train/readme.md", "of train"}, {"card/train/x.jsonl", "{\"text\": \"x\"}"}};
     (void)state;
     put_all(pages, COUNT_OF(pages));
     char *command = string_format("echo packed | gzip > %s/pages/e.md.gz", directory);
     assert_int_equal(system(command), 0);
     memory_free(command);
-    expect_noted("pages", NULL,
-                 "sample text'four\n'\nsample text'one\n'\nsample text'two\n'\nsample text'three\n'\n"
-                 "sample text'packed\n'\nsample text'six\n'\nsample text'five\n'\n"
-                 "2 files ending in .gz \n1 files ending in .zst\n");
-    put_all(card, COUNT_OF(card) - 2);
-    expect_noted(
-        "card", NULL,
-        "sample text'note\n'\nsample image@card/photos/a.jpg text'red'\nsample image@card/photos/b.jpg "
-        "text'pear'\n1 captions of media th\n1 short texts without \n1 files ending in .jxl\n1 texts beside a mediu\n");
-    put_all(card + COUNT_OF(card) - 2, 2);
-    expect_noted("card/train", NULL, "sample text'x'\n");
-    struct source *source = source_open(path_of("pages"), NULL);
-    i64 count;
-    const struct source_note *notes = source_notes(source, &count);
-    assert_string_equal(notes[0].what, "files ending in .gz whose names do not say what is in them: expected "
-                                       "NAME.txt.gz, .md.gz, .jsonl.gz, .json.gz, .csv.gz, .tsv.gz or .tar.gz");
-    source_close(source);
+    expect_source("pages", NULL,
+                  "plain text'four\n'\nplain text'one\n'\nplain text'two\n'\nplain text'three\n'\n"
+                  "plain text'packed\n'\nplain text'six\n'\nplain text'five\n'\n"
+                  "2 files ending in .gz whose names do not say what is in them: expected NAME.txt.gz, .md.gz, "
+                  ".jsonl.gz, .json.gz, .csv.gz, .tsv.gz or .tar.gz (pages/changelog.gz)\n1 files ending in .zst whose "
+                  "names do not say what is in them: expected NAME.txt.zst, .md.zst, .jsonl.zst, .json.zst, .csv.zst, "
+                  ".tsv.zst or .tar.zst (pages/old.zst)\n");
     for (i64 i = 0; i < COUNT_OF(pages); i++) /* one document by its own name */
         if (strstr(pages[i][0], "README"))
-            expect(string_copy(path_of(pages[i][0])), "plain text'four\n'\n");
+            expect_source(pages[i][0], NULL, "plain text'four\n'\n");
 }
 
 static void link_to(const char *name, const char *target)
@@ -143,9 +56,10 @@ static void linked_folders_are_read_once(void **state)
     link_to("linked/there", "../beside");
     link_to("linked/there-again", "../beside");
     link_to("linked/dangling", "dangling");
-    expect_noted("linked", NULL,
-                 "sample text'one\n'\nsample text'two\n'\n4 links to folders tha\n1 files of unknown typ\n1 files "
-                 "beside the par\n");
+    expect_source(
+        "linked", NULL,
+        "plain text'one\n'\nplain text'two\n'\n4 links to folders that are read by another name (linked/a-copy)\n"
+        "1 files of unknown type (linked/dangling)\n1 files beside the part train, in no part (linked/there/c.txt)\n");
 }
 
 /* What a run writes beside the output of a stage, and prompts of every format, are not noted; a
@@ -167,9 +81,7 @@ static void what_is_no_data_is_not_noted(void **state)
                                            {"own/identity.json", "[{\"text\": \"a card\"}]"},
                                            {"own/lacking.jsonl", "{\"prompt\": \"2 + 2\"}\n" PROMPT "\n"
                                                                  "{\"prompt\": \"2 + 2\", \"reward_model\": null}\n"},
-                                           {"pair/done.jpg", "J"},
                                            {"pair/done.json", "{\"caption\": \"said\"}"},
-                                           {"pair/identity.jpg", "J"},
                                            {"pair/identity.json", "{\"caption\": \"who\"}"},
                                            {"dealt/a.txt", "a"},
                                            {"dealt/done.json", done},
@@ -181,9 +93,7 @@ static void what_is_no_data_is_not_noted(void **state)
     (void)state;
     put_all(files, COUNT_OF(files));
     assert_int_equal(file_copy(path_of("made/train/p.parquet"), GOLDEN "/tables/forms/verl.parquet"), 0);
-    expect_noted("made", NULL, "sample text'text\n'\n");
-    expect_noted("own", NULL, "sample text'to do'\nsample text'a card'\n2 lines without a text\n");
-    expect_noted("pair", NULL, "sample image@pair/done.jpg text'said'\nsample image@pair/identity.jpg text'who'\n");
+    expect_source("made", NULL, "plain text'text\n'\n");
 
     struct source *source = source_open(path_of("made"), NULL);
     while (source_next(source, &sample) != SOURCE_END)
@@ -235,9 +145,12 @@ static void what_is_no_file_is_not_opened(void **state)
     link_to("special/e.txt", "d.jsonl");
     link_to("special/f.tar", "/dev/zero");
     link_to("special/g.parquet", "d.jsonl");
-    expect_noted("special", NULL,
-                 "bad\nbad\nsample image@special/p.png text'x'\n1 short texts without \n4 pipes, sockets and d\n"
-                 "1 links into /proc, /s\n");
+    expect_source(
+        "special", NULL,
+        "bad: special/a.txt: special/a.txt: expected a file, found a named pipe\n"
+        "bad: special/b.json: special/b.json: expected a file, found a device\n"
+        "captioned image@special/p.png text'x'\n1 " LONE_TEXTS " (special/c.txt)\n"
+        "4 pipes, sockets and devices (special/d.jsonl)\n1 links into /proc, /sys and /dev (special/f.tar)\n");
     static const char *const names[] = {"special/d.jsonl", "special/e.txt", "special/f.tar", "special/g.parquet"};
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         char *path = path_join(directory, names[i]);
@@ -326,45 +239,6 @@ static void records_name_media_of_their_data(void **state)
         memory_free(path);
     }
     memory_free(media);
-}
-
-static void metadata_names_its_files(void **state)
-{
-    static const char *const files[][2] = {{"hf/metadata.jsonl",
-                                            "{\"file_name\": \"a.png\", \"text\": \"one\"}\n"
-                                            "{\"file_name\": \"./b.MP4\", \"caption\": \"two\"}\n"
-                                            "{\"file_name\": \"c.flac\", \"transcription\": \"three\"}\n"
-                                            "{\"file_name\": \"d.doc\", \"text\": \"four\"}\n{\"score\": 1}\n"},
-                                           {"list/captions.csv", "filename,caption\na.JPG,one\nb.py,two\n"},
-                                           {"list/more.csv", "path,caption\nb.wav,three\n"},
-                                           {"list/code.csv", "filename,text\nb.py,four\n"},
-                                           {"list/a.JPG", "P"},
-                                           {"list/b.wav", "S"},
-                                           {"hf/a.png", "P"},
-                                           {"hf/b.MP4", "V"},
-                                           {"hf/c.flac", "F"}};
-    put_all(files, COUNT_OF(files));
-    char *path = path_join(directory, "hf");
-    expect(string_copy(path), "captioned image@hf/a.png text'one'\n"
-                              "captioned video@hf/./b.MP4 text'two'\n"
-                              "captioned audio@hf/c.flac text'three'\n"
-                              "bad\n");
-    struct source *source = source_open(path, NULL);
-    struct sample sample;
-    i64 count;
-    while (source_next(source, &sample) != SOURCE_END)
-        sample_release(&sample);
-    const struct source_note *notes = source_notes(source, &count);
-    assert_int_equal(count, 1);
-    assert_string_equal(notes[0].what, "lines without a text, a file or messages");
-    assert_non_null(strstr(notes[0].first, "metadata.jsonl:5"));
-    source_close(source);
-    memory_free(path);
-    expect(path_join(directory, "list"), "captioned image@list/a.JPG text'one'\n"
-                                         "bad\n"
-                                         "plain text'four'\n"
-                                         "captioned audio@list/b.wav text'three'\n");
-    (void)state;
 }
 
 /* Runs in a child process as user nobody, because the tests may run as root, who may read
@@ -491,12 +365,11 @@ static void draws_follow_the_medium(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_text_beside_a_medium_is_its_caption),
+        cmocka_unit_test(folders_give_captioned_media),
         cmocka_unit_test(linked_folders_are_read_once),
         cmocka_unit_test(what_is_no_data_is_not_noted),
         cmocka_unit_test(what_is_no_file_is_not_opened),
         cmocka_unit_test(records_name_media_of_their_data),
-        cmocka_unit_test(metadata_names_its_files),
         cmocka_unit_test(what_may_not_be_read_is_passed),
         cmocka_unit_test(names_say_the_part),
         cmocka_unit_test(metadata_may_stand_above_the_parts),

@@ -39,9 +39,9 @@ static bool read_one(struct buffer *out, struct source *source)
     enum source_result result = source_next(source, &sample);
     if (result == SOURCE_END)
         return false;
-    buffer_printf(out, "%d %s", (int)sample.split, result == SOURCE_SAMPLE ? "sample" : error_text());
-    for (i64 i = 0; result == SOURCE_SAMPLE && i < sample.count; i++)
-        draw_part(out, &sample.parts[i]);
+    buffer_printf(out, "%d %s", (int)sample.split, result == SOURCE_SAMPLE ? "" : error_text());
+    if (result == SOURCE_SAMPLE)
+        put_sample(out, &sample);
     buffer_printf(out, "\n");
     if (result == SOURCE_SAMPLE)
         sample_release(&sample);

@@ -1,86 +1,12 @@
 /* Sources: every form of file and of sample, plain and compressed; errors are reported with their
  * place and skipped. */
-#include "tests/sample_text.h"
-#include "tests/tar_text.h"
+#include "tests/source_cases.h"
 
-static void lines_become_samples(void **state)
+static void files_become_samples(void **state)
 {
-    const char text[] = "{\"text\": \"one\"}\n\n"
-                        "{\"image\": \"a/b.png\", \"text\": \"red apple\"}\n"
-                        "{\"audio\": \"/abs.wav\", \"caption\": \"seven\", \"speaker\": \"x\"}\n"
-                        "{\"question\": \"1+1?\", \"answer\": \"2\"}\n"
-                        "{\"prompt\": [{\"role\": \"user\", \"content\": \"x\"}], \"reward_model\": {}}\n"
-                        "not json\n"
-                        "{\"video\": \"v.mp4\"}\n"
-                        "{\"text\": 5}\n"
-                        "{\"text\": \"\"}\n"
-                        "{\"text\": \"last\"}";
-    expect(put_file("lines.jsonl", text, sizeof text - 1), "plain text'one'\n"
-                                                           "captioned image@a/b.png text'red apple'\n"
-                                                           "captioned audio@/abs.wav text'seven'\n"
-                                                           "chat <user> text'1+1?' <assistant> text'2'\n"
-                                                           "bad\nbad\nbad\n"
-                                                           "plain text'last'\n");
     (void)state;
-}
-
-static void messages_hold_any_media(void **state)
-{
-    const char text[] =
-        "{\"messages\": [{\"role\": \"user\", \"content\": \"<image> and <image>?\"}, {\"role\": \"assistant\", "
-        "\"content\": \"yes\"}],"
-        " \"images\": [\"1.png\", {\"image\": \"2.png\"}]}\n"
-        "{\"messages\": [{\"role\": \"system\", \"content\": \"\"}, {\"role\": \"user\", \"content\": [{\"type\": "
-        "\"text\", \"text\": "
-        "\"hear\"}, {\"type\": \"audio\", \"audio\": \"h.wav\"}]}, {\"role\": \"assistant\", \"content\": [{\"type\": "
-        "\"image_url\", "
-        "\"image_url\": {\"url\": \"file:///p.png\"}}]}]}\n"
-        "{\"messages\": [{\"role\": \"user\", \"content\": \"no <image> list\"}]}\n"
-        "{\"messages\": [{\"role\": \"user\", \"content\": \"<image>\"}], \"images\": []}\n"
-        "{\"messages\": [{\"content\": \"no role\"}]}\n"
-        "{\"messages\": [{\"role\": \"user\"}]}\n"
-        "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"image\": \"https://x/y.png\"}]}]}\n"
-        "{\"texts\": [\"a\", null, \"b\"], \"images\": [null, \"i.png\", null]}\n";
-    expect(put_file("chat.jsonl", text, sizeof text - 1),
-           "chat <user> image@1.png text' and ' image@2.png text'?' <assistant> text'yes'\n"
-           "chat <system> text <user> text'hear' audio@h.wav <assistant> image@/p.png\n"
-           "chat <user> text'no <image> list'\n"
-           "bad\nbad\nbad\nbad\n"
-           "mixed text'a' image@i.png text'b'\n");
-    (void)state;
-}
-
-static void a_null_counts_as_absent(void **state)
-{
-    const char text[] = "{\"image\": null, \"messages\": null, \"text\": \"plain\"}\n"
-                        "{\"image\": \"a.png\", \"video\": null, \"text\": null, \"caption\": \"cap\"}\n"
-                        "{\"image\": null, \"audio\": \"h.wav\", \"text\": \"heard\"}\n"
-                        "{\"messages\": null, \"question\": \"1+1?\", \"answer\": \"2\"}\n"
-                        "{\"messages\": [{\"role\": \"user\", \"content\": \"an <image>\"}], \"images\": null}\n"
-                        "{\"image\": \"a.png\", \"text\": null, \"caption\": null}\n"
-                        "{\"text\": null}\n";
-    expect(put_file("null.jsonl", text, sizeof text - 1), "plain text'plain'\n"
-                                                          "captioned image@a.png text'cap'\n"
-                                                          "captioned audio@h.wav text'heard'\n"
-                                                          "chat <user> text'1+1?' <assistant> text'2'\n"
-                                                          "chat <user> text'an <image>'\n"
-                                                          "bad\n");
-    (void)state;
-}
-
-static void calls_of_tools_are_said(void **state)
-{
-    const char text[] =
-        "{\"messages\": [{\"role\": \"user\", \"content\": \"7*6?\"}, {\"role\": \"assistant\", \"content\": null, "
-        "\"tool_calls\": [{\"type\": \"function\", \"function\": {\"name\": \"mul\", \"arguments\": \"{}\"}}]}, "
-        "{\"role\": \"tool\", \"content\": \"42\"}, {\"role\": \"assistant\", \"content\": null}]}\n"
-        "{\"messages\": [{\"role\": \"assistant\", \"tool_calls\": [{\"name\": \"f\", \"arguments\": {\"a\": 1}}]}]}\n"
-        "{\"messages\": [{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{}]}]}\n";
-    expect(put_file("tools.jsonl", text, sizeof text - 1), "chat <user> text'7*6?' <assistant> text "
-                                                           "<tool> text'42' <assistant> text\n"
-                                                           "chat <assistant> text\n"
-                                                           "bad\n");
-    (void)state;
+    check_sources("sources.jsonl");
+    assert_null(source_open("/nowhere/at/all", NULL));
 }
 
 static void names_say_where(void **state)
@@ -120,22 +46,10 @@ static void text_is_cut_at_blank_lines(void **state)
     buffer_release(&whole);
     buffer_release(&again);
     memory_free(path);
-    expect(put_file("bad.txt", "ab\xff", 3), "bad\n");
-    expect(put_file("empty.txt", "", 0), "");
-    (void)state;
-}
-
-static void a_byte_order_mark_is_no_text(void **state)
-{
-    expect(put_file("mark.txt",
-                    "\xef\xbb\xbf"
-                    "one\n\xef\xbb\xbf"
-                    "two\n",
-                    14),
-           "plain text'one\n\xef\xbb\xbf"
-           "two\n'\n");
-    expect(put_file("mark.jsonl", "\xef\xbb\xbf{\"text\": \"one\"}\n", 19), "plain text'one'\n");
-    expect(put_file("short.txt", "\xef\xbb", 2), "bad\n");
+    memory_free(put_file("bad.txt", "ab\xff", 3));
+    expect_source("bad.txt", NULL, "bad: bad.txt:1: byte 2 of a text is not UTF-8\n");
+    memory_free(put_file("short.txt", "\xef\xbb", 2));
+    expect_source("short.txt", NULL, "bad: short.txt:1: byte 0 of a text is not UTF-8\n");
     (void)state;
 }
 
@@ -176,11 +90,18 @@ static void compressed_files_are_read(void **state)
     struct buffer gz = {0}, zst = {0};
     gzip(&gz, line, sizeof line - 1);
     zstd(&zst, line, sizeof line - 1);
-    expect(put_file("x.jsonl.gz", gz.data, gz.length), "plain text'packed'\n");
-    expect(put_file("x.jsonl.zst", zst.data, zst.length), "plain text'packed'\n");
-    expect(put_file("X.JSONL.GZ", gz.data, gz.length), "plain text'packed'\n");
-    expect(put_file("X.JSONL.ZST", zst.data, zst.length), "plain text'packed'\n");
-    expect(put_file("y.jsonl.gz", gz.data, gz.length / 2), "damaged\n");
+    memory_free(put_file("x.jsonl.gz", gz.data, gz.length));
+    expect_source("x.jsonl.gz", NULL, "plain text'packed'\n");
+    memory_free(put_file("x.jsonl.zst", zst.data, zst.length));
+    expect_source("x.jsonl.zst", NULL, "plain text'packed'\n");
+    memory_free(put_file("X.JSONL.GZ", gz.data, gz.length));
+    expect_source("X.JSONL.GZ", NULL, "plain text'packed'\n");
+    memory_free(put_file("X.JSONL.ZST", zst.data, zst.length));
+    expect_source("X.JSONL.ZST", NULL, "plain text'packed'\n");
+    memory_free(put_file("y.jsonl.gz", gz.data, gz.length / 2));
+    expect_source(
+        "y.jsonl.gz", NULL,
+        "damaged: y.jsonl.gz: byte 21: the file ends within the gzip member that begins at byte 0: it is cut short\n");
     buffer_release(&gz);
     buffer_release(&zst);
     (void)state;
@@ -192,52 +113,33 @@ static const u8 golden_idx[] = {0x4d, 0x4d, 0x49, 0x44, 0x49, 0x44, 0x58, 0, 0, 
                                 0,    0,    0,    0,    0,    3,    0,    0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0,
                                 0,    0,    0,    0,    0,    0,    0,    0, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
                                 0,    0,    0,    1,    0,    0,    0,    0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0};
-static const u8 golden_bin[] = {1, 0, 2, 0, 3, 0, 4, 0, 5, 0};
 
-static void indexed_documents_are_ids(void **state)
-{
-    memory_free(put_file("m.bin", golden_bin, sizeof golden_bin));
-    assert_int_equal(sizeof golden_idx, 82);
-    expect(put_file("m.idx", golden_idx, sizeof golden_idx), "plain ids,1,2,3\nplain ids,4,5\n");
-    expect(path_join(directory, "m.bin"), "plain ids,1,2,3\nplain ids,4,5\n");
-    (void)state;
-}
+static const u8 golden_bin[] = {1, 0, 2, 0, 3, 0, 4, 0, 5, 0};
 
 static void damaged_indexes_are_refused(void **state)
 {
+    memory_free(put_file("m.bin", golden_bin, sizeof golden_bin));
     for (i64 kept = 0; kept < (i64)sizeof golden_idx; kept++) {
-        struct buffer drawn = {0};
+        struct sample sample;
         char *path = put_file("m.idx", golden_idx, kept);
-        draw(&drawn, path);
-        assert_string_equal(drawn.data, "damaged\n");
-        buffer_release(&drawn);
+        struct source *source = source_open(path, NULL);
+        assert_int_equal(source_next(source, &sample), SOURCE_DAMAGED);
+        assert_int_equal(source_next(source, &sample), SOURCE_END);
+        source_close(source);
         memory_free(path);
     }
     u8 bad[sizeof golden_idx];
     memcpy(bad, golden_idx, sizeof bad);
     bad[34] = 200; /* a sequence past the end of the ids */
-    expect(put_file("m.idx", bad, sizeof bad), "bad\nplain ids,4,5\n");
+    memory_free(put_file("m.idx", bad, sizeof bad));
+    expect_source("m.idx", NULL,
+                  "bad: m.idx:0: sequence 0: 200 ids at byte 0 lie outside m.bin of 10 bytes\nplain ids,4,5\n");
     memset(bad + 26, 0, 8);
     bad[33] = 0x80; /* smallest possible number of documents */
-    expect(put_file("m.idx", bad, sizeof bad), "damaged\n");
-    (void)state;
-}
-
-static void folders_are_read_by_name(void **state)
-{
-    char *sub = path_join(directory, "sub");
-    assert_int_equal(directory_make(sub), 0);
-    memory_free(put_file("sub/b.txt", "two", 3));
-    memory_free(put_file("sub/captions.jsonl", "{\"image\": \"x.png\", \"text\": \"y\"}\n", 32));
-    memory_free(put_file("sub/a.txt", "one", 3));
-    memory_free(put_file("sub/x.png", "?", 1));
-    expect(string_copy(sub), "plain text'one\n'\nplain text'two\n'\ncaptioned image@sub/x.png text'y'\n");
-    memory_free(sub);
-    assert_null(source_open("/nowhere/at/all", NULL));
-    char *path = put_file("x.xyz", "", 0);
-    assert_null(source_open(path, NULL));
-    assert_non_null(strstr(error_text(), ".jsonl"));
-    memory_free(path);
+    memory_free(put_file("m.idx", bad, sizeof bad));
+    expect_source("m.idx", NULL,
+                  "damaged: m.idx: byte 18: 2 sequences and -9223372036854775808 marks of documents do not fit into 82 "
+                  "bytes: cut short\n");
     (void)state;
 }
 
@@ -253,7 +155,11 @@ static void damaged_files_are_passed(void **state)
     memory_free(put_file("torn/a.tar", tar.data, 3 * 512 + 3));
     char *link = path_join(directory, "torn/d.jsonl"), *path = path_join(directory, "torn");
     assert_int_equal(symlink("nowhere", link), 0);
-    expect(string_copy(path), "plain text'first'\ndamaged\ndamaged\nplain text'whole\n'\ndamaged\n");
+    expect_source(
+        "torn", NULL,
+        "plain text'first'\ndamaged: torn/a.tar: byte 1539: Truncated tar archive\n"
+        "damaged: torn/b.txt.gz: byte 29: the file ends within the gzip member that begins at byte 0: it is cut short\n"
+        "plain text'whole\n'\ndamaged: torn/d.jsonl: cannot be opened: No such file or directory\n");
     struct source *source = source_open(path, NULL);
     struct sample sample;
     i64 named = 0;
@@ -272,18 +178,9 @@ static void damaged_files_are_passed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_become_samples),
-        cmocka_unit_test(messages_hold_any_media),
-        cmocka_unit_test(names_say_where),
-        cmocka_unit_test(text_is_cut_at_blank_lines),
-        cmocka_unit_test(compressed_files_are_read),
-        cmocka_unit_test(indexed_documents_are_ids),
-        cmocka_unit_test(damaged_indexes_are_refused),
-        cmocka_unit_test(folders_are_read_by_name),
-        cmocka_unit_test(a_null_counts_as_absent),
-        cmocka_unit_test(calls_of_tools_are_said),
-        cmocka_unit_test(a_byte_order_mark_is_no_text),
-        cmocka_unit_test(damaged_files_are_passed),
+        cmocka_unit_test(files_become_samples),        cmocka_unit_test(names_say_where),
+        cmocka_unit_test(text_is_cut_at_blank_lines),  cmocka_unit_test(compressed_files_are_read),
+        cmocka_unit_test(damaged_indexes_are_refused), cmocka_unit_test(damaged_files_are_passed),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }
