@@ -181,21 +181,29 @@ static double step_seconds(struct decoder *d)
     return clock_s() - begin;
 }
 
+static void add_requests(struct decoder *d, struct answer *answers, struct part *parts,
+                         const struct generate_request *requests, i64 count)
+{
+    for (i64 i = 0; i < count; i++) {
+        parts[i].count = prompt_of(count);
+        require(decoder_add(d, &answers[i], &requests[i]) == 0, "%s", error_text());
+    }
+}
+
 /* Tokens per second of prefill and of decoding. */
 static void run_once(struct decoder *d, struct part *parts, const struct generate_request *requests, i64 count,
                      double *prefill, double *decode)
 {
     struct answer answers[BATCH_MOST] = {0};
     double first = 0, seconds = 0;
-    for (i64 i = 0; i < count; i++)
-        parts[i].count = prompt_of(count);
-    decoder_begin(d, answers, requests, count);
+    add_requests(d, answers, parts, requests, count);
     while (answers[count - 1].count == 0)
         first += step_seconds(d);
     for (i64 i = 0; i < MADE; i++)
         seconds += step_seconds(d);
     *prefill = (double)(prompt_of(count) * count) / first;
     *decode = (double)(MADE * count) / seconds;
+    decoder_drop(d, NULL);
     for (i64 i = 0; i < count; i++)
         answer_release(&answers[i]);
 }
@@ -351,9 +359,7 @@ static int profile_answers(struct decode_bench *b, i64 count, double goal, bool 
 {
     struct answer answers[BATCH_MOST] = {0};
     char name[96];
-    for (i64 i = 0; i < count; i++)
-        b->parts[i].count = prompt_of(count);
-    decoder_begin(&b->decoder, answers, b->requests, count);
+    add_requests(&b->decoder, answers, b->parts, b->requests, count);
     while (answers[count - 1].count == 0)
         decoder_step(&b->decoder);
     snprintf(name, sizeof name, "%s, a step of %lld answer%s", b->decode_subject->name, (long long)count,
@@ -364,6 +370,7 @@ static int profile_answers(struct decode_bench *b, i64 count, double goal, bool 
     bench_print(&(struct bench_row){"roofline", name, "tokens/s", "a read of the same bytes", (double)count / seconds,
                                     read, goal, false, NULL},
                 json);
+    decoder_drop(&b->decoder, NULL);
     for (i64 i = 0; i < count; i++)
         answer_release(&answers[i]);
     return seconds < 0 ? -1 : 0;

@@ -70,6 +70,7 @@ void decoder_open(struct decoder *d, const struct decoder_options *o, i64 slots,
     tape_open(&d->tape, o->model->device, o->model->weights.dtype, (i64)8 << 30);
     d->recordings = device_recordings_open(o->model->device);
     d->tape.as_trained = o->as_trained;
+    allowed_open(d);
 }
 
 /* ---- Prompts ---- */
@@ -134,7 +135,7 @@ i64 medium_positions(const struct shape *shape)
 
 /* ---- Slots ---- */
 
-static void free_slot(struct cache_slot *s)
+static void release_slot(struct cache_slot *s)
 {
     for (i64 c = 0; c < s->copies; c++) {
         grammar_release(&s->sequences[c].grammar);
@@ -146,10 +147,22 @@ static void free_slot(struct cache_slot *s)
     *s = (struct cache_slot){0};
 }
 
-static bool all_done(const struct answer *answers, i64 count)
+/* Frees a slot and hides its rows. */
+static void free_slot(struct decoder *d, struct cache_slot *s)
 {
-    for (i64 i = 0; i < count; i++)
-        if (!answers[i].done)
+    memset(d->cache.begin + s->base, 0, (size_t)d->slot_rows * 4);
+    memset(d->cache.end + s->base, 0, (size_t)d->slot_rows * 4);
+    if (s->unconditional)
+        release_slot(s->unconditional);
+    release_slot(s);
+    if (--d->in_flight == 0)
+        d->cache.used = 0;
+}
+
+static bool is_done(const struct cache_slot *s)
+{
+    for (i64 c = 0; c < s->copies; c++)
+        if (!s->sequences[c].answer->done)
             return false;
     return true;
 }
@@ -170,8 +183,6 @@ static void open_sequences(struct decoder *d, struct cache_slot *s, struct answe
     require(feed_prompt(g, &d->options, s->request) == 0, "a prompt the grammar does not take: %s", error_text());
     s->prompt = grammar_length(g);
     s->shared = s->prompt - unshared_positions(g, s->request);
-    i64 first = s->base - (s - d->slots) % d->slot_count * d->slot_rows;
-    require(first + s->shared + s->copies * rows_per_copy(s) <= d->slot_rows, "a request that does not fit its slot");
 }
 
 /* Copies diverge after the shared positions, each with the given beginning of its answer. */
@@ -206,17 +217,50 @@ static void open_unconditional(struct decoder *d, struct cache_slot *s)
     fork_slot(unconditional);
 }
 
-/* Gives the slot to the next request and hides the previous request's rows from it. */
-static void assign_slot(struct decoder *d, struct cache_slot *s)
+int decoder_add(struct decoder *d, struct answer *answers, const struct generate_request *r)
 {
-    i64 index = s - d->slots;
-    *s = (struct cache_slot){
-        .request = &d->requests[d->next], .base = index * d->slot_rows, .set = d->set_index[d->next]};
-    open_sequences(d, s, d->answers);
-    if (s->request->guided)
+    struct cache_slot *s = d->slots;
+    if (d->in_flight == d->slot_count)
+        return DECODER_FULL;
+    i64 rows = request_cache_rows(&d->options, r);
+    if (rows < 0)
+        return -1;
+    if (rows > d->slot_rows)
+        return error_set("a request of %lld positions, and a slot has %lld: expected a shorter prompt, shorter answers "
+                         "or fewer of them",
+                         (long long)rows, (long long)d->slot_rows);
+    for (i64 c = 0; c < r->copies; c++)
+        if (answers[c].count > r->most)
+            return error_set("an answer begins with %lld ids, and may have %lld", (long long)answers[c].count,
+                             (long long)r->most);
+    while (s->request)
+        s++;
+    *s = (struct cache_slot){.request = r, .base = (s - d->slots) * d->slot_rows};
+    d->in_flight++;
+    allow_ids(d, s);
+    open_sequences(d, s, answers);
+    if (r->guided)
         open_unconditional(d, s);
-    memset(d->cache.begin + s->base, 0, (size_t)d->slot_rows * 4);
-    memset(d->cache.end + s->base, 0, (size_t)d->slot_rows * 4);
+    return 0;
+}
+
+const struct generate_request *decoder_take(struct decoder *d)
+{
+    for (i64 i = 0; i < d->slot_count; i++) {
+        const struct generate_request *r = d->slots[i].request;
+        if (r && is_done(&d->slots[i])) {
+            free_slot(d, &d->slots[i]);
+            return r;
+        }
+    }
+    return NULL;
+}
+
+void decoder_drop(struct decoder *d, const struct generate_request *r)
+{
+    for (i64 i = 0; i < d->slot_count; i++)
+        if (d->slots[i].request && (!r || d->slots[i].request == r))
+            free_slot(d, &d->slots[i]);
 }
 
 /* ---- Positions into the batch ---- */
@@ -435,40 +479,19 @@ static void lay_slots(struct decoder *d)
     d->picture_count = d->picture_rows = d->text.n = d->bits.n = d->frames.n = 0;
     d->bits.guided = d->frames.guided = false;
     for (i64 i = 0; i < d->slot_count; i++)
-        if (d->slots[i].request)
+        if (!is_done(&d->slots[i]))
             lay_slot(d, &d->slots[i]);
     b->keys = cache_keys(&d->cache);
 }
 
 /* ---- Steps ---- */
 
-static void forget_requests(struct decoder *d)
-{
-    for (i64 i = 0; i < 2 * d->slot_count; i++)
-        free_slot(&d->slots[i]);
-    device_free(d->options.model->device, d->allowed, d->allowed_bytes);
-    memory_free(d->set_index);
-    d->allowed = NULL;
-    d->allowed_bytes = 0;
-}
-
-void decoder_begin(struct decoder *d, struct answer *answers, const struct generate_request *requests, i64 count)
-{
-    forget_requests(d);
-    d->answers = answers;
-    d->requests = requests;
-    d->count = count;
-    d->next = 0;
-    memset(d->cache.begin, 0, (size_t)d->cache.rows * 16);
-    d->cache.used = 0;
-    find_allowed(d);
-}
-
 void decoder_close(struct decoder *d)
 {
     if (!d->slots)
         return;
-    forget_requests(d);
+    decoder_drop(d, NULL);
+    allowed_close(d);
     device_recordings_close(d->tape.device, d->recordings);
     cache_close(&d->cache, d->options.model);
     tape_close(&d->tape);
@@ -482,20 +505,10 @@ void decoder_close(struct decoder *d)
 bool decoder_step(struct decoder *d)
 {
     struct draw_results drawn;
-    bool busy = false;
-    for (i64 i = 0; i < d->slot_count; i++) {
-        struct cache_slot *s = &d->slots[i];
-        if (s->request && all_done(s->sequences[0].answer, s->copies)) {
-            if (s->unconditional)
-                free_slot(s->unconditional);
-            free_slot(s);
-        }
-        for (; d->next < d->count && !s->request; d->answers += d->requests[d->next++].copies)
-            if (!all_done(d->answers, d->requests[d->next].copies))
-                assign_slot(d, s);
-        busy |= s->request != NULL;
-    }
-    if (!busy)
+    bool done = true;
+    for (i64 i = 0; i < d->slot_count; i++)
+        done &= is_done(&d->slots[i]);
+    if (done)
         return false;
     d->replay = d->route_width > 0;
     lay_slots(d);

@@ -1,5 +1,12 @@
-/* The decoder: answers many prompts at once, with any modality in and any out, by the
- * same forward as training.
+/* The decoder: answers many prompts at once, with any modality in and any out, by the same forward
+ * as training. Requests come and go between its steps:
+ *
+ *     decoder_add     takes a request while a slot is free
+ *     decoder_step    one forward over all requests in flight
+ *     decoder_take    gives back what has ended; decoder_drop what nobody waits for any more
+ *
+ * What is drawn for a request depends on the request alone: not on its slot, on when it came, or on
+ * its neighbours. Only roundings differ, as products of other shapes add in another order.
  *
  * The grammar decides which position comes next. The decoder writes the positions into a
  * batch whose keys are rows of one KV cache, runs the model, samples what the grammar asks
@@ -9,9 +16,8 @@
  *     | prompt | answer of copy 0 | answer of copy 1 | ... |    `most` positions per answer
  *
  * The prompt is stored once and all copies attend to it; only a copy itself attends to its own
- * answer. When all answers of a request are done, the next request takes over the slot. Groups of
- * any size (a text id, a frame of sound, a whole scale of a picture) mix in one forward, which
- * takes at most FORWARD_POSITIONS of them; a longer prompt takes several forwards.
+ * answer. Groups of any size (a text id, a frame of sound, a whole scale of a picture) mix in one
+ * forward, which takes at most FORWARD_POSITIONS of them; a longer prompt takes several forwards.
  *
  * An answer may start with a given beginning and the experts its ids were routed to. The decoder
  * replays those experts and continues the answer.
@@ -142,12 +148,9 @@ struct decoder {
     float input_scale[SHAPES_MOST]; /* input scale of vision-out, per shape */
     /* [2 slot_count]: unconditional branches of guided requests follow all ordinary slots */
     struct cache_slot *slots;
-    struct answer *answers; /* answers of the next request */
-    const struct generate_request *requests;
-    i64 count, next;
-    /* device memory: bit sets of allowed ids, first the grammar's, then the requests' */
-    u32 *allowed;
-    i64 allowed_bytes, *set_index; /* [count] set index of each request */
+    i64 in_flight; /* requests that hold a slot */
+    /* bit sets of allowed ids, first the grammar's, then each slot's; also in device memory */
+    u32 *allowed, *allowed_there;
     /* the current forward */
     struct batch batch;
     struct draws text, bits, frames;
@@ -159,15 +162,21 @@ struct decoder {
     i32 *picture_row;
     bool replay; /* replay known routes; draw nothing */
 };
-/* Columns that a request needs; -1 and a message if the grammar rejects its prompt. */
+/* Rows that a request needs; -1 and a message if the grammar rejects its prompt. */
 i64 request_cache_rows(const struct decoder_options *options, const struct generate_request *request);
 /* Opens a decoder for `slots` requests at a time, of at most `rows` rows each. */
 void decoder_open(struct decoder *decoder, const struct decoder_options *options, i64 slots, i64 rows);
 void decoder_close(struct decoder *decoder);
-/* Starts a list of requests and forgets the previous one. answers holds `copies` entries
- * per request, in order, zeroed or with a given beginning. The decoder borrows both
- * arrays until the last step. */
-void decoder_begin(struct decoder *decoder, struct answer *answers, const struct generate_request *requests, i64 count);
-bool decoder_step(struct decoder *decoder); /* runs one forward; false once every answer is done */
+enum { DECODER_FULL = 1 };
+/* Gives a slot to a request. answers: [copies], zeroed or with a given beginning. The decoder borrows
+ * both until it gives the request back. Returns 0; DECODER_FULL: no slot is free now; -1 and a
+ * message: the grammar rejects the prompt, or no slot has as many rows. */
+int decoder_add(struct decoder *decoder, struct answer *answers, const struct generate_request *request);
+bool decoder_step(struct decoder *decoder); /* false, and no forward, if all answers in flight are done */
+/* Gives back a request whose answers are all done, and frees its slot; NULL: there is none. */
+const struct generate_request *decoder_take(struct decoder *decoder);
+/* Gives back a request that may not be done, if it is in flight; NULL: all requests. Answers keep
+ * what was drawn. */
+void decoder_drop(struct decoder *decoder, const struct generate_request *request);
 
 #endif

@@ -40,7 +40,10 @@ struct draw_results {           /* What one forward has drawn. */
     u8 *bits; /* [n, d] */
 };
 
-void find_allowed(struct decoder *d); /* builds the allowed-id sets of the current requests */
+/* Bit sets of allowed ids. allow_ids: fills the slot's with what its request allows in text. */
+void allowed_open(struct decoder *d);
+void allowed_close(struct decoder *d);
+void allow_ids(struct decoder *d, struct cache_slot *s);
 /* Adds the rows of logits that the grammar of f asks for to the targets and
  * draws of the forward. */
 void want_draws(struct decoder *d, struct decode_sequence *f);

@@ -16,6 +16,11 @@ static void set_bit(u32 *set, i32 id, bool allowed)
         set[id / 32] = allowed ? set[id / 32] | 1u << id % 32 : set[id / 32] & ~(1u << id % 32);
 }
 
+static i64 set_words(const struct decoder *d)
+{
+    return ceil_div(d->options.model->config.vocabulary, 32);
+}
+
 /* Ids allowed in text. At the start of a chosen medium: its shape tokens only. Otherwise all ids
  * but those that open or close a medium, that no token has, or that the request forbids. */
 static void fill_text_set(u32 *set, const struct decoder *d, const struct generate_request *r)
@@ -26,7 +31,7 @@ static void fill_text_set(u32 *set, const struct decoder *d, const struct genera
         set_bit(set, r->choices[i], true);
     if (r->choice_count)
         return;
-    memset(set, 0xff, (size_t)ceil_div(vocabulary, 32) * 4);
+    memset(set, 0xff, (size_t)set_words(d) * 4);
     for (i64 i = 0; i < BRACKETS; i++)
         set_bit(set, v->bracket[i], false);
     for (i64 i = 0; i < v->shape_count; i++)
@@ -37,36 +42,43 @@ static void fill_text_set(u32 *set, const struct decoder *d, const struct genera
         set_bit(set, r->forbidden[i], false);
 }
 
-static bool same_ids(const struct generate_request *a, const struct generate_request *b)
+static i64 allowed_bytes(const struct decoder *d)
 {
-    return a->forbidden == b->forbidden && a->forbidden_count == b->forbidden_count && a->choices == b->choices &&
-           a->choice_count == b->choice_count;
+    return (SETS_OF_GRAMMAR + d->slot_count) * set_words(d) * 4;
 }
 
-/* Builds the bit sets. Consecutive requests with the same choices and forbidden ids share a set. */
-void find_allowed(struct decoder *d)
+void allowed_open(struct decoder *d)
 {
     const struct vocabulary *v = d->options.vocabulary;
     const i32 only[SETS_OF_GRAMMAR][2] = {{v->bracket[BRACKET_BOI], -1},
                                           {v->bracket[BRACKET_BOV], -1},
                                           {v->bracket[BRACKET_EOI], -1},
                                           {v->bracket[BRACKET_NEXT], v->bracket[BRACKET_EOV]}};
-    i64 words = ceil_div(d->options.model->config.vocabulary, 32), sets = SETS_OF_GRAMMAR;
-    d->set_index = memory_alloc(max_i64(d->count, 1) * 8);
-    for (i64 i = 0; i < d->count; i++) {
-        sets += i == 0 || !same_ids(&d->requests[i], &d->requests[i - 1]);
-        d->set_index[i] = sets - 1;
-    }
-    u32 *host = memory_alloc(sets * words * 4);
+    d->allowed = memory_alloc(allowed_bytes(d));
+    d->allowed_there = device_alloc(d->options.model->device, allowed_bytes(d));
     for (i64 i = 0; i < SETS_OF_GRAMMAR * 2; i++)
-        set_bit(host + i / 2 * words, only[i / 2][i % 2], true);
-    for (i64 i = 0; i < d->count; i++)
-        if (i == 0 || d->set_index[i] != d->set_index[i - 1])
-            fill_text_set(host + d->set_index[i] * words, d, &d->requests[i]);
-    d->allowed_bytes = sets * words * 4;
-    d->allowed = device_alloc(d->options.model->device, d->allowed_bytes);
-    device_put(d->options.model->device, d->allowed, host, d->allowed_bytes);
-    memory_free(host);
+        set_bit(d->allowed + i / 2 * set_words(d), only[i / 2][i % 2], true);
+    device_put(d->options.model->device, d->allowed_there, d->allowed, allowed_bytes(d));
+}
+
+void allowed_close(struct decoder *d)
+{
+    device_free(d->options.model->device, d->allowed_there, allowed_bytes(d));
+    memory_free(d->allowed);
+}
+
+/* Most requests allow what the slot's last one did, and need no copy to the device. */
+void allow_ids(struct decoder *d, struct cache_slot *s)
+{
+    s->set = SETS_OF_GRAMMAR + (s - d->slots);
+    i64 first = s->set * set_words(d), bytes = set_words(d) * 4;
+    u32 *set = memory_alloc(bytes);
+    fill_text_set(set, d, s->request);
+    if (memcmp(d->allowed + first, set, (size_t)bytes) != 0) {
+        memcpy(d->allowed + first, set, (size_t)bytes);
+        device_put(d->options.model->device, d->allowed_there + first, set, bytes);
+    }
+    memory_free(set);
 }
 
 static i32 allowed_set(const struct decode_sequence *f)
@@ -354,7 +366,7 @@ static void draw_text(struct decoder *d, struct draw_results *to, struct tensor 
             device->ops->copy(device, m, m, 1 / sampling.temperature, false);
         sampling.temperature = 1;
     }
-    device->ops->forbid(device, m, d->allowed, s->set);
+    device->ops->forbid(device, m, d->allowed_there, s->set);
     device->ops->sample(device, to->code, to->logprob, m, s->identity, &sampling);
     if (d->options.want_entropy)
         device->ops->cross_entropy(device, to->logprob, tape_alloc(&d->tape, n * 4), to->entropy, m, to->code);
@@ -372,13 +384,10 @@ static void draw_bits(struct decoder *d, struct draw_results *to, struct tensor 
 /* First id of a set. It replaces the drawn id on the meta backend, which draws nothing. */
 static i32 first_of_set(const struct decoder *d, i32 set)
 {
-    i64 words = ceil_div(d->options.model->config.vocabulary, 32);
+    const u32 *bits = d->allowed + set * set_words(d);
     i32 id = 0;
-    u32 *bits = memory_alloc(words * 4);
-    device_get(d->options.model->device, bits, d->allowed + set * words, words * 4);
-    while (id < words * 32 - 1 && !(bits[id / 32] >> id % 32 & 1))
+    while (id < set_words(d) * 32 - 1 && !(bits[id / 32] >> id % 32 & 1))
         id++;
-    memory_free(bits);
     return id;
 }
 
@@ -468,12 +477,12 @@ static const float *sum_scales(struct decoder *d)
  * namely counts, addresses and sampling settings. Compared as bytes, so it must have no padding. */
 struct step_shape {
     i64 n, keys, inputs[INPUTS], targets[TARGETS], text, bits, frames, guided_bits, guided_frames, staged_bytes;
-    const void *drawn, *allowed;
+    const void *drawn;
     float temperature, top_p;
     i64 top_k, purpose;
     u64 seed;
 };
-_Static_assert(sizeof(struct step_shape) == (8 + INPUTS + TARGETS + 6) * 8, "a key without gaps");
+_Static_assert(sizeof(struct step_shape) == (8 + INPUTS + TARGETS + 5) * 8, "a key without gaps");
 
 static struct step_shape step_shape_of(const struct decoder *d, const void *drawn)
 {
@@ -487,7 +496,6 @@ static struct step_shape step_shape_of(const struct decoder *d, const void *draw
                            .guided_frames = d->frames.guided,
                            .staged_bytes = arena_mark(&d->tape.staged),
                            .drawn = drawn,
-                           .allowed = d->allowed,
                            .temperature = sampling->temperature,
                            .top_p = sampling->top_p,
                            .top_k = sampling->top_k,

@@ -12,23 +12,26 @@ int generate_watched(struct answer *answers, const struct decoder_options *o, co
                      i64 count, i64 slots, struct progress *bar, const struct generate_watcher *watcher)
 {
     struct decoder d;
-    i64 rows = 0, total = 0;
+    struct answer *waiting = answers;
+    i64 rows = 0, next = 0, done = 0;
     for (i64 i = 0; i < count; i++) {
         i64 own = request_cache_rows(o, &requests[i]);
         if (own < 0)
             return error_prefix("prompt %lld", (long long)i);
         rows = max_i64(rows, own);
-        total += requests[i].copies;
     }
     if (count == 0)
         return 0;
     decoder_open(&d, o, min_i64(slots ? slots : GENERATE_SLOTS, count), rows);
-    decoder_begin(&d, answers, requests, count);
+    const struct generate_request *ended;
     int status = 0;
-    while (status == 0 && decoder_step(&d)) {
-        i64 done = 0;
-        for (i64 i = 0; i < total; i++)
-            done += answers[i].done;
+    while (status == 0) {
+        for (; next < count && decoder_add(&d, waiting, &requests[next]) == 0; next++)
+            waiting += requests[next].copies;
+        if (!decoder_step(&d))
+            break;
+        while ((ended = decoder_take(&d)))
+            done += ended->copies;
         if (bar)
             progress_update(bar, done, NULL);
         if (watcher)
@@ -49,7 +52,7 @@ void decode_greedy(i32 *ids, struct model *model, const struct submodel *sub, co
     struct generate_request request = {
         .parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = count, .copies = 1};
     decoder_open(&d, &o, 1, length + count);
-    decoder_begin(&d, &answer, &request, 1);
+    require(decoder_add(&d, &answer, &request) == 0, "%s", error_text());
     while (decoder_step(&d))
         ;
     decoder_close(&d);

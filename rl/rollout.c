@@ -117,22 +117,10 @@ struct policy sampler_policy(const struct sampler *s)
 
 /* ---- Drawing ---- */
 
-/* Number of groups whose rollouts are all done. */
-static i64 count_done(struct rollout_group *const *rollout_groups, i64 count, const struct answer *answers)
-{
-    i64 done = 0;
-    for (i64 i = 0, r; i < count; answers += rollout_groups[i++]->size) {
-        for (r = 0; r < rollout_groups[i]->size && answers[r].done;)
-            r++;
-        done += r == rollout_groups[i]->size;
-    }
-    return done;
-}
-
 int rollouts_draw(struct sampler *s, struct rollout_group *const *rollout_groups, i64 count, i64 until,
                   struct progress *bar)
 {
-    i64 total = 0, next = 0, done;
+    i64 total = 0, next = 0, done = 0;
     int status = 0;
     for (i64 i = 0; i < count; i++)
         total += rollout_groups[i]->size;
@@ -154,17 +142,26 @@ int rollouts_draw(struct sampler *s, struct rollout_group *const *rollout_groups
                                                 .routes = &c->routes};
         for (i64 r = 0; r < c->size; r++)
             answers[next++] = c->rollouts[r].answer;
+        done += i < until && rollout_group_done(c);
     }
     s->decoder.options.sampling = s->sampling;
     weights_pack(&s->model->weights); /* packs weights that were just loaded */
-    decoder_begin(&s->decoder, answers, requests, count);
-    while (status == 0 && (done = count_done(rollout_groups, until, answers)) < until) {
-        decoder_step(&s->decoder);
+    struct answer *waiting = answers;
+    const struct generate_request *ended;
+    next = 0;
+    while (status == 0 && done < until) {
+        for (; next < count; waiting += requests[next++].copies) /* a group that is done needs no slot */
+            if (!rollout_group_done(rollout_groups[next]) && decoder_add(&s->decoder, waiting, &requests[next]))
+                break;
+        require(decoder_step(&s->decoder), "rollouts that no slot takes: %s", error_text());
+        while ((ended = decoder_take(&s->decoder)))
+            done += ended - requests < until;
         if (bar)
             progress_update(bar, done, NULL);
         if (interrupted())
             status = ROLLOUT_STOPPED;
     }
+    decoder_drop(&s->decoder, NULL);
     next = 0;
     for (i64 i = 0; i < count; i++) {
         for (i64 r = 0; r < rollout_groups[i]->size; r++)

@@ -56,7 +56,7 @@ static double time_request(double *step, struct timed_decoder *t, const i32 *pro
         .parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = most, .copies = 1};
     double *steps = memory_alloc(most * (i64)sizeof *steps), begin, first;
     i64 count = 0;
-    decoder_begin(&t->decoder, &answer, &request, 1);
+    require(decoder_add(&t->decoder, &answer, &request) == 0, "%s", error_text());
     begin = clock_s();
     decoder_step(&t->decoder);
     first = clock_s() - begin;
@@ -65,6 +65,7 @@ static double time_request(double *step, struct timed_decoder *t, const i32 *pro
         steps[count] = now - begin;
         begin = now;
     }
+    decoder_drop(&t->decoder, NULL);
     *step = count ? quantile(steps, count, 0.5) : first;
     memory_free(steps);
     answer_release(&answer);

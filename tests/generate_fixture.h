@@ -13,7 +13,7 @@ static int behind_the_wall;
 
 static const i32 *audio_layers; /* of each level of the model's codes; NULL: the top layers */
 
-static void make_model(struct model *model)
+static inline void make_model(struct model *model)
 {
     struct model_config config = toy_config(4, TOY_TIED | TOY_MADE | TOY_AUDIO);
     for (i64 level = 0; audio_layers && level < TOY_LEVELS; level++)
@@ -21,7 +21,7 @@ static void make_model(struct model *model)
     toy_open(model, &device, &config, false);
 }
 
-static struct decoder_options make_options(struct model *model, const struct submodel *sub)
+static inline struct decoder_options make_options(struct model *model, const struct submodel *sub)
 {
     static const float *amplitudes[2];
     static const i64 grid[4] = {3, 3, 2, 2};
@@ -34,7 +34,7 @@ static struct decoder_options make_options(struct model *model, const struct sub
                                     .sampling = {.temperature = 0, .top_p = 1, .key = {1, RNG_SAMPLING}}};
 }
 
-static void dequantize(float *inputs, const u8 *bits, i64 frames, const struct shape *shape)
+static inline void dequantize(float *inputs, const u8 *bits, i64 frames, const struct shape *shape)
 {
     i64 edge = shape->scales[shape->scale_count - 1].h, bytes = frames * shape_tokens(shape) * TOY_BITS,
         values = frames * shape_positions(shape) * TOY_BITS * 4;
@@ -49,8 +49,8 @@ static void dequantize(float *inputs, const u8 *bits, i64 frames, const struct s
 }
 
 /* Lays the sample with its answer like the packer. */
-static void lay_known(struct batch *b, struct arena *arena, const struct decoder_options *from,
-                      const struct part *parts, i64 count, const struct media_block *medium)
+static inline void lay_known(struct batch *b, struct arena *arena, const struct decoder_options *from,
+                             const struct part *parts, i64 count, const struct media_block *medium)
 {
     struct grammar g;
     const struct vocabulary *v = from->vocabulary;
@@ -81,8 +81,8 @@ static void lay_known(struct batch *b, struct arena *arena, const struct decoder
     grammar_release(&g);
 }
 
-static void forward_known(struct forward *out, struct tape *tape, struct model *model, const struct submodel *sub,
-                          const struct batch *b)
+static inline void forward_known(struct forward *out, struct tape *tape, struct model *model,
+                                 const struct submodel *sub, const struct batch *b)
 {
     tape_open(tape, &device, DTYPE_F32, (i64)1 << 30);
     tape_clear(tape, false);

@@ -43,7 +43,7 @@ static void decode(struct step_memory *out, const struct decoding_work *w, const
     for (i64 i = 0; i < w->count; i++)
         total += w->requests[i].copies;
     struct generate_request *requests = memory_alloc(w->count * (i64)sizeof *requests);
-    struct answer *answers = memory_alloc(total * (i64)sizeof *answers);
+    struct answer *answers = memory_alloc(total * (i64)sizeof *answers), *waiting = answers;
     for (i64 i = 0; i < w->count; i++) {
         requests[i] = w->requests[i];
         requests[i].choices = largest(o->vocabulary, &w->requests[i]);
@@ -54,9 +54,14 @@ static void decode(struct step_memory *out, const struct decoding_work *w, const
     for (i64 i = 0; i < total && w->begin; i++)
         w->begin(w->context, &answers[i]);
     decoder_open(&d, o, w->slots, columns_of(w));
-    decoder_begin(&d, answers, requests, w->count);
-    for (i64 step = 0; step < STEPS_MOST && decoder_step(&d); step++)
-        ;
+    for (i64 step = 0, next = 0; step < STEPS_MOST; step++) {
+        for (; next < w->count && decoder_add(&d, waiting, &requests[next]) == 0; next++)
+            waiting += requests[next].copies;
+        if (!decoder_step(&d))
+            break;
+        while (decoder_take(&d))
+            ;
+    }
     out->cache += d.cache.memory.peak_bytes;
     out->rounding += arena_rounding_bytes(o->model->device, &d.cache.memory);
     step_memory_add_tape(out, &d.tape);

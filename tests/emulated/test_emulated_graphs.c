@@ -178,8 +178,24 @@ static void pictures_are_the_same_by_graphs(void **state)
     check_draws(TOY_TIED | TOY_MADE, options_of(&toy_vocabulary), &b);
 }
 
-/* One decoder for several rounds of requests, like rollouts; each round has its own keys and
- * temperature. */
+static void draw_round(struct decoder *d, struct answer *answers, struct generate_request *requests, int round)
+{
+    static const i32 forbidden[3] = {5, 20, 31};
+    i64 count = is_nightly() ? REQUESTS : 2, next = 0;
+    for (i64 i = 0; i < count; i++) {
+        requests[i].forbidden = forbidden;
+        requests[i].forbidden_count = round;
+    }
+    do {
+        while (decoder_take(d))
+            ;
+        for (; next < count && decoder_add(d, answers + next * COPIES, &requests[next]) == 0; next++)
+            ;
+    } while (decoder_step(d));
+}
+
+/* One decoder for several rounds of requests, like rollouts; each round has its own keys,
+ * temperature and forbidden ids. */
 static void draw_rounds(struct answer *answers, struct model *model, const char *graphs)
 {
     struct submodel sub;
@@ -196,9 +212,7 @@ static void draw_rounds(struct answer *answers, struct model *model, const char 
     for (int round = 0; round < 3; round++) {
         d.options.sampling.key.seed = (u64)(1 + round / 2);
         d.options.sampling.temperature = round ? 1 : 2;
-        decoder_begin(&d, answers + round * ANSWERS, requests, is_nightly() ? REQUESTS : 2);
-        while (decoder_step(&d))
-            ;
+        draw_round(&d, answers + round * ANSWERS, requests, round);
     }
     decoder_close(&d);
     unsetenv("WEFT_GRAPHS");

@@ -186,7 +186,7 @@ static void check_decode_steps(unsigned parts, const struct vocabulary *vocabula
     request.stop[0] = request.stop[1] = request.stop[2] = request.stop[3] = -1;
     request.most = STEPS + 1;
     decoder_open(&d, &o, 1, request_cache_rows(&o, &request));
-    decoder_begin(&d, &answer, &request, 1);
+    assert_int_equal(decoder_add(&d, &answer, &request), 0);
     for (i64 step = 0; step <= STEPS; step++) {
         struct emu_counts before = emu_counts;
         assert_true(decoder_step(&d));

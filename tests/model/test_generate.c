@@ -339,7 +339,7 @@ static void long_prompts_take_several_forwards(void **state)
     struct decoder_options g = make_options(&model, &sub);
     g.vocabulary = &vocabulary_of_text;
     decoder_open(&d, &g, SLOTS, request_cache_rows(&g, &request));
-    decoder_begin(&d, &answer, &request, 1);
+    assert_int_equal(decoder_add(&d, &answer, &request), 0);
     while (decoder_step(&d)) {
         steps++;
         i64 taken = min_i64(steps * FORWARD_POSITIONS, LENGTH + max_i64(steps - 3, 0));
