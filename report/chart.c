@@ -1,4 +1,5 @@
 #include "report/chart.h"
+#include "report/page.h"
 
 #include "report/html.h"
 
@@ -413,4 +414,16 @@ void chart_heat_map(struct buffer *out, const struct heat_map *h)
     if (h->column_title)
         put_words(out, WIDTH - 2, bottom + 14 + TITLE, "e u", h->column_title);
     buffer_printf(out, "</svg>");
+}
+
+int chart_save(const char *path, const struct buffer *chart)
+{
+    static const char tag[] = "<svg ";
+    struct buffer file = {0};
+    const char *end = strchr(chart->data, '>');
+    buffer_printf(&file, "<svg xmlns='http://www.w3.org/2000/svg' %.*s><style>%s</style>%s\n",
+                  (int)(end - chart->data - (i64)strlen(tag)), chart->data + strlen(tag), page_style, end + 1);
+    int status = file_replace(path, file.data, file.length);
+    buffer_release(&file);
+    return status;
 }

@@ -56,4 +56,6 @@ struct heat_map {
     bool print; /* print values in the cells */
 };
 void chart_heat_map(struct buffer *out, const struct heat_map *heat);
+/* Writes a chart as a file of its own, with the page's style. 0, or -1 and a message. */
+int chart_save(const char *path, const struct buffer *chart);
 #endif

@@ -16,7 +16,8 @@ struct page {
     i64 sheets;
 };
 
-void truncate_text(struct buffer *text, i64 length); /* truncates to `length` */
+int page_save(const char *out, struct page *page, const char *title); /* a page of sections alone; releases it */
+void truncate_text(struct buffer *text, i64 length);                  /* truncates to `length` */
 /* Sections and groups. Closing one to which nothing was added removes it. */
 void section_open(struct page *page, const char *id, const char *title, const char *lede);
 void section_close(struct page *page);

@@ -44,6 +44,19 @@ static void put_contents(struct buffer *out, const struct buffer *contents)
                       contents->data, contents->data);
 }
 
+/* title: NULL: of `runs` runs. */
+static void put_head(struct buffer *out, const char *title, i64 runs, const struct buffer *css)
+{
+    buffer_printf(out, "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
+                       "content='width=device-width,initial-scale=1'><link rel='icon' href='data:,'>");
+    buffer_printf(out, "<title>Weft: ");
+    if (title)
+        html_text(out, title);
+    else
+        buffer_printf(out, "%lld runs", (long long)runs);
+    buffer_printf(out, "</title>\n<style>\n%s%s</style></head>\n<body>", page_style, css->data ? css->data : "");
+}
+
 static void assemble(struct buffer *out, struct page *p, const struct arms *arms)
 {
     struct page head = {.runs = p->runs, .run_count = p->run_count};
@@ -51,14 +64,7 @@ static void assemble(struct buffer *out, struct page *p, const struct arms *arms
         put_arms_head(&head, arms);
     else
         put_summary(&head);
-    buffer_printf(out, "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'><meta name='viewport' "
-                       "content='width=device-width,initial-scale=1'><link rel='icon' href='data:,'>");
-    buffer_printf(out, "<title>Weft: ");
-    if (p->run_count > 1)
-        buffer_printf(out, "%lld runs", (long long)p->run_count);
-    else
-        html_text(out, p->runs[0].name);
-    buffer_printf(out, "</title>\n<style>\n%s%s</style></head>\n<body>", page_style, p->css.data ? p->css.data : "");
+    put_head(out, p->run_count > 1 ? NULL : p->runs[0].name, p->run_count, &p->css);
     put_contents(out, &p->contents);
     buffer_printf(out,
                   "<header>%s</header>\n<main>%s</main>\n<footer>This page is one file. %s remakes it from what the "
@@ -66,6 +72,25 @@ static void assemble(struct buffer *out, struct page *p, const struct arms *arms
                   head.html.data, p->html.data ? p->html.data : "", "<code>weft report</code>");
     buffer_printf(out, "</footer>\n<script>%s</script></body></html>\n", page_script);
     buffer_release(&head.html);
+}
+
+static void page_release(struct page *p)
+{
+    buffer_release(&p->html);
+    buffer_release(&p->contents);
+    buffer_release(&p->css);
+    memory_free(p->stages);
+}
+
+int page_save(const char *out, struct page *p, const char *title)
+{
+    struct buffer whole = {0};
+    put_head(&whole, title, 0, &p->css);
+    buffer_printf(&whole, "<main>%s</main></body></html>\n", p->html.data ? p->html.data : "");
+    int status = file_replace(out, whole.data, whole.length);
+    buffer_release(&whole);
+    page_release(p);
+    return status;
 }
 
 static int write_page(const char *out, const struct arms *arms)
@@ -80,10 +105,7 @@ static int write_page(const char *out, const struct arms *arms)
     assemble(&whole, &p, arms);
     int status = file_replace(out, whole.data, whole.length);
     buffer_release(&whole);
-    buffer_release(&p.html);
-    buffer_release(&p.contents);
-    buffer_release(&p.css);
-    memory_free(p.stages);
+    page_release(&p);
     return status;
 }
 

@@ -38,6 +38,10 @@ int report_markdown(struct buffer *out, const char *const *runs, i64 count);
 int report_markdown_against(struct buffer *out, const char *const *runs, i64 count, const char *baseline);
 /* Appends one line of JSON: {"baseline", "arms", "missing", "figures", "differences", "settings"}. */
 int report_json(struct buffer *out, const char *const *runs, i64 count, const char *baseline);
+/* Writes FOLDER/routing.html of the content of routing.json, and its figures as SVG: use-first, -middle and
+ * -last (layer), overlap- likewise, and entropy. 0, or -1 and a message. */
+struct json;
+int report_routing(const char *folder, const struct json *routing);
 /* Logs a summary of a finished run in a few lines. page: path
  * of its page. 0, or -1 and a message. */
 int report_log(const char *run, const char *page);

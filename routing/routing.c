@@ -1,4 +1,5 @@
 #include "routing/routing.h"
+#include "report/report.h"
 
 #include "data/sources/sources.h"
 #include "kernels/device/dry_run.h"
@@ -96,7 +97,7 @@ static int save(const struct routing_settings *s, const char *out, const struct 
     if (status == 0)
         status = routing_save_tables(&trace_state->counts, out);
     if (status == 0)
-        status = routing_save_pictures(&trace_state->counts, out);
+        status = report_routing(out, j);
     json_free(j);
     memory_free(path);
     return status;
