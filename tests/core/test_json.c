@@ -1,6 +1,5 @@
 /* json: reading with errors that name the place, getters with defaults, building, printing that
  * parses to the same value. */
-#include "core/json.h"
 
 #include <float.h>
 #include <math.h>
@@ -8,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
+#include "tests/cases.h"
 
 static struct json *parse(const char *text)
 {
@@ -284,46 +283,12 @@ static bool line_is_taken(const char *line, i64 length)
 
 static void a_string_of_a_flat_line_is_the_parsers(void **state)
 {
-    static const char *const taken[] = {
-        "{\"text\":\"\"}",
-        " {\t\"text\" : \"abc defgh ijkl mnop \u00fc\u4f60 q\" } \r\n",
-        "{\"text\":\"\\u0041\\u00e9\\u4f60\\ud83d\\ude42\\n\\t\\\"\\\\\\/\\b\\f\\r\\u0000.\"}",
-        "{\"id\":12,\"text\":\"a\\nb\",\"x\":\"\\u00e9\",\"t\":true,\"f\":false,\"n\":null,\"z\":0}",
-    };
-    static const char *const left[] = {
-        "",
-        "{}",
-        "{\"other\":\"a\"}",
-        "{\"text\":1}",
-        "{\"text\":\"a\",\"m\":{}}",
-        "{\"text\":\"a\",\"m\":1.5}",
-        "{\"text\":\"a\",\"text\":\"b\"}",
-        "{\"text\":\"a\",\"te\\u0078t\":\"b\"}",
-        "{\"text\":\"a\"} x",
-        "{\"text\":\"a\",}",
-        "{\"text\":\"a\"",
-        "{\"text\":\"a",
-        "{\"text\":\"a\\",
-        "{\"text\":\"\\ud83d\"}",
-        "{\"text\":\"\\ude42\\ud83d\"}",
-        "{\"text\":\"\\ud83d\\u0041\"}",
-        "{\"text\":\"\\u00g0\"}",
-        "{\"text\":\"\\q\"}",
-        "{\"text\":\"a\tb\"}",
-        "{\"a\":01,\"text\":\"a\"}",
-        "{\"a\":truely,\"text\":\"a\"}",
-        "{\"a\":,\"text\":\"a\"}",
-        "{\"text\":\"a\",\"x\":\"\\x\"}",
-        "[\"text\"]",
-        "{\"n\":1234567890123456,\"text\":\"a\"}",
-    };
     (void)state;
-    for (i64 i = 0; i < COUNT_OF(taken); i++)
-        if (!line_is_taken(taken[i], (i64)strlen(taken[i])))
-            fail_msg("%s: left to the parser", taken[i]);
-    for (i64 i = 0; i < COUNT_OF(left); i++)
-        if (line_is_taken(left[i], (i64)strlen(left[i])))
-            fail_msg("%s: taken", left[i]);
+    EACH_CASE (c, "json_lines.jsonl") {
+        const char *line = case_text(c, "line");
+        if (line_is_taken(line, (i64)strlen(line)) != json_bool(json_get(c->row, "taken"), false))
+            case_wrong(c, "the other");
+    }
 }
 
 /* Mutated lines: a string that the line reader accepts equals the parser's. */

@@ -11,38 +11,18 @@
 #include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "core/core.h"
+#include "tests/cases.h"
 #include "tests/scratch.h"
 
 /* ---- Wrapping ---- */
 
 static void lines_break_between_words(void **state)
 {
-    static const struct {
-        int columns;
-        const char *text, *wrapped;
-    } rows[] = {
-        {20, "short", "short"},
-        {20, "exactly twenty wide.", "exactly twenty wide."},
-        {19, "exactly twenty wide.", "exactly twenty\n  wide."},
-        {20, "a product of 1024 x 512 reaches 1234567 here", "a product of 1024 x\n  512 reaches\n  1234567 here"},
-        {12, "/a/path/of/many/letters is kept", "/a/path/of/many/letters\n  is kept"},
-        {12, "in /a/path/of/many/letters", "in\n  /a/path/of/many/letters"},
-        {16, "a   1.25    2.50    3.75", "a   1.25    2.50\n  3.75"}, /* a row of a table */
-        {10, "caf\u00e9 caf\u00e9 caf\u00e9", "caf\u00e9 caf\u00e9\n  caf\u00e9"},
-        {10, "\u4e2d\u6587 \u4e2d\u6587 \u4e2d\u6587",
-         "\u4e2d\u6587 \u4e2d\u6587\n  \u4e2d\u6587"}, /* 4 columns each */
-        {8, "\u4e2d\u6587 \u4e2d\u6587", "\u4e2d\u6587\n  \u4e2d\u6587"},
-        {0, "a file keeps one line for each message, however long",
-         "a file keeps one line for each message, however "
-         "long"},
-    };
     (void)state;
-    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+    EACH_CASE (c, "wrapped_lines.jsonl") {
         struct buffer out = {0};
-        text_wrap(&out, rows[i].text, rows[i].columns);
-        if (strcmp(out.data, rows[i].wrapped) != 0)
-            fail_msg("%d columns: \"%s\", expected \"%s\"", rows[i].columns, out.data, rows[i].wrapped);
+        text_wrap(&out, case_text(c, "text"), (i64)case_number(c, "columns"));
+        case_expect(c, "wrapped", out.data);
         buffer_release(&out);
     }
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
-#include "core/core.h"
+#include "tests/cases.h"
 #include "tests/scratch.h"
 
 /* What a bar at a quarter draws on a terminal of that many columns. */
@@ -43,37 +43,13 @@ static void draw(struct buffer *out, int columns, const char *label, const char 
     buffer_append(out, "", 1);
 }
 
-#define BAR "[######..................]"
-#define VISION "stills loss 0.1234, 19.3 dB, 140 patches/s, 32 GFLOP/s, 21 % of 150"
-#define LOSSES "text 3.123 image 4.123 video 4.123 audio 5.123"
-
 static void parts_that_do_not_fit_are_left_out(void **state)
 {
-    static const struct {
-        int columns;
-        const char *label, *note, *line;
-    } rows[] = {
-        {120, "vision", VISION, "vision " BAR "  25% 1:00 left  " VISION},
-        {80, "vision", VISION, "vision " BAR "  25% 1:00 left  stills loss 0.1234, 19.3 dB"},
-        {96, "vision", VISION, "vision " BAR "  25% 1:00 left  stills loss 0.1234, 19.3 dB, 140 patches/s"},
-        {93, "vision", VISION, "vision " BAR "  25% 1:00 left  stills loss 0.1234, 19.3 dB, 140 patches/s"},
-        {92, "vision", VISION, "vision " BAR "  25% 1:00 left  stills loss 0.1234, 19.3 dB"},
-        {80, "base", LOSSES ", 900 tokens/s", "base  25% 1:00 left  " LOSSES},
-        {48, "vision", VISION, "vision  25% 1:00 left  stills loss 0.1234"},
-        {40, "vision", VISION, "vision  25% 1:00 left"},
-        {20, "vision", VISION, " 25% 1:00 left"},
-        {8, "vision", VISION, " 25%"},
-        {2, "vision", VISION, ""},
-        {80, "prepare", "", "prepare " BAR "  25% 1:00 left  "},
-        {55, "caf\u00e9", "\u00fc\u00fc\u00fc, b", "caf\u00e9 " BAR "  25% 1:00 left  \u00fc\u00fc\u00fc, b"},
-        {54, "caf\u00e9", "\u00fc\u00fc\u00fc, b", "caf\u00e9 " BAR "  25% 1:00 left  \u00fc\u00fc\u00fc"},
-    };
     struct buffer shown = {0};
     (void)state;
-    for (i64 i = 0; i < COUNT_OF(rows); i++) {
-        draw(&shown, rows[i].columns, rows[i].label, rows[i].note);
-        if (strcmp(shown.data, rows[i].line) != 0)
-            fail_msg("%d columns: \"%s\", expected \"%s\"", rows[i].columns, shown.data, rows[i].line);
+    EACH_CASE (c, "progress_lines.jsonl") {
+        draw(&shown, (int)case_number(c, "columns"), case_text(c, "label"), case_text(c, "note"));
+        case_expect(c, "line", shown.data);
     }
     buffer_release(&shown);
 }

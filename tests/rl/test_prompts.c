@@ -1,9 +1,9 @@
 /* Prompts from files, the verifiers that they name, and their order. */
-#include "core/json.h"
 #include "core/settings.h"
 #include "rl/grader.h"
 
 #include <string.h>
+#include "tests/cases.h"
 #include "tests/prompt_fixture.h"
 
 static enum verifier dispatched(const char *source, const char *ability, const char *style)
@@ -206,35 +206,30 @@ static void questions_are_prompts_as_published(void **state)
 }
 
 /* A context, choices, earlier turns and a system message are asked; other keys are counted. */
-static void keys_of_prompts_are_asked(void **state)
+static void prompts_are_asked_or_refused(void **state)
 {
-    static const struct {
-        const char *record, *asked, *truth;
-    } cases[] = {
-        {"{\"prompt\": \"who\", \"context\": \"Ada\", \"reward_model\": {\"ground_truth\": \"Ada\"}, \"id\": 5}",
-         "user\nAda\n\nwho", "Ada"},
-        {"{\"prompt\": [{\"role\": \"user\", \"content\": \"who\"}], \"system\": \"be brief\", \"history\": [[\"a\", "
-         "\"b\"]], "
-         "\"reward_model\": {\"ground_truth\": \"1\"}}",
-         "system\nbe brief\nuser\na\nassistant\nb\nuser\nwho", "1"},
-        {"{\"question\": \"which\", \"choices\": [\"x\", \"y\"], \"answer\": 1}", "user\nwhich\nA. x\nB. y", "B"},
-        {"{\"question\": \"which\", \"options\": {\"A\": \"x\", \"B\": \"y\"}, \"answer\": \"y\"}",
-         "user\nwhich\nA. x\nB. y", "y"},
-        {"{\"prompt\": \"sort\", \"input\": \"31\", \"reward_model\": {\"ground_truth\": \"13\"}}", "user\nsort\n31",
-         "13"},
-    };
     (void)state;
-    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+    EACH_CASE (c, "prompts.jsonl") {
         struct prompts p;
         struct buffer text = {0};
-        if (load(&p, "asked.jsonl", cases[i].record) < 0)
-            fail_msg("%s: %s", cases[i].record, error_text());
-        char *expected = string_format("%s\nassistant\n", cases[i].asked);
+        const char *message = json_string(json_get(c->row, "message"), NULL);
+        if (load(&p, case_text(c, "file"), case_text(c, "text"))) {
+            if (!message || !strstr(error_text(), message))
+                case_wrong(c, "%s", error_text());
+            continue;
+        }
+        if (message) {
+            case_wrong(c, "it is read");
+            continue;
+        }
+        char *asked = string_format("%s\nassistant\n", case_text(c, "asked"));
         assert_int_equal(text_decode(tokenizer, &text, p.list[0].ids.ids, p.list[0].ids.count, true), 0);
-        assert_string_equal(text.data, expected);
-        assert_string_equal(p.list[0].ground_truth, cases[i].truth);
-        assert_int_equal(p.notes.count, i == 0);
-        memory_free(expected);
+        if (strcmp(text.data, asked) != 0)
+            case_wrong(c, "asked is %s", text.data);
+        case_expect(c, "truth", p.list[0].ground_truth);
+        if (p.notes.count != json_integer(json_get(c->row, "notes"), 0))
+            case_wrong(c, "%lld notes", (long long)p.notes.count);
+        memory_free(asked);
         buffer_release(&text);
         prompts_release(&p);
     }
@@ -272,33 +267,6 @@ static void prompts_are_left_out_or_read_whole(void **state)
     assert_non_null(strstr(error_text(), "prompts are text only"));
 }
 
-static void test_bad_prompts(void **state)
-{
-    static const struct {
-        const char *name, *content, *message;
-    } bad[] = {{"b.jsonl", "", "no prompts"},
-               {"b.jsonl", "{\"prompt\":\"a\"}\n{\"prompt\":[]}", ":2"},
-               {"b.jsonl", "{\"prompt\":\"a\"}\n{", ":2"},
-               {"b.jsonl", "[]", "object"},
-               {"b.jsonl", "{\"prompt\":[{\"role\":\"user\"}]}", "content"},
-               {"b.jsonl", "{\"prompt\":[{\"role\":\"user\",\"content\":[1]}]}", "content"},
-               {"b.jsonl", "{\"prompt\":\"a\",\"images\":[\"x.png\"]}", "text only"},
-               {"b.jsonl", "{\"prompt\":\"a\",\"image\":\"x.png\"}", "text only"},
-               {"b.jsonl", "{\"prompt\":\"a\",\"image_path\":\"x.png\"}", "text only"},
-               {"b.jsonl", "{\"prompt\":\"a\",\"context\":{\"title\":\"t\"}}", "key context"},
-               {"b.jsonl", "{\"question\":\"a\",\"options\":[\"x\"],\"answer\":\"Q\"}", "none of the 1 choices"},
-               {"b.jsonl", "{\"prompt\":\"a\",\"extra_info\":{\"pass\":2}}", "success rate"},
-               {"b.json", "{\"prompt\":\"a\"}", "list"},
-               {"b.json", "[{\"prompt\":\"a\"}, 3]", ":2"}};
-    (void)state;
-    for (i64 i = 0; i < COUNT_OF(bad); i++) {
-        struct prompts p;
-        assert_int_equal(load(&p, bad[i].name, bad[i].content), -1);
-        if (!strstr(error_text(), bad[i].message))
-            fail_msg("%s: \"%s\" lacks \"%s\"", bad[i].content, error_text(), bad[i].message);
-    }
-}
-
 static void test_order_has_each_prompt_once_an_epoch(void **state)
 {
     struct prompt_order order;
@@ -326,9 +294,8 @@ int main(void)
         cmocka_unit_test(held_out_prompts_are_compared_with_those_of_training),
         cmocka_unit_test(templates_get_what_prompts_have),
         cmocka_unit_test(questions_are_prompts_as_published),
-        cmocka_unit_test(keys_of_prompts_are_asked),
+        cmocka_unit_test(prompts_are_asked_or_refused),
         cmocka_unit_test(prompts_are_left_out_or_read_whole),
-        cmocka_unit_test(test_bad_prompts),
         cmocka_unit_test(test_order_has_each_prompt_once_an_epoch),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);

@@ -1,6 +1,7 @@
 /* Conversations in the chat templates of other models: the ids match transformers
  * (tests/golden/chat, tests/golden/chat_templates), and what is learned of them. */
 #include "tests/chat_fixture.h"
+#include "tests/cases.h"
 
 static struct text_tokenizer *tokenizer_of_case(i64 i)
 {
@@ -203,53 +204,6 @@ static void families_are_those_of_transformers(void **state)
     assert_true(count > 500);
 }
 
-static const struct {
-    const char *family, *title, *learned;
-} learned_rows[] = {
-    {"llama_2", "turns", "[ An apple is. </s>][ The sky, 3 days of 7. </s>]"},
-    {"llama_3", "turns", "[An apple is.<|eot_id|>][The sky, 3 days of 7.<|eot_id|>]"},
-    {"llama_3_1", "call",
-     "[{\"name\": \"weather\", \"parameters\": {\"place\": \"K\u00f6ln\", \"days\": 2}}<|eot_id|>]"
-     "[The sky, 3 days of 7.<|eot_id|>]"},
-    {"qwen_2_5", "turns", "[An apple is.\n<|im_end|>][ The sky, 3 days of 7.<|im_end|>]"},
-    {"qwen_2_5", "call",
-     "[<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"place\": \"K\u00f6ln\", \"days\": 2}}\n"
-     "</tool_call><|im_end|>][ The sky, 3 days of 7.<|im_end|>]"},
-    {"qwen_3", "thoughts",
-     "[An apple is.\n<|im_end|>][<think>\nBlue?\nYes.\n</think>\n\n The sky, 3 days of 7."
-     "<|im_end|>]"},
-    {"qwen_3", "thoughts and call",
-     "[<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"place\": \"K\u00f6ln\", \"days\": 2}}\n"
-     "</tool_call><|im_end|>][ The sky, 3 days of 7.<|im_end|>][<think>\nRed.\n</think>\n\nAn apple is.\n<|im_end|>]"},
-    {"qwen_3", "turns", "[An apple is.\n<|im_end|>][<think>\n\n</think>\n\n The sky, 3 days of 7.<|im_end|>]"},
-    {"gemma_3", "system", "[An apple is.<end_of_turn>][The sky, 3 days of 7.<end_of_turn>]"},
-    {"mistral_v3", "call in turns",
-     "[ An apple is.\n</s>][[TOOL_CALLS] [{\"name\": \"weather\", \"arguments\": {\"place\": \"K\u00f6ln\", \"days\": "
-     "2}, "
-     "\"id\": \"call00001\"}]</s>][  The sky, 3 days of 7.</s>][ An apple is.\n</s>]"},
-    {"deepseek_r1", "spoken thought",
-     "[\n\nAn apple.<\uff5cend\u2581of\u2581sentence\uff5c>]"
-     "[It is the sky.<\uff5cend\u2581of\u2581sentence\uff5c>]"},
-    {"phi_3", "turns", "[An apple is.\n<|end|>][ The sky, 3 days of 7.<|end|>]"},
-    {"phi_4_mini", "turns", "[An apple is.\n<|end|>][ The sky, 3 days of 7.<|end|>]"},
-    {"gpt_oss", "thoughts",
-     "[<|channel|>final<|message|>An apple is.\n<|end|>][<|channel|>analysis<|message|>Blue?\nYes.<|end|><|start|>"
-     "assistant<|channel|>final<|message|> The sky, 3 days of 7.<|return|>]"},
-    {"gpt_oss", "call",
-     "[ to=functions.weather<|channel|>commentary json<|message|>{\"place\": \"K\u00f6ln\", \"days\": 2}<|call|>]"
-     "[<|channel|>final<|message|> The sky, 3 days of 7.<|return|>]"},
-    {"glm_4", "turns", "[\nAn apple is.\n][\n The sky, 3 days of 7.]"},
-    {"kimi_k2", "turns", "[An apple is.\n<|im_end|>][ The sky, 3 days of 7.<|im_end|>]"},
-    {"command_r", "turns", "[An apple is.<|END_OF_TURN_TOKEN|>][The sky, 3 days of 7.<|END_OF_TURN_TOKEN|>]"},
-    {"granite_3", "call",
-     "[<|tool_call|>[{\"name\": \"weather\", \"arguments\": {\"place\": \"K\u00f6ln\", \"days\": 2}}]<|end_of_text|>]"
-     "[ The sky, 3 days of 7.<|end_of_text|>]"},
-    /* " An" and "  The" begin with the space of "Assistant: ", so they begin before the answer. */
-    {"ernie_4_5", "turns", "[n apple is.\n<|end_of_sentence|>][ The sky, 3 days of 7.<|end_of_sentence|>]"},
-    {"vicuna", "turns", "[ An apple is.</s>][ The sky, 3 days of 7.</s>]"},
-    {"alpaca", "turns", "[An apple is.</s>][The sky, 3 days of 7.</s>]"},
-};
-
 static void compare_learned(const struct json *family, struct chat *chat, void *context)
 {
     i64 *count = context;
@@ -264,11 +218,11 @@ static void compare_learned(const struct json *family, struct chat *chat, void *
         if (learn(&text, chat, tokenizer, c, NULL))
             fail_msg("%s, %s: %s", name, title, error_text());
         bool first = strncmp(json_string(json_get(family, "tokenizer"), ""), "qwen2/", 6) == 0;
-        for (i64 k = 0; k < COUNT_OF(learned_rows) && first; k++) {
-            if (strcmp(learned_rows[k].family, name) != 0 || strcmp(learned_rows[k].title, title) != 0)
+        EACH_CASE (row, "chat_learned.jsonl") {
+            if (!first || strcmp(case_text(row, "family"), name) != 0 ||
+                strcmp(case_text(row, "conversation"), title) != 0)
                 continue;
-            if (strcmp(text.data, learned_rows[k].learned) != 0)
-                fail_msg("%s, %s: %s\nexpected %s", name, title, text.data, learned_rows[k].learned);
+            case_expect(row, "learned", text.data);
             ++*count;
         }
     }
@@ -281,7 +235,7 @@ static void answers_are_learned_with_their_end(void **state)
     i64 count = 0;
     (void)state;
     each_family(compare_learned, &count);
-    assert_int_equal(count, COUNT_OF(learned_rows));
+    assert_int_equal(count, 22); /* each line, once */
 }
 
 static void compare_masks(const struct json *family, struct chat *chat, void *context)
@@ -317,33 +271,25 @@ static void marks_of_generation_are_those_of_transformers(void **state)
     assert_true(count >= 12);
 }
 
-static const struct {
-    const char *family, *begin, *end; /* NULL: none */
-} mark_rows[] = {
-    {"qwen_2_5", "<|im_start|>", "<|im_end|>"},
-    {"llama_2", "<s>", "</s>"},
-    {"mistral_v3", "[INST]", "</s>"},
-    {"deepseek_v3", "<\uff5cUser\uff5c>", "<\uff5cend\u2581of\u2581sentence\uff5c>"},
-    {"phi_3", "<|user|>", "<|end|>"},
-    {"gpt_oss", NULL, "<|return|>"}, /* <|start|> begins parts of an answer too */
-    {"glm_4", "<|user|>", NULL},
-    {"falcon_3", "<|user|>", "<|endoftext|>"},
-    {"vicuna", NULL, "</s>"},
-};
+static i32 id_of_mark(const struct text_tokenizer *tokenizer, const struct json *mark)
+{
+    const char *text = json_string(mark, NULL);
+    return text ? text_token_id(tokenizer, text) : -1;
+}
 
 static void compare_marks(const struct json *family, struct chat *chat, void *context)
 {
     i64 *count = context;
     (void)chat;
-    for (i64 k = 0; k < COUNT_OF(mark_rows); k++) {
+    EACH_CASE (c, "chat_marks.jsonl") {
         i32 begin = -1, end = -1;
-        if (strcmp(mark_rows[k].family, json_string(json_get(family, "family"), "")) != 0)
+        if (strcmp(case_text(c, "family"), json_string(json_get(family, "family"), "")) != 0)
             continue;
         struct text_tokenizer *tokenizer = load_folder();
         text_chat_marks(&begin, &end, tokenizer);
-        if (begin != (mark_rows[k].begin ? text_token_id(tokenizer, mark_rows[k].begin) : -1) ||
-            end != (mark_rows[k].end ? text_token_id(tokenizer, mark_rows[k].end) : -1))
-            fail_msg("%s: %d, %d", mark_rows[k].family, begin, end);
+        if (begin != id_of_mark(tokenizer, json_get(c->row, "begin")) ||
+            end != id_of_mark(tokenizer, json_get(c->row, "end")))
+            case_wrong(c, "%d, %d", begin, end);
         text_tokenizer_free(tokenizer);
         ++*count;
     }
@@ -354,7 +300,7 @@ static void ends_of_answers_are_found(void **state)
     i64 count = 0;
     (void)state;
     each_family(compare_marks, &count);
-    assert_true(count >= COUNT_OF(mark_rows));
+    assert_true(count >= 9);
 }
 
 int main(void)

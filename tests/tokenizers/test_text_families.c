@@ -1,5 +1,5 @@
 /* Tokenizers of other models against their own libraries (tests/golden/tokenizer/families). */
-#include "core/json.h"
+#include "tests/cases.h"
 #include "tests/scratch.h"
 #include "tokenizers/text/text.h"
 
@@ -218,23 +218,13 @@ static void assert_refused(const char *name, const void *bytes, i64 length, cons
 static void bad_tiktoken_files_are_refused_with_a_reason(void **state)
 {
     (void)state;
-    static const struct {
-        const char *file, *config, *expected;
-    } cases[] = {
-        {"IQ== 0\n", "{}", "tokenizer_config.json"},
-        {"IQ== 0\n", "{\"pattern\":\"klingon\"}", "one of r50k"},
-        {"IQ== 0\n", "{\"pat_str\":\"(\"}", "regular expression"},
-        {"IQ= 0\n", "{\"pattern\":\"qwen\"}", ":1: expected BASE64 RANK"},
-        {"IQ== 0\nIg== x\n", "{\"pattern\":\"qwen\"}", ":2: expected BASE64 RANK"},
-        {"IQ== 0\nIg==\n", "{\"pattern\":\"qwen\"}", ":2: expected BASE64 RANK"},
-        {"IQ== 0\nIg== 0\n", "{\"pattern\":\"qwen\"}", "id 0 is given"},
-        {"IQ== 0\nIQ== 1\n", "{\"pattern\":\"qwen\"}", "duplicate"},
-        {"IQ== 999999999\n", "{\"pattern\":\"qwen\"}", "id 999999999"},
-        {"IQ== 0\n", "{\"pattern\":\"qwen\",\"added_tokens_decoder\":{\"x\":{}}}", "added_tokens_decoder: 'x'"},
-        {"IQ== 0\n", "{\"pattern\":\"qwen\",\"added_tokens_decoder\":{\"0\":{\"content\":\"<a>\"}}}", "id 0 is given"},
-    };
-    for (i64 i = 0; i < COUNT_OF(cases); i++)
-        assert_refused("a.tiktoken", cases[i].file, (i64)strlen(cases[i].file), cases[i].config, cases[i].expected);
+    EACH_CASE (c, "tiktoken_refused.jsonl") {
+        const char *file = case_text(c, "file");
+        struct buffer config = {0};
+        json_print(&config, json_get(c->row, "config"), 0);
+        assert_refused("a.tiktoken", file, (i64)strlen(file), config.data, case_text(c, "message"));
+        buffer_release(&config);
+    }
 }
 
 static void bad_models_are_refused_with_a_reason(void **state)

@@ -2,6 +2,7 @@
  * and with the same result after a stop and resume. */
 #include <math.h>
 #include "data/curate/curate.h"
+#include "tests/cases.h"
 #include "tests/prepare_fixture.h"
 
 enum { TEXTS = 300, WORDS = 60, VOCABULARY = 3000 };
@@ -45,53 +46,26 @@ static i64 count_of(const struct curation *c, const char *rule)
 
 /* ---- Texts ---- */
 
-static void words_are_what_is_compared(void **state)
+/* Words that are compared, masks of persons, and letters of the main script. */
+static void texts_are_read_by_rules(void **state)
 {
-    static const struct {
-        const char *text, *words;
-    } cases[] = {{"The  Cat, sat!\n", "the cat sat"},
-                 {"...", ""},
-                 {"caf\xc3\xa9 No.7", "caf\xc3\xa9 no 7"},
-                 {"\xe4\xbd\xa0\xe5\xa5\xbd\xe3\x80\x82ok", "\xe4\xbd\xa0 \xe5\xa5\xbd ok"},
-                 {"a\xe2\x80\x94"
-                  "b",
-                  "a b"}};
-    for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        struct word_runs w = {0};
-        words_add(&w, cases[i].text, (i64)strlen(cases[i].text));
-        assert_string_equal(w.text.data ? w.text.data : "", cases[i].words);
-        words_release(&w);
-    }
     (void)state;
+    EACH_CASE (c, "curate_texts.jsonl") {
+        const char *rule = case_text(c, "rule"), *text = case_text(c, "text");
+        struct word_runs words = {0};
+        if (strcmp(rule, "words") == 0)
+            words_add(&words, text, (i64)strlen(text));
+        if (strcmp(rule, "personal") == 0)
+            personal_mask(&words.text, text, (i64)strlen(text));
+        if (strcmp(rule, "letters") == 0)
+            script_letters_of_main(&words.text, text, (i64)strlen(text));
+        case_expect(c, "gives", words.text.data ? words.text.data : "");
+        words_release(&words);
+    }
 }
 
 static void persons_are_masked_and_numbers_are_not(void **state)
 {
-    static const struct {
-        const char *text, *masked;
-    } cases[] = {
-        {"write to ann.b+c@mail.example.org, now", "write to <email>, now"},
-        {"a@b", "a@b"},
-        {"me@example.com.", "<email>."},
-        {"user @ home", "user @ home"},
-        {"from 192.168.0.17 to 8.8.8.8!", "from <ip> to <ip>!"},
-        {"version 1.2.3.4.5 and 256.1.1.1", "version 1.2.3.4.5 and 256.1.1.1"},
-        {"call +49 30 1234567 or (030) 123-4567", "call <phone> or <phone>"},
-        {"555-123-4567 x", "<phone> x"},
-        {"+123 4567 8901 2345, +123 4567 8901 23456", "<phone>, +123 4567 8901 23456"}, /* E.164: 15 digits */
-        {"in 1999-12-31, for 1,234,567.89 or 12 345", "in 1999-12-31, for 1,234,567.89 or 12 345"},
-        {"pi is 3.14159265, 2 + 2 = 4, (1984)", "pi is 3.14159265, 2 + 2 = 4, (1984)"},
-        {"(1588-1679), (1990) 12, Smith (born 1920-12-31)", "(1588-1679), (1990) 12, Smith (born 1920-12-31)"},
-        {"id 12345678901234567890", "id 12345678901234567890"},
-        {"", ""},
-    };
-    for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        struct buffer out = {0};
-        buffer_append(&out, "", 0);
-        personal_mask(&out, cases[i].text, (i64)strlen(cases[i].text));
-        assert_string_equal(out.data, cases[i].masked);
-        buffer_release(&out);
-    }
     struct curate_settings drop = {.personal = PERSONAL_DROP, .memory_bytes = 4096},
                            mask = {.personal = PERSONAL_MASK, .memory_bytes = 4096};
     struct curation *c = open_curation(&drop);
@@ -133,68 +107,26 @@ static void lengths_and_scripts(void **state)
     (void)state;
 }
 
-static void letters_of_the_main_script(void **state)
-{
-    static const struct {
-        const char *text, *letters;
-    } cases[] = {{"It's 12 well-known \xd0\xb0\xd0\xb1 words!", "It's well-known words "},
-                 {"\xe7\x94\xa8 grep \xe5\x91\xbd\xe4\xbb\xa4 -v", "\xe7\x94\xa8 \xe5\x91\xbd\xe4\xbb\xa4 "},
-                 {"123, 45!", ""},
-                 {"", ""}};
-    for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        struct buffer out = {0};
-        script_letters_of_main(&out, cases[i].text, (i64)strlen(cases[i].text));
-        assert_string_equal(out.data ? out.data : "", cases[i].letters);
-        buffer_release(&out);
-    }
-    (void)state;
-}
-
 #ifdef WEFT_WITH_LANGUAGES
-/* Sentences written for this test. */
-static const struct {
-    const char *language, *text;
-} spoken[] = {
-    {"en", "The old bridge was closed last winter, and since then everybody has had to walk around the hill."},
-    {"en", "She had never seen so many people in the village square before the market opened."},
-    {"de", "Die alte Br\xc3\xbc"
-           "cke wurde im letzten Winter gesperrt, und seitdem m\xc3\xbcssen alle um den H\xc3\xbcgel laufen."},
-    {"de", "Im Fr\xc3\xbchling trafen sich die Nachbarn jeden Abend vor dem kleinen Haus am Fluss."},
-    {"zh", "\xe5\x8e\xbb\xe5\xb9\xb4\xe5\x86\xac\xe5\xa4\xa9\xe6\x97\xa7\xe6\xa1\xa5\xe5\xb0\xb1\xe5\x85\xb3"
-           "\xe9\x97\xad\xe4\xba\x86\xef\xbc\x8c\xe5\xa4\xa7\xe5\xae\xb6\xe9\x83\xbd\xe8\xa6\x81\xe7\xbb\x95"
-           "\xe7\x9d\x80\xe5\xb1\xb1\xe8\xb5\xb0\xe3\x80\x82 (see Bridge Street, Main Hill Road)"},
-    {"fr", "Le vieux pont a \xc3\xa9t\xc3\xa9 ferm\xc3\xa9 l'hiver dernier, et depuis tout le monde doit faire le tour "
-           "de la colline."},
-    {"nl", "De oude brug werd afgelopen winter gesloten en sindsdien moet iedereen om de heuvel heen lopen."},
-    {"es", "El viejo puente se cerr\xc3\xb3 el invierno pasado y desde entonces todos tienen que rodear la colina."},
-    {"ru", "\xd0\xa1\xd1\x82\xd0\xb0\xd1\x80\xd1\x8b\xd0\xb9 \xd0\xbc\xd0\xbe\xd1\x81\xd1\x82 "
-           "\xd0\xb7\xd0\xb0\xd0\xba\xd1\x80\xd1\x8b\xd0\xbb\xd0\xb8 \xd0\xbf\xd1\x80\xd0\xbe\xd1\x88\xd0\xbb\xd0\xbe"
-           "\xd0\xb9 \xd0\xb7\xd0\xb8\xd0\xbc\xd0\xbe\xd0\xb9"},
-    {"pl", "Stary most zosta\xc5\x82 zamkni\xc4\x99ty zesz\xc5\x82"
-           "ej zimy i od tego czasu wszyscy musz\xc4\x85 obchodzi\xc4\x87 wzg\xc3\xb3rze."},
-};
-
 static void languages_are_told_apart(void **state)
 {
     char *wanted[] = {"en", "de", "zh"};
-    struct curate_settings s = {.languages = {wanted, 3}, .language_least = 1, .memory_bytes = 4096};
-    struct curation *c = open_curation(&s);
+    const struct curate_settings least = {.languages = {wanted, 3}, .language_least = 1, .memory_bytes = 4096},
+                                 none = {.languages = {wanted, 3}, .memory_bytes = 4096}; /* every language passes */
+    struct curation *asked = open_curation(&least), *all = open_curation(&none);
     i64 others = 0;
-    for (i64 i = 0; i < COUNT_OF(spoken); i++) {
-        bool asked = false;
+    EACH_CASE (c, "languages.jsonl") {
+        bool kept = false;
         for (i64 k = 0; k < COUNT_OF(wanted); k++)
-            asked |= strcmp(spoken[i].language, wanted[k]) == 0;
-        others += !asked;
-        if (keeps(c, spoken[i].text, NULL) != asked)
-            fail_msg("%s: %s", spoken[i].language, spoken[i].text);
+            kept |= strcmp(case_text(c, "language"), wanted[k]) == 0;
+        others += !kept;
+        if (keeps(asked, case_text(c, "text"), NULL) != kept || !keeps(all, case_text(c, "text"), NULL))
+            case_wrong(c, "it is taken for another language");
     }
-    assert_true(keeps(c, "12 + 30 = 42", NULL));
-    assert_int_equal(count_of(c, "other languages"), others);
-    curation_close(c);
-    s.language_least = 0; /* every language passes */
-    c = open_curation(&s);
-    assert_true(keeps(c, spoken[COUNT_OF(spoken) - 1].text, NULL));
-    curation_close(c);
+    assert_true(keeps(asked, "12 + 30 = 42", NULL));
+    assert_int_equal(count_of(asked, "other languages"), others);
+    curation_close(asked);
+    curation_close(all);
     (void)state;
 }
 
@@ -204,14 +136,18 @@ static void languages_of_long_texts_and_conversations(void **state)
     char *wanted[] = {"nl"};
     struct curate_settings s = {.languages = {wanted, 1}, .language_least = 1, .memory_bytes = 4096};
     struct curation *c = open_curation(&s);
+    static const char english[] =
+        "The old bridge was closed last winter, and since then everybody has had to walk around the hill.";
+    static const char dutch[] =
+        "De oude brug werd afgelopen winter gesloten en sindsdien moet iedereen om de heuvel heen lopen.";
     struct buffer text = {0};
     for (i64 i = 0; i < 300; i++)
-        buffer_printf(&text, "%s ", spoken[i < 5 || i >= 295 ? 0 : 6].text);
+        buffer_printf(&text, "%s ", i < 5 || i >= 295 ? english : dutch);
     assert_true(keeps(c, text.data, NULL));
     struct sample chat = {.layout = SAMPLE_CHAT, .name = string_copy("a.jsonl:1")};
     struct curate_item item = {0};
     buffer_append(&sample_add(&chat, MODALITY_TEXT)->bytes, "Yes", 3);
-    buffer_append(&sample_add(&chat, MODALITY_TEXT)->bytes, spoken[6].text, (i64)strlen(spoken[6].text));
+    buffer_append(&sample_add(&chat, MODALITY_TEXT)->bytes, dutch, sizeof dutch - 1);
     curation_inspect(c, &item, &chat);
     assert_true(curation_keep(c, &item, &chat));
     curate_item_release(&item);
@@ -647,10 +583,9 @@ static void parts_that_see_those_before_them_keep_what_one_call_does(void **stat
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(words_are_what_is_compared),
+        cmocka_unit_test(texts_are_read_by_rules),
         cmocka_unit_test(persons_are_masked_and_numbers_are_not),
         cmocka_unit_test(lengths_and_scripts),
-        cmocka_unit_test(letters_of_the_main_script),
 #ifdef WEFT_WITH_LANGUAGES
         cmocka_unit_test(languages_are_told_apart),
         cmocka_unit_test(languages_of_long_texts_and_conversations),
