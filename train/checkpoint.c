@@ -8,24 +8,36 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char optimizer_file[] = "weft/optimizer.safetensors", maker_file[] = "weft/stage.json";
+static const char optimizer_name[] = "optimizer", maker_file[] = "weft/stage.json";
 
 char *checkpoint_path(const char *directory, i64 step)
 {
     return string_format("%s/step-%06lld", directory, (long long)step);
 }
 
-/* folder NULL: only sends this rank's parts. */
-static int save_optimizer(const char *folder, const struct checkpoint_parts *parts)
+static char *file_of(const char *folder, const char *name)
+{
+    return string_format("%s/weft/%s.safetensors", folder, name);
+}
+
+/* Masters and moments of a table. folder NULL: only sends this rank's parts. */
+static int save_table(const char *folder, const char *name, const struct weights *weights, const struct parallel *ranks)
 {
     struct weight_list list;
-    const struct parallel *ranks = parts->ranks;
-    struct weights_reader reader = zero_reader(parts->weights, ranks);
-    char *path = folder ? path_join(folder, optimizer_file) : NULL;
-    weights_list_optimizer(&list, parts->weights, ranks && ranks->world->size > 1 ? &reader : NULL);
+    struct weights_reader reader = zero_reader(weights, ranks);
+    char *path = folder ? file_of(folder, name) : NULL;
+    weights_list_optimizer(&list, weights, ranks && ranks->world->size > 1 ? &reader : NULL);
     int status = safetensors_save(path, list.tensors, list.count, NULL);
     weight_list_release(&list);
     memory_free(path);
+    return status;
+}
+
+static int save_tables(const char *folder, const struct checkpoint_parts *parts)
+{
+    int status = save_table(folder, optimizer_name, parts->weights, parts->ranks);
+    for (i64 i = 0; i < parts->more_count && status == 0; i++)
+        status = save_table(folder, parts->more[i].name, parts->more[i].weights, parts->ranks);
     return status;
 }
 
@@ -107,14 +119,14 @@ static char *make_step_folder(const char *directory, const char *path)
 int checkpoint_save(const char *directory, i64 step, const struct checkpoint_parts *parts, const struct json *state)
 {
     if (!directory)
-        return (parts->save && parts->save(parts->context, NULL)) || save_optimizer(NULL, parts) ? -1 : 0;
+        return (parts->save && parts->save(parts->context, NULL)) || save_tables(NULL, parts) ? -1 : 0;
     char *path = checkpoint_path(directory, step), *temporary = make_step_folder(directory, path);
     char *weft = temporary ? path_join(temporary, "weft") : NULL;
     int status = weft ? directory_make(weft) : -1;
     if (status == 0 && parts->save)
         status = parts->save(parts->context, temporary);
     if (status == 0)
-        status = save_optimizer(temporary, parts);
+        status = save_tables(temporary, parts);
     if (status == 0)
         status = save_state(temporary, step, state);
     if (status == 0 && parts->made_by)
@@ -240,16 +252,30 @@ static struct json *newest_valid(const char *directory, char **path)
     return j;
 }
 
-static int load_optimizer(const char *folder, struct weights *weights)
+static int load_table(const char *folder, const char *name, struct weights *weights)
 {
     struct safetensors set;
-    char *path = path_join(folder, optimizer_file);
+    char *path = file_of(folder, name);
     int status = safetensors_open(&set, path);
     if (status == 0) {
         status = weights_load_optimizer(weights, &set, path);
         safetensors_close(&set);
     }
     memory_free(path);
+    return status;
+}
+
+static int load_tables(const char *folder, const struct checkpoint_parts *parts)
+{
+    int status = load_table(folder, optimizer_name, parts->weights);
+    for (i64 i = 0; i < parts->more_count && status == 0; i++) {
+        char *path = file_of(folder, parts->more[i].name);
+        if (parts->may_lack && !file_exists(path))
+            log_info("%s is not there: these weights begin anew", path);
+        else
+            status = load_table(folder, parts->more[i].name, parts->more[i].weights);
+        memory_free(path);
+    }
     return status;
 }
 
@@ -260,7 +286,7 @@ bool checkpoint_stands(const char *directory)
     return count > 0;
 }
 
-int checkpoint_resume(const char *directory, i64 *step, struct weights *weights, struct json **state)
+int checkpoint_resume(const char *directory, i64 *step, const struct checkpoint_parts *parts, struct json **state)
 {
     char *path;
     i64 *steps, count = list_steps(&steps, directory);
@@ -274,7 +300,7 @@ int checkpoint_resume(const char *directory, i64 *step, struct weights *weights,
     if (!j)
         status = -1;
     else
-        status = load_optimizer(path, weights);
+        status = load_tables(path, parts);
     if (status == 0) {
         *step = json_integer(json_get(j, "step"), -1);
         *state = json_copy(json_get(j, "state"));

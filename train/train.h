@@ -126,24 +126,33 @@ void optimizer_step_over(const struct parallel *parallel, struct weights *weight
 struct optimizer_result optimizer_result_of(double squares, double lr);
 
 /* ---- Checkpoints ---- */
+/* A table of weights that a stage trains beside its own: a critic, an average, an adapter. `name` is
+ * that of its file in a checkpoint. */
+struct further_weights {
+    const char *name;
+    struct weights *weights;
+};
 /* DIRECTORY/step-000123/ holds the output of `save` (a model directory, tokenizer weights),
- * weft/optimizer.safetensors and weft/state.json, which has the caller's state and the size and
- * checksum of every file, and weft/stage.json, which says what stage made it. It is written to a temporary folder,
- * fsynced and renamed. Its content does not depend on time, host, threads or ranks. */
+ * weft/optimizer.safetensors, weft/NAME.safetensors of further weights, and weft/state.json, which has the caller's
+ * state and the size and checksum of every file, and weft/stage.json, which says what stage made it. It is written to a
+ * temporary folder, fsynced and renamed. Its content does not depend on time, host, threads or ranks. */
 struct checkpoint_parts {
-    const struct weights *weights;                     /* masters and moments to store */
+    struct weights *weights;                           /* masters and moments to store */
     int (*save)(void *context, const char *directory); /* writes the files for other readers; may be NULL */
     void *context;
     const struct parallel *ranks; /* the ranks that hold the weights; NULL: this one */
     const struct json *made_by;   /* weft/stage.json; NULL: it has none */
+    const struct further_weights *more;
+    i64 more_count;
+    bool may_lack; /* a checkpoint may lack further tables, which then stay as they are */
 };
 /* Over several ranks a call of all: the first writes. The others pass NULL as directory and only send
  * their parts, as parts->save does with NULL. No rank holds more than a few MB of the others' parts. */
 int checkpoint_save(const char *directory, i64 step, const struct checkpoint_parts *parts, const struct json *state);
-/* Loads masters and moments from the newest intact checkpoint (checksums are verified). If one is
- * damaged, logs a warning that names the damage and falls back to the one before. The caller frees
- * *state. *step = -1 if there is no checkpoint at all. */
-int checkpoint_resume(const char *directory, i64 *step, struct weights *weights, struct json **state);
+/* Loads masters and moments of all tables of `parts` from the newest intact checkpoint (checksums are
+ * verified). If one is damaged, logs a warning that names the damage and falls back to the one before.
+ * The caller frees *state. *step = -1 if there is no checkpoint at all. */
+int checkpoint_resume(const char *directory, i64 *step, const struct checkpoint_parts *parts, struct json **state);
 bool checkpoint_stands(const char *directory); /* there is a checkpoint, intact or not */
 /* Writes `step` to DIRECTORY/latest and deletes all but the newest `keep` checkpoints up to it, and
  * that of step `best`. Call it after a save, and after a resume in case the process was killed between
@@ -213,6 +222,10 @@ struct training {
     i64 steps;
     const char *unit;        /* unit of the speed: "tokens" */
     struct weights *weights; /* weights whose masters and moments are stored */
+    /* further ones, saved and resumed with them; `step` updates each with an optimizer of its own. Those
+     * that a stage to continue from lacks begin as they are. */
+    const struct further_weights *more;
+    i64 more_count;
     /* checkpoints of another stage to continue from; NULL: start at step 0 */
     const char *continues;
     const struct best_settings *best; /* NULL: the result is the last step */

@@ -56,7 +56,17 @@ i64 checkpoint_bytes(i64 parameters, enum dtype dtype)
 static int check_room(const struct training_loop *l, const char *path)
 {
     const struct weights *w = l->t->weights;
-    return disk_check(path, checkpoint_bytes(weights_parameters(w), w->dtype), "the next checkpoint");
+    i64 parameters = weights_parameters(w);
+    for (i64 i = 0; i < l->t->more_count; i++)
+        parameters += weights_parameters(l->t->more[i].weights);
+    return disk_check(path, checkpoint_bytes(parameters, w->dtype), "the next checkpoint");
+}
+
+static struct checkpoint_parts parts_of(struct training_loop *l)
+{
+    const struct training *t = l->t;
+    return (struct checkpoint_parts){t->weights, write_files,  l, t->stage->ranks, t->stage->made_by,
+                                     t->more,    t->more_count};
 }
 
 /* A measurement stands in the line of the next step, which an interrupt discards. */
@@ -79,7 +89,7 @@ static void measured_get(struct training_loop *l, const struct json *j)
 
 static int write_checkpoint(struct training_loop *l, i64 done)
 {
-    struct checkpoint_parts parts = {l->t->weights, write_files, l, l->t->stage->ranks, l->t->stage->made_by};
+    struct checkpoint_parts parts = parts_of(l);
     if (!is_first(l))
         return checkpoint_save(NULL, done, &parts, NULL);
     if (check_room(l, l->t->stage->out))
@@ -167,7 +177,8 @@ static int resume(struct training_loop *l, i64 *done)
 {
     struct json *state;
     const char *from = l->checkpoints, *other = l->t->continues;
-    if (look_for_end(l) || checkpoint_resume(from, done, l->t->weights, &state))
+    struct checkpoint_parts parts = parts_of(l);
+    if (look_for_end(l) || checkpoint_resume(from, done, &parts, &state))
         return -1;
     if (!l->ended && *done >= 0)
         best_get(&l->best, json_get(state, "best"));
@@ -175,7 +186,8 @@ static int resume(struct training_loop *l, i64 *done)
         measured_get(l, json_get(state, "measured"));
     if (*done < 0 && other) {
         from = other;
-        if (checkpoint_resume(from, done, l->t->weights, &state))
+        parts.may_lack = true;
+        if (checkpoint_resume(from, done, &parts, &state))
             return -1;
         if (*done < 0)
             return error_set("%s: there is no checkpoint to continue from", other);
@@ -439,7 +451,8 @@ static int go_back(struct training_loop *l, i64 done)
     comm_barrier(l->world);
     if (status || l->best.step == done)
         return status;
-    if (checkpoint_resume(l->checkpoints, &step, t->weights, &state))
+    struct checkpoint_parts parts = parts_of(l);
+    if (checkpoint_resume(l->checkpoints, &step, &parts, &state))
         return -1;
     char *folder = checkpoint_path(l->checkpoints, step);
     status = check_together(l, step);

@@ -308,7 +308,8 @@ static void save_losses(const char *folder, const char *from, const struct walls
     open_run(r, toy, world, layout, 3e-3);
     if (from) {
         struct json *state;
-        if (checkpoint_resume(from, &first, &r->model.weights, &state))
+        struct checkpoint_parts parts = {.weights = &r->model.weights};
+        if (checkpoint_resume(from, &first, &parts, &state))
             comm_stop(world, "%s", error_text());
         require(first == half, "the checkpoint in %s is of step %lld", from, (long long)first);
         json_free(state);

@@ -92,7 +92,7 @@ static void resume(void)
     bool whole = checkpoint_verify(folder, &path) == 0;
     require(whole || *error_text(), "a refused checkpoint leaves no message");
     require((checkpoint_check(step_folder) == 0) == whole, "two opinions on a checkpoint");
-    int status = checkpoint_resume(folder, &step, &weights, &state);
+    int status = checkpoint_resume(folder, &step, &(struct checkpoint_parts){.weights = &weights}, &state);
     require(status == 0 ? whole && step >= 0 : step == -1 && *error_text(), "step %lld, status %d", (long long)step,
             status);
     json_free(state);

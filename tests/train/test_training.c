@@ -17,7 +17,9 @@ enum { STEPS = 7 };
 static struct device device;
 
 struct training_toy {
-    struct weights weights;
+    struct weights weights, critic; /* critic: only if it has one */
+    bool has_critic;
+    const char *continues;
     i64 begun, calls;  /* first step; number of steps done */
     double memory;     /* the whole state of the stage */
     i64 steps;         /* 0: STEPS */
@@ -50,6 +52,15 @@ static int step(void *context, i64 at, struct training_step *said)
                                           : w->master[i] + (float)toy->memory;
     w->value.grad_written = true;
     said->optimizer = optimizer_step(&toy->weights, &optimizer, optimizer.lr, at);
+    if (toy->has_critic) { /* the critic follows the weights, and the memory follows the critic */
+        struct weight *critic = &toy->critic.list[0];
+        weights_begin_step(&toy->critic);
+        for (i64 i = 0; i < 4; i++)
+            ((float *)critic->value.grad)[i] = critic->master[i] - w->master[i];
+        critic->value.grad_written = true;
+        optimizer_step(&toy->critic, &optimizer, 0.03, at);
+        toy->memory += (double)critic->master[0];
+    }
     toy->memory = 0.5 * toy->memory + (double)at;
     metrics_put(said->metrics, "memory", toy->memory);
     buffer_printf(&said->note, "memory %g", toy->memory);
@@ -93,11 +104,15 @@ static int run(struct training_toy *toy, const char *name, bool calibrated)
                           .calibrated = calibrated,
                           .ranks = parallel_alone()};
     struct training_settings settings = {.checkpoint_steps = 2, .keep = 2};
+    struct further_weights critic = {"critic", &toy->critic};
     struct training training = {.stage = &stage,
                                 .settings = &settings,
                                 .steps = toy->steps ? toy->steps : STEPS,
                                 .unit = "things",
                                 .weights = &toy->weights,
+                                .more = &critic,
+                                .more_count = toy->has_critic,
+                                .continues = toy->continues,
                                 .context = toy,
                                 .begin = begin,
                                 .step = step,
@@ -108,9 +123,14 @@ static int run(struct training_toy *toy, const char *name, bool calibrated)
     weights_add(&toy->weights, &spec);
     weights_allocate(&toy->weights);
     weights_init(&toy->weights, 1);
+    weights_open(&toy->critic, &device, DTYPE_F32, true, NULL);
+    weights_add(&toy->critic, &spec);
+    weights_allocate(&toy->critic);
+    weights_init(&toy->critic, 2);
     toy->memory = 1;
     succeed(directory_make(stage.out));
     int status = training_run(&training);
+    weights_close(&toy->critic);
     weights_close(&toy->weights);
     return status;
 }
@@ -181,6 +201,49 @@ static void steps_are_counted_as_done(void **state)
     assert_int_equal(check_metrics("whole", STEPS, "device_bytes", &sum), 0);            /* of GPUs alone */
     assert_false(has_checkpoint("whole", 2) || has_checkpoint("whole", 4));              /* keep is 2 */
     assert_true(has_checkpoint("whole", 6) && has_checkpoint("whole", 7));
+}
+
+/* A stage with two tables, whole and stopped in the middle, ends alike; one that continues another
+ * stage without the second begins that table anew. */
+static void further_weights_are_resumed_with_the_first(void **state)
+{
+    struct training_toy toy = {.broken = -1, .stopped = -1, .killed = -1, .has_critic = true};
+    struct training_toy alone = {.broken = -1, .stopped = -1, .killed = -1};
+    char *checkpoints = string_format("%s/checkpoints", path_of("alone"));
+    (void)state;
+    succeed(run(&toy, "two", false));
+    toy.stopped = 3;
+    assert_int_equal(run(&toy, "two-parts", false), STAGE_INTERRUPTED);
+    toy.stopped = -1;
+    succeed(run(&toy, "two-parts", false));
+    assert_int_equal(toy.begun, 3);
+    struct buffer whole = content("two", "result.json"), parts = content("two-parts", "result.json");
+    assert_string_equal(whole.data, parts.data);
+    static const char *const files[] = {"state.json", "critic.safetensors"};
+    for (i64 i = 0; i < COUNT_OF(files); i++) {
+        char *file = string_format("checkpoints/step-%06d/weft/%s", STEPS, files[i]);
+        struct buffer a = content("two", file), b = content("two-parts", file);
+        assert_int_equal(a.length, b.length);
+        assert_memory_equal(a.data, b.data, (size_t)a.length);
+        buffer_release(&a);
+        buffer_release(&b);
+        memory_free(file);
+    }
+    alone.steps = 3;
+    succeed(run(&alone, "alone", false));
+    toy.continues = checkpoints;
+    succeed(run(&toy, "from-alone", false));
+    assert_int_equal(toy.begun, 3);
+    char *lost = string_format("%s/checkpoints/step-%06d/weft/critic.safetensors", path_of("two"), STEPS);
+    succeed(remove(lost)); /* its own checkpoint may not lack it */
+    toy.continues = NULL;
+    toy.steps = STEPS + 1;
+    succeed(run(&toy, "two", false)); /* goes back to the checkpoint before */
+    assert_int_equal(toy.begun, STEPS - 1);
+    buffer_release(&whole);
+    buffer_release(&parts);
+    memory_free(checkpoints);
+    memory_free(lost);
 }
 
 static void without_a_product_there_is_no_share_of_it(void **state)
@@ -341,6 +404,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_counted_as_done),
+        cmocka_unit_test(further_weights_are_resumed_with_the_first),
         cmocka_unit_test(without_a_product_there_is_no_share_of_it),
         cmocka_unit_test(speeds_are_per_second_of_the_work),
         cmocka_unit_test(a_skipped_update_is_in_the_metrics),
