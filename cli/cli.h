@@ -93,12 +93,10 @@ int option_choice(const char *text, const char *name, const char *choices, int *
 int option_weights(struct model_source *source, const char *text);
 
 #define SUBMODEL_OPTIONS(o)                                                                                            \
-    {"layers", "N|LIST", &(o).layers, NULL,                                                                            \
-     "sub-model: layers to keep, their number or a list, e.g. 0,2,4-7; audio-head layers must stay"},                  \
-        {"experts", "N|LIST|@FILE", &(o).experts, NULL,                                                                \
-         "sub-model: experts to keep: the N most used, a list, or @FILE with one JSON list per layer"},                \
+    {"layers", "N|LIST", &(o).layers, NULL, SUBMODEL_LAYERS_HELP},                                                     \
+        {"experts", "N|LIST|@FILE", &(o).experts, NULL, SUBMODEL_EXPERTS_HELP},                                        \
     {                                                                                                                  \
-        "topk", "K", &(o).topk, NULL, "sub-model: experts per token (top-k)"                                           \
+        "topk", "K", &(o).topk, NULL, SUBMODEL_TOPK_HELP                                                               \
     }
 
 /* A variable that is read from the environment; several names with one meaning are separated by commas.
