@@ -2,8 +2,8 @@
  *
  * This header declares errors, logging and progress bars, memory, strings, counter-based random
  * numbers, hashes, the worker pool, arenas and files. Its siblings are json.h (JSON trees),
- * safetensors.h (checkpoint files), secret.h (proof of a shared secret) and settings.h (settings
- * tables and the YAML that fills them).
+ * safetensors.h (checkpoint files), gguf.h (files of llama.cpp), secret.h (proof of a shared secret) and settings.h
+ * (settings tables and the YAML that fills them).
  *
  * Ownership: a function that returns a new block says so in its comment, usually by naming the
  * function that frees it (memory_free, string_list_free). Everything else is borrowed.
@@ -406,6 +406,9 @@ struct folder_visits {
  * that leads back ends the walk, and a folder keeps its own name. */
 bool folder_visit(struct folder_visits *visits, const char *path);
 void folder_visits_release(struct folder_visits *visits);
+/* True for a link into /proc, /sys or /dev (but for /dev/shm), which no walk follows: what is there has
+ * no end, no size, or acts when it is read. */
+bool leads_to_system(const char *path);
 /* Checks that the disk of `path` can take `bytes` more and still keep WEFT_SPARE_BYTES (default 16
  * MiB) free. Otherwise returns -1 and a message that names `what`, the purpose of the bytes. */
 int disk_check(const char *path, i64 bytes, const char *what);

@@ -1,4 +1,4 @@
-#include "core/system_folder.h"
+#include "core/core.h"
 
 #include <stdlib.h>
 #include <string.h>

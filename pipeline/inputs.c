@@ -1,6 +1,5 @@
 #include "pipeline/inputs.h"
 #include "core/inventory.h"
-#include "core/system_folder.h"
 #include "data/sources/sources.h"
 
 #include <errno.h>

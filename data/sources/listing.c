@@ -2,7 +2,6 @@
  * file, which are left out and why, and which split they are in. Only of a done.json the content
  * decides whether it is data. */
 #include "core/inventory.h"
-#include "core/system_folder.h"
 #include "data/remote/remote.h"
 #include "data/sources/source_readers.h"
 
