@@ -1,41 +1,14 @@
-/* config.json: the keys of HF's Ernie4_5_Moe, and an object "weft" that other software ignores. */
+/* Reads and checks config.json: the keys of a family (family.h), those that all families share, and an
+ * object "weft" that other software ignores. */
 #include "core/json.h"
 #include "core/safetensors.h"
+#include "model/family.h"
 #include "model/model.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-/* Allowed ranges in config.json; products of these values stay far below 2^63. */
-static const struct config_bound {
-    const char *key;
-    size_t member;
-    i64 least, most;
-} bounds[] = {
-#define BOUND(key, member, least, most)                                                                                \
-    {                                                                                                                  \
-        key, offsetof(struct model_config, member), least, most                                                        \
-    }
-    BOUND("vocab_size", vocabulary, 1, 1 << 24),
-    BOUND("hidden_size", width, 1, 1 << 20),
-    BOUND("num_hidden_layers", layers, 1, LAYERS_MOST),
-    BOUND("num_attention_heads", heads, 1, 1 << 16),
-    BOUND("num_key_value_heads", kv_heads, 1, 1 << 16),
-    BOUND("head_dim", head_width, 1, 1 << 16),
-    BOUND("intermediate_size", dense_width, 0, 1 << 20),
-    BOUND("moe_num_experts", experts, 0, 1 << 16),
-    BOUND("moe_k", topk, 0, 1 << 16),
-    BOUND("moe_intermediate_size", expert_width, 0, 1 << 20),
-    BOUND("moe_num_shared_experts", shared_experts, 0, 1 << 10),
-    BOUND("moe_layer_start_index", first_moe_layer, 0, LAYERS_MOST),
-    BOUND("weft.vit_layers", vit_layers, 0, VIT_LAYERS_MOST),
-    BOUND("weft.vit_width", vit_width, 0, 1 << 20),
-    BOUND("weft.vit_heads", vit_heads, 0, 1 << 16),
-    BOUND("weft.mtp_width", mtp_width, 0, 1 << 20),
-    BOUND("weft.time_pairs", t_pairs, 0, 1 << 16),
-    BOUND("weft.video_window", window, 0, 1 << 20),
-#undef BOUND
-};
 /* Limit on the number of weights: with the training state they must fit into the address space. */
 static const double parameters_most = 5e12;
 
@@ -44,14 +17,52 @@ static int check_positive(i64 value, const char *key)
     return value > 0 ? 0 : error_set("%s is %lld, expected a positive number", key, (long long)value);
 }
 
+/* The family's name of a number, for messages. */
+static const char *key_of(const struct model_config *c, enum model_number number)
+{
+    const struct family_key *row = model_family(c)->keys;
+    while (row->holds && row->holds != number)
+        row++;
+    return row->key ? row->key : model_numbers[number].name;
+}
+
+/* What config.json has no key for must be as every reader of the family takes it. */
+static int check_constant(const struct model_config *c, const struct family_key *row)
+{
+    struct json *value = model_number_json(c, row->holds);
+    double is = json_kind(value) == JSON_BOOL ? json_bool(value, false) : json_number(value, row->absent);
+    json_free(value);
+    return is == row->absent ? 0
+                             : error_set("%s is %g: the config.json of %s has no key for it, and means %g",
+                                         model_numbers[row->holds].name, is, model_family(c)->model_type, row->absent);
+}
+
+static int check_number(const struct model_config *c, const struct family_key *row)
+{
+    const struct number_row *number = &model_numbers[row->holds];
+    if (!row->key)
+        return check_constant(c, row);
+    if (!number->most)
+        return 0;
+    i64 value = *(const i64 *)model_number(c, row->holds);
+    return value >= number->least && value <= number->most
+               ? 0
+               : error_set("%s is %lld, expected %lld to %lld", row->key, (long long)value, (long long)number->least,
+                           (long long)number->most);
+}
+
+static int check_keys(const struct model_config *c, const struct family_key *row)
+{
+    int status = 0;
+    for (; row->holds && status == 0; row++)
+        status = row->holds < MODEL_NUMBERS_END ? check_number(c, row) : 0;
+    return status;
+}
+
 static int check_bounds(const struct model_config *c)
 {
-    for (i64 i = 0; i < COUNT_OF(bounds); i++) {
-        i64 value = *(const i64 *)((const char *)c + bounds[i].member);
-        if (value < bounds[i].least || value > bounds[i].most)
-            return error_set("%s is %lld, expected %lld to %lld", bounds[i].key, (long long)value,
-                             (long long)bounds[i].least, (long long)bounds[i].most);
-    }
+    if (check_keys(c, model_family(c)->keys) || check_keys(c, weft_keys))
+        return -1;
     for (i64 i = 0; i < TOKEN_SIZE_ROWS; i++) {
         const struct token_size_row *row = &token_size_rows[i];
         i64 value = token_size_of(&c->sizes, row);
@@ -69,21 +80,22 @@ static int check_bounds(const struct model_config *c)
 static int check_backbone(const struct model_config *c)
 {
     if (c->heads % c->kv_heads)
-        return error_set("num_attention_heads %lld is no multiple of num_key_value_heads %lld (a recipe's model.heads "
-                         "and model.kv_heads)",
-                         (long long)c->heads, (long long)c->kv_heads);
+        return error_set("%s %lld is no multiple of %s %lld (a recipe's model.heads and model.kv_heads)",
+                         key_of(c, NUMBER_heads), (long long)c->heads, key_of(c, NUMBER_kv_heads),
+                         (long long)c->kv_heads);
     if (c->head_width % 2)
-        return error_set("head_dim %lld (a recipe's model.head_width) is odd: rotary positions turn pairs",
-                         (long long)c->head_width);
+        return error_set("%s %lld (a recipe's model.head_width) is odd: rotary positions turn pairs",
+                         key_of(c, NUMBER_head_width), (long long)c->head_width);
     if (!(c->rope_theta > 0))
         return error_set("rope_theta is %g, expected a number above 0", c->rope_theta);
     if (c->t_pairs > c->head_width / 2)
         return error_set("weft.time_pairs is %lld of the %lld pairs of a head", (long long)c->t_pairs,
                          (long long)c->head_width / 2);
     if (c->first_moe_layer > c->layers)
-        return error_set("moe_layer_start_index is %lld of %lld %s (a recipe's model.dense_layers and model.layers)",
-                         (long long)c->first_moe_layer, (long long)c->layers, plural(c->layers, "layer", "layers"));
-    if (c->first_moe_layer > 0 && check_positive(c->dense_width, "intermediate_size"))
+        return error_set("%s is %lld of %lld %s (a recipe's model.dense_layers and model.layers)",
+                         key_of(c, NUMBER_first_moe_layer), (long long)c->first_moe_layer, (long long)c->layers,
+                         plural(c->layers, "layer", "layers"));
+    if (c->first_moe_layer > 0 && check_positive(c->dense_width, key_of(c, NUMBER_dense_width)))
         return -1;
     return 0;
 }
@@ -92,12 +104,13 @@ static int check_experts(const struct model_config *c)
 {
     if (c->first_moe_layer == c->layers)
         return 0;
-    if (check_positive(c->experts, "moe_num_experts") || check_positive(c->topk, "moe_k") ||
-        check_positive(c->expert_width, "moe_intermediate_size"))
+    const char *experts = key_of(c, NUMBER_experts), *topk = key_of(c, NUMBER_topk);
+    if (check_positive(c->experts, experts) || check_positive(c->topk, topk) ||
+        check_positive(c->expert_width, key_of(c, NUMBER_expert_width)))
         return -1;
     if (c->topk > c->experts)
-        return error_set("moe_k is %lld, more than moe_num_experts %lld (a recipe's model.topk and model.experts)",
-                         (long long)c->topk, (long long)c->experts);
+        return error_set("%s is %lld, more than %s %lld (a recipe's model.topk and model.experts)", topk,
+                         (long long)c->topk, experts, (long long)c->experts);
     return 0;
 }
 
@@ -151,15 +164,8 @@ int model_config_check(const struct model_config *c)
 /* ---- Reading: a present key must have its type; an absent or null key leaves
  * the struct as it is ---- */
 
-enum key_type { INTEGER, NUMBER, FLAG, WORD, ID };
-static const char *const key_types[] = {"a whole number", "a number from 0", "true or false", "a string",
-                                        "an id or a list of ids"};
-
-struct config_key {
-    const char *name;
-    enum key_type type;
-    size_t member;
-};
+static const char *const number_types[] = {"a whole number", "a number from 0", "true or false",
+                                           "an id or a list of ids"};
 
 static bool read_integer_value(i64 *out, const struct json *value)
 {
@@ -177,146 +183,118 @@ static bool read_number(double *out, const struct json *value)
     return *out >= 0;
 }
 
-static bool read_value(void *out, enum key_type type, const struct json *value)
+static bool read_value(void *out, enum number_type type, const struct json *value)
 {
     switch (type) {
-    case INTEGER:
+    case NUMBER_IS_INTEGER:
         return read_integer_value(out, value);
-    case NUMBER:
+    case NUMBER_IS_NUMBER:
         return read_number(out, value);
-    case FLAG:
+    case NUMBER_IS_BOOL:
         *(bool *)out = json_bool(value, false);
         return json_kind(value) == JSON_BOOL;
-    case WORD:
-        *(const char **)out = json_string(value, "");
-        return json_kind(value) == JSON_STRING;
-    case ID: /* a list: take the first */
+    case NUMBER_IS_IDS: /* a list: take the first */
         return read_integer_value(out, json_kind(value) == JSON_ARRAY ? json_at(value, 0) : value);
     }
     return false;
 }
 
-static int ill_typed(const struct json *value, const char *origin, const char *above, const char *name,
-                     const char *expected)
+static const struct json *value_at(const struct json *j, const char *key)
+{
+    char above[64];
+    const char *dot = strchr(key, '.');
+    snprintf(above, sizeof above, "%.*s", dot ? (int)(dot - key) : 0, key);
+    return dot ? json_get(json_get(j, above), dot + 1) : json_get(j, key);
+}
+
+static int ill_typed(const struct json *value, const char *origin, const char *key, const char *expected)
 {
     struct buffer found = {0};
     json_print(&found, value, 0);
-    error_set("%s: key %s%s: expected %s, found %.80s", origin, above, name, expected, found.data);
+    error_set("%s: key %s: expected %s, found %.80s", origin, key, expected, found.data);
     buffer_release(&found);
     return -1;
 }
 
-static int read_keys(void *out, const struct json *j, const struct config_key *keys, i64 count, const char *origin,
-                     const char *above)
+static int read_key(struct model_config *c, enum model_number number, const struct json *j, const char *key,
+                    const char *origin)
 {
-    for (i64 i = 0; i < count; i++) {
-        const struct json *value = json_get(j, keys[i].name);
-        if (json_kind(value) != JSON_NULL && !read_value((char *)out + keys[i].member, keys[i].type, value))
-            return ill_typed(value, origin, above, keys[i].name, key_types[keys[i].type]);
+    const struct json *value = key ? value_at(j, key) : NULL;
+    enum number_type type = model_numbers[number].type;
+    return json_kind(value) == JSON_NULL || read_value(model_number(c, number), type, value)
+               ? 0
+               : ill_typed(value, origin, key, number_types[type]);
+}
+
+/* DERIVED values of absent keys. */
+static i64 derived_number(const struct model_config *c, enum model_number number)
+{
+    return number == NUMBER_kv_heads     ? c->heads
+           : number == NUMBER_head_width ? (c->heads > 0 ? c->width / c->heads : 0)
+                                         : c->head_width / 2 * 20 / 64; /* NUMBER_t_pairs */
+}
+
+static void set_absent(struct model_config *c, const struct family_key *row)
+{
+    void *out = model_number(c, row->holds);
+    if (row->absent == AS_ABOVE)
+        return;
+    if (model_numbers[row->holds].type == NUMBER_IS_NUMBER)
+        *(double *)out = row->absent;
+    else if (model_numbers[row->holds].type == NUMBER_IS_BOOL)
+        *(bool *)out = row->absent != 0;
+    else
+        *(i64 *)out = row->absent == DERIVED ? derived_number(c, row->holds) : (i64)row->absent;
+}
+
+/* Reads numbers; those that must be there come first, because others derive from them. */
+static int read_keys(struct model_config *c, const struct json *j, const struct family_key *keys, const char *origin)
+{
+    for (const struct family_key *row = keys; row->holds; row++)
+        if (row->absent == REQUIRED && json_need_integer(model_number(c, row->holds), j, row->key, origin))
+            return -1;
+    for (const struct family_key *row = keys; row->holds; row++) {
+        if (row->holds >= MODEL_NUMBERS_END || row->absent == REQUIRED)
+            continue;
+        set_absent(c, row);
+        if (read_key(c, row->holds, j, row->also, origin) || read_key(c, row->holds, j, row->key, origin))
+            return -1;
     }
     return 0;
 }
-#define READ(out, j, keys, origin, above) read_keys(out, j, keys, COUNT_OF(keys), origin, above)
 
-/* *out = the object, or NULL if the key is absent or null. */
-static int read_object(const struct json **out, const struct json *j, const char *name, const char *origin)
+static bool same_value(const struct json *a, const struct json *b)
 {
-    *out = json_get(j, name);
-    if (json_kind(*out) == JSON_NULL)
-        *out = NULL;
-    return !*out || json_kind(*out) == JSON_OBJECT ? 0 : ill_typed(*out, origin, "", name, "an object");
+    return json_kind(a) == JSON_STRING ? strcmp(json_string(a, ""), json_string(b, "")) == 0
+           : json_kind(a) == JSON_BOOL ? json_kind(b) == JSON_BOOL && json_bool(a, false) == json_bool(b, false)
+                                       : json_number(a, NAN) == json_number(b, NAN);
 }
 
-/* Keys that this program does not implement. A checkpoint that needs them is refused, because its
- * results would be wrong. */
-struct unsupported_config {
-    bool use_bias;
-    const char *act, *rope_type;
-    i64 interval, last_moe_layer;
-};
-
-static int refuse_unsupported(const struct json *j, const struct model_config *c, const char *origin)
+/* A checkpoint that needs another value of a fixed key is refused, because its results would be wrong. */
+static int refuse_others(const struct json *j, const struct model_config *c, const struct family_key *row,
+                         const char *origin)
 {
-    static const struct config_key keys[] = {
-        {"use_bias", FLAG, offsetof(struct unsupported_config, use_bias)},
-        {"hidden_act", WORD, offsetof(struct unsupported_config, act)},
-        {"moe_layer_interval", INTEGER, offsetof(struct unsupported_config, interval)},
-        {"moe_layer_end_index", INTEGER, offsetof(struct unsupported_config, last_moe_layer)},
-    };
-    static const struct config_key rope_keys[] = {{"rope_type", WORD, offsetof(struct unsupported_config, rope_type)}};
-    struct unsupported_config o = {false, "silu", "default", 1, -1};
-    if (READ(&o, j, keys, origin, "") ||
-        READ(&o, json_get(j, "rope_parameters"), rope_keys, origin, "rope_parameters."))
-        return -1;
-    if (o.use_bias)
-        return error_set("%s: use_bias is true: biases are not supported", origin);
-    if (strcmp(o.act, "silu") != 0)
-        return error_set("%s: hidden_act is \"%s\", expected \"silu\"", origin, o.act);
-    if (strcmp(o.rope_type, "default") != 0 || json_kind(json_get(j, "rope_scaling")) != JSON_NULL)
-        return error_set("%s: scaled rotary positions (\"%s\") are not supported", origin, o.rope_type);
-    if (o.interval != 1 || (o.last_moe_layer != -1 && o.last_moe_layer != c->layers - 1))
-        return error_set("%s: every layer from moe_layer_start_index to the last must have experts", origin);
-    return 0;
-}
-
-#define KEY(name, type, member)                                                                                        \
-    {                                                                                                                  \
-        name, type, offsetof(struct model_config, member)                                                              \
+    int status = 0;
+    for (; row->holds && status == 0; row++) {
+        const struct json *found = row->why ? value_at(j, row->key) : NULL;
+        struct json *want = json_kind(found) == JSON_NULL ? NULL : family_value(row, c);
+        bool fits = json_kind(found) == JSON_NULL || (want && same_value(want, found)) ||
+                    (row->holds == KEY_LAST_LAYER && json_number(found, 0) == -1);
+        struct buffer is = {0}, expected = {0};
+        json_print(&is, found, 0);
+        json_print(&expected, want, 0);
+        if (!fits)
+            status = error_set("%s: %s is %.80s, expected %s: %s", origin, row->key, is.data, expected.data, row->why);
+        buffer_release(&is);
+        buffer_release(&expected);
+        json_free(want);
     }
-static const struct config_key rope_keys[] = {KEY("rope_theta", NUMBER, rope_theta)};
-static const struct config_key keys[] = {
-    KEY("num_key_value_heads", INTEGER, kv_heads),
-    KEY("head_dim", INTEGER, head_width),
-    KEY("intermediate_size", INTEGER, dense_width),
-    KEY("num_experts", INTEGER, experts), /* alternative name; the next key overrides it */
-    KEY("moe_num_experts", INTEGER, experts),
-    KEY("num_experts_per_tok", INTEGER, topk),
-    KEY("moe_k", INTEGER, topk),
-    KEY("moe_intermediate_size", INTEGER, expert_width),
-    KEY("moe_num_shared_experts", INTEGER, shared_experts),
-    KEY("moe_layer_start_index", INTEGER, first_moe_layer),
-    KEY("tie_word_embeddings", FLAG, tied),
-    KEY("rope_theta", NUMBER, rope_theta),
-    KEY("rms_norm_eps", NUMBER, norm_eps),
-    KEY("moe_norm_min", NUMBER, norm_min),
-    KEY("initializer_range", NUMBER, init_std),
-    KEY("max_position_embeddings", INTEGER, max_positions),
-    KEY("pad_token_id", INTEGER, pad_id),
-    KEY("bos_token_id", INTEGER, bos_id),
-    KEY("eos_token_id", ID, eos_id),
-};
-static const struct config_key weft_keys[] = {
-    KEY("vit_layers", INTEGER, vit_layers),  KEY("vit_width", INTEGER, vit_width),
-    KEY("vit_heads", INTEGER, vit_heads),    KEY("mtp", FLAG, mtp),
-    KEY("mtp_width", INTEGER, mtp_width),    KEY("video_window", INTEGER, window),
-    KEY("time_pairs", INTEGER, t_pairs),     KEY("zero_init", FLAG, zero_init),
-    KEY("reduced_bias", FLAG, reduced_bias),
-};
-#undef KEY
-
-/* Defaults of HF's Ernie4_5_MoeConfig. */
-static void set_defaults(struct model_config *c)
-{
-    c->kv_heads = c->heads;
-    c->head_width = c->heads > 0 ? c->width / c->heads : 0;
-    c->experts = 64;
-    c->topk = 6;
-    c->expert_width = 1536;
-    c->shared_experts = 2;
-    c->first_moe_layer = 1;
-    c->tied = true;
-    c->rope_theta = 500000;
-    c->norm_eps = 1e-5;
-    c->norm_min = 1e-12;
-    c->init_std = 0.02;
-    c->max_positions = 131072;
-    c->bos_id = 1;
-    c->eos_id = 2;
+    return status;
 }
 
-static int read_audio_layers(struct model_config *c, const struct json *weft, const char *origin)
+static int read_audio_layers(struct model_config *c, const struct json *j, const char *origin)
 {
-    const struct json *list = json_get(weft, "audio_layers");
+    const struct json *list = value_at(j, "weft.audio_layers");
     i64 count = json_count(list);
     bool valid = json_kind(list) == JSON_NULL || (json_kind(list) == JSON_ARRAY && count <= LEVELS_MOST);
     for (i64 i = 0; i < count && valid; i++) {
@@ -325,37 +303,40 @@ static int read_audio_layers(struct model_config *c, const struct json *weft, co
         c->audio_layer[i] = valid ? (i32)layer : 0;
     }
     c->audio_layer_count = count;
-    return valid ? 0 : ill_typed(list, origin, "weft.", "audio_layers", "a list of layers, one for each audio level");
+    return valid ? 0 : ill_typed(list, origin, "weft.audio_layers", "a list of layers, one for each audio level");
+}
+
+static int read_token_sizes(struct model_config *c, const struct json *j, const char *origin)
+{
+    for (i64 i = 0; i < TOKEN_SIZE_ROWS; i++) {
+        const struct token_size_row *row = &token_size_rows[i];
+        char key[64];
+        snprintf(key, sizeof key, "weft.%s", row->config_key ? row->config_key : "");
+        const struct json *value = value_at(j, key);
+        if (json_kind(value) != JSON_NULL && !read_integer_value(token_size(&c->sizes, row), value))
+            return ill_typed(value, origin, key, number_types[NUMBER_IS_INTEGER]);
+    }
+    return 0;
 }
 
 static int read_config(struct model_config *c, const struct json *j, const char *origin)
 {
-    const struct json *rope, *weft;
-    const char *type = json_string(json_get(j, "model_type"), "");
-    if (strcmp(type, "ernie4_5_moe") != 0)
-        return error_set("%s: model_type is \"%s\", expected \"ernie4_5_moe\": another architecture cannot be read",
-                         origin, type);
-    if (json_need_integer(&c->vocabulary, j, "vocab_size", origin) ||
-        json_need_integer(&c->width, j, "hidden_size", origin) ||
-        json_need_integer(&c->layers, j, "num_hidden_layers", origin) ||
-        json_need_integer(&c->heads, j, "num_attention_heads", origin))
+    static const char *const objects[] = {"rope_parameters", "weft"};
+    if (model_family_choose(c, json_string(json_get(j, "model_type"), ""), origin))
         return -1;
-    set_defaults(c);
-    if (READ(c, j, keys, origin, "") || read_object(&rope, j, "rope_parameters", origin) ||
-        READ(c, rope, rope_keys, origin, "rope_parameters.") || read_object(&weft, j, "weft", origin))
-        return -1;
-    c->t_pairs = c->head_width / 2 * 20 / 64;
-    for (i64 i = 0; i < TOKEN_SIZE_ROWS; i++) {
-        const struct config_key key = {token_size_rows[i].config_key, INTEGER, token_size_rows[i].member};
-        if (key.name && read_keys(&c->sizes, weft, &key, 1, origin, "weft."))
-            return -1;
+    for (i64 i = 0; i < COUNT_OF(objects); i++) {
+        const struct json *object = json_get(j, objects[i]);
+        if (json_kind(object) != JSON_NULL && json_kind(object) != JSON_OBJECT)
+            return ill_typed(object, origin, objects[i], "an object");
     }
-    if (read_audio_layers(c, weft, origin))
+    const struct family_key *keys = model_family(c)->keys;
+    if (read_keys(c, j, keys, origin) || read_keys(c, j, shared_keys, origin) || read_keys(c, j, weft_keys, origin) ||
+        read_token_sizes(c, j, origin) || read_audio_layers(c, j, origin))
         return -1;
     const struct json *ends = json_get(j, "eos_token_id");
     for (i64 i = 1; i < json_count(ends); i++)
         model_config_add_end(c, json_integer(json_at(ends, i), -1));
-    return READ(c, weft, weft_keys, origin, "weft.");
+    return refuse_others(j, c, keys, origin) || refuse_others(j, c, shared_keys, origin) ? -1 : 0;
 }
 
 void model_config_add_end(struct model_config *config, i64 id)
@@ -391,14 +372,15 @@ static bool same_values(const struct tensor_view *a, const struct tensor_view *b
 
 /* True if the weights have a head of other values than the embeddings. transformers 5 then does not
  * tie them, whatever config.json says. Weights that cannot be read are reported where they are needed. */
-static bool has_own_head(const char *directory)
+static bool has_own_head(const struct model_config *c, const char *directory)
 {
+    const struct family_weight *names = model_family(c)->weights;
     struct safetensors set;
     char *one = path_join(directory, "model.safetensors"), *many = path_join(directory, "model.safetensors.index.json");
     bool own = false;
     if ((file_exists(one) || file_exists(many)) && safetensors_open_model(&set, directory) == 0) {
-        const struct tensor_view *head = safetensors_find(&set, "lm_head.weight");
-        const struct tensor_view *embed = safetensors_find(&set, "model.embed_tokens.weight");
+        const struct tensor_view *head = safetensors_find(&set, names[ROLE_HEAD].disk);
+        const struct tensor_view *embed = safetensors_find(&set, names[ROLE_EMBED].disk);
         own = head && embed && !same_values(head, embed);
         safetensors_close(&set);
     }
@@ -416,9 +398,9 @@ int model_config_load(struct model_config *config, const char *directory)
     if (!file_exists(path))
         error_set("%s: no config.json there: expected a model directory%s", directory,
                   file_exists(run) ? ", and this is a run: its models are in the folders of its stages" : "");
-    else if (j && read_config(config, j, path) == 0 && refuse_unsupported(j, config, path) == 0)
+    else if (j && read_config(config, j, path) == 0)
         status = model_config_check(config) ? error_prefix("%s", path) : 0;
-    config->tied &= status == 0 && !has_own_head(directory);
+    config->tied &= status == 0 && !has_own_head(config, directory);
     json_free(j);
     memory_free(run);
     memory_free(path);

@@ -4,118 +4,74 @@
 #include "core/json.h"
 #include "dist/dist.h"
 #include "kernels/device/dry_run.h"
+#include "model/family.h"
 #include "model/model.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { SHARD_BYTES_LOG2 = 32 };
 
+static void set_at(struct json *j, const char *key, struct json *value)
+{
+    char above[64];
+    const char *dot = strchr(key, '.');
+    snprintf(above, sizeof above, "%.*s", dot ? (int)(dot - key) : 0, key);
+    if (dot && !json_get(j, above))
+        json_set(j, above, json_object());
+    json_set(dot ? json_get(j, above) : j, dot ? dot + 1 : key, value);
+}
+
+/* Sets the keys of a list up to that of `last`; returns the row behind it. */
+static const struct family_key *set_keys(struct json *j, const struct model_config *c, const struct family_key *row,
+                                         enum model_number last)
+{
+    for (bool more = true; more && row->holds; row++) {
+        struct json *value = row->key ? family_value(row, c) : NULL;
+        if (value)
+            set_at(j, row->key, value);
+        more = row->holds != last;
+    }
+    return row;
+}
+
 /* The sizes of the tokenizers first to last. */
-static void set_token_sizes(struct json *w, const struct model_config *c, int first, int last)
+static void set_token_sizes(struct json *j, const struct model_config *c, int first, int last)
 {
     for (i64 i = 0; i < TOKEN_SIZE_ROWS; i++) {
         const struct token_size_row *row = &token_size_rows[i];
         if (row->config_key && (int)row->tokenizer >= first && (int)row->tokenizer <= last)
-            json_set(w, row->config_key, json_of_integer(token_size_of(&c->sizes, row)));
+            json_set(json_get(j, "weft"), row->config_key, json_of_integer(token_size_of(&c->sizes, row)));
     }
 }
 
-static struct json *weft_json(const struct model_config *c)
+static void set_weft(struct json *j, const struct model_config *c)
 {
-    struct json *w = json_object();
-    set_token_sizes(w, c, TOKENIZER_VISION, TOKENIZER_VISION);
-    json_set(w, "vit_layers", json_of_integer(c->vit_layers));
-    json_set(w, "vit_width", json_of_integer(c->vit_width));
-    json_set(w, "vit_heads", json_of_integer(c->vit_heads));
-    set_token_sizes(w, c, TOKENIZER_VISION + 1, TOKENIZERS - 1);
+    json_set(j, "weft", json_object());
+    set_token_sizes(j, c, TOKENIZER_VISION, TOKENIZER_VISION);
+    const struct family_key *rest = set_keys(j, c, weft_keys, NUMBER_vit_heads);
+    set_token_sizes(j, c, TOKENIZER_VISION + 1, TOKENIZERS - 1);
     struct json *layers = c->audio_layer_count ? json_array() : NULL;
     for (i64 i = 0; i < c->audio_layer_count; i++)
         json_push(layers, json_of_integer(c->audio_layer[i]));
     if (layers)
-        json_set(w, "audio_layers", layers);
-    if (c->reduced_bias)
-        json_set(w, "reduced_bias", json_of_bool(true));
-    json_set(w, "mtp", json_of_bool(c->mtp));
-    json_set(w, "mtp_width", json_of_integer(c->mtp_width));
-    json_set(w, "time_pairs", json_of_integer(c->t_pairs));
-    json_set(w, "zero_init", json_of_bool(c->zero_init));
-    json_set(w, "video_window", json_of_integer(c->window));
-    return w;
-}
-
-/* Writes theta and dtype under two keys each, because older and newer releases of
- * transformers read different ones. */
-static void set_rope_and_dtype(struct json *j, const struct model_config *c, enum dtype dtype)
-{
-    struct json *rope = json_object();
-    const char *name = dtype == DTYPE_BF16 ? "bfloat16" : "float32";
-    json_set(rope, "rope_theta", json_of_number(c->rope_theta));
-    json_set(rope, "rope_type", json_of_string("default"));
-    json_set(j, "rope_theta", json_of_number(c->rope_theta));
-    json_set(j, "rope_parameters", rope);
-    json_set(j, "dtype", json_of_string(name));
-    json_set(j, "torch_dtype", json_of_string(name));
-}
-
-/* An id, or a list of several. */
-static struct json *end_ids(const struct model_config *c)
-{
-    if (c->more_end_count == 0)
-        return json_of_integer(c->eos_id);
-    struct json *ids = json_array();
-    json_push(ids, json_of_integer(c->eos_id));
-    for (i64 i = 0; i < c->more_end_count; i++)
-        json_push(ids, json_of_integer(c->more_ends[i]));
-    return ids;
-}
-
-static void set_sizes(struct json *j, const struct model_config *c)
-{
-    const struct {
-        const char *key;
-        i64 value;
-    } sizes[] = {
-        {"vocab_size", c->vocabulary},
-        {"hidden_size", c->width},
-        {"intermediate_size", max_i64(c->dense_width, 1)},
-        {"num_hidden_layers", c->layers},
-        {"num_attention_heads", c->heads},
-        {"num_key_value_heads", c->kv_heads},
-        {"head_dim", c->head_width},
-        {"max_position_embeddings", c->max_positions},
-        {"moe_intermediate_size", c->expert_width},
-        {"moe_k", c->topk},
-        {"moe_num_experts", c->experts},
-        {"moe_num_shared_experts", c->shared_experts},
-        {"moe_layer_start_index", c->first_moe_layer},
-        {"moe_layer_end_index", c->layers - 1},
-        {"moe_layer_interval", 1},
-        {"pad_token_id", c->pad_id},
-        {"bos_token_id", c->bos_id},
-    };
-    for (i64 i = 0; i < COUNT_OF(sizes); i++)
-        json_set(j, sizes[i].key, json_of_integer(sizes[i].value));
-    json_set(j, "eos_token_id", end_ids(c));
+        set_at(j, "weft.audio_layers", layers);
+    set_keys(j, c, rest, KEY_END);
 }
 
 static struct json *config_json(const struct model_config *c, enum dtype dtype, bool with_weft)
 {
     struct json *j = json_object(), *names = json_array();
-    json_push(names, json_of_string("Ernie4_5_MoeForCausalLM"));
+    const char *stored = dtype == DTYPE_BF16 ? "bfloat16" : "float32";
+    json_push(names, json_of_string(model_family(c)->architecture));
     json_set(j, "architectures", names);
-    json_set(j, "model_type", json_of_string("ernie4_5_moe"));
-    set_sizes(j, c);
-    json_set(j, "hidden_act", json_of_string("silu"));
-    json_set(j, "initializer_range", json_of_number(c->init_std));
-    json_set(j, "rms_norm_eps", json_of_number(c->norm_eps));
-    json_set(j, "moe_norm_min", json_of_number(c->norm_min));
-    json_set(j, "use_bias", json_of_bool(false));
-    json_set(j, "use_cache", json_of_bool(true));
-    json_set(j, "tie_word_embeddings", json_of_bool(c->tied));
-    json_set(j, "output_router_logits", json_of_bool(false));
-    set_rope_and_dtype(j, c, dtype);
+    json_set(j, "model_type", json_of_string(model_family(c)->model_type));
+    set_keys(j, c, model_family(c)->keys, KEY_END);
+    set_keys(j, c, shared_keys, KEY_END);
+    json_set(j, "dtype", json_of_string(stored)); /* transformers 5 */
+    json_set(j, "torch_dtype", json_of_string(stored));
     if (with_weft)
-        json_set(j, "weft", weft_json(c));
+        set_weft(j, c);
     return j;
 }
 
@@ -132,7 +88,7 @@ static struct json *generation_json(const struct model_config *c)
 {
     struct json *j = json_object();
     json_set(j, "bos_token_id", json_of_integer(c->bos_id));
-    json_set(j, "eos_token_id", end_ids(c));
+    json_set(j, "eos_token_id", model_number_json(c, NUMBER_eos_id));
     json_set(j, "pad_token_id", json_of_integer(c->pad_id));
     return j;
 }
@@ -212,9 +168,9 @@ int model_save(const struct model *model, const char *directory)
     return status;
 }
 
-static enum dtype stored_dtype(const struct safetensors *set, struct device *device)
+static enum dtype stored_dtype(const struct safetensors *set, const struct model_config *c, struct device *device)
 {
-    const struct tensor_view *embed = safetensors_find(set, "model.embed_tokens.weight");
+    const struct tensor_view *embed = safetensors_find(set, model_family(c)->weights[ROLE_EMBED].disk);
     return embed && embed->dtype == DTYPE_BF16 && device->has_bf16 ? DTYPE_BF16 : DTYPE_F32;
 }
 
@@ -235,12 +191,18 @@ static int load_use_counts(struct model *model, const struct safetensors *extra)
     return status;
 }
 
-/* Parts of the names of tensors that logits do not depend on. transformers leaves them out without a
- * warning: multi-token prediction of other software, and buffers that the configuration determines. */
-static const char *const harmless[] = {"mtp", "rotary_emb.inv_freq", "position_ids", NULL};
 static const char *const harmless_extra[] = {"weft.expert_use", NULL};
-/* Where config.json ties it, an equal head is harmless. model_config_load has compared them. */
-static const char *const harmless_tied[] = {"mtp", "rotary_emb.inv_freq", "position_ids", "=lm_head.weight", NULL};
+
+static int check_names(const struct model *model, const struct safetensors *set, const char *directory)
+{
+    /* Parts of the names of tensors that logits do not depend on. transformers leaves them out without a
+     * warning: multi-token prediction of other software, and buffers that the configuration determines.
+     * Where config.json ties it, an equal head is harmless too. model_config_load has compared them. */
+    char head[128] = "=";
+    strcat(head, model_family(&model->config)->weights[ROLE_HEAD].disk);
+    const char *harmless[] = {"mtp", "rotary_emb.inv_freq", "position_ids", model->config.tied ? head : NULL, NULL};
+    return weights_check_names(&model->weights, set, FILE_HF, harmless, directory);
+}
 
 static int load_extra(struct model *model, const char *directory)
 {
@@ -350,7 +312,7 @@ static int load(struct model *model, struct device *device, struct model_work *w
         return -1;
     w->config = &config;
     if (w->source.dtype == DTYPE_OTHER)
-        w->source.dtype = stored_dtype(&set, device);
+        w->source.dtype = stored_dtype(&set, &config, device);
     int status = parallel ? 0 : check_memory(w, device);
     bool alone = !parallel || parallel->world->size == 1; /* ranks read their own parts of the files only */
     if (status == 0 && device->backend != BACKEND_META)
@@ -360,7 +322,7 @@ static int load(struct model *model, struct device *device, struct model_work *w
     if (status == 0)
         status = open_model(model, device, w, parallel);
     if (status == 0) {
-        status = weights_check_names(&model->weights, &set, FILE_HF, config.tied ? harmless_tied : harmless, directory);
+        status = check_names(model, &set, directory);
         if (status == 0)
             status = weights_load(&model->weights, &set, FILE_HF, directory);
         if (status == 0)

@@ -1,13 +1,13 @@
-/* GGUF v3 export of the text backbone for llama.cpp, architecture ernie4_5-moe: dimensions
- * reversed, exactly the tensors that its loader names, u32 for the keys it reads as u32. */
+/* GGUF v3 export of the text backbone for llama.cpp, with the keys and tensors that the family names
+ * (family.h): dimensions reversed. */
+#include "core/gguf.h"
+#include "model/family.h"
 #include "model/model.h"
 #include "tokenizers/text/text.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { GGUF_U32 = 4, GGUF_I32 = 5, GGUF_F32 = 6, GGUF_BOOL = 7, GGUF_STRING = 8, GGUF_ARRAY = 9 };
-enum { GGML_F32 = 0, GGML_BF16 = 30, ALIGNMENT = 32 };
 enum { TOKEN_NORMAL = 1, TOKEN_CONTROL = 3, TOKEN_USER_DEFINED = 4, TOKEN_UNUSED = 5 }; /* llama.cpp's types */
 
 struct gguf_tensor {
@@ -81,32 +81,32 @@ static void begin_array(struct gguf *g, const char *name, u32 type, i64 count)
     put_u64(&g->keys, (u64)count);
 }
 
-#define KEY(name) "ernie4_5-moe." name
+/* A value of JSON under a key of the architecture. */
+static void key_json(struct gguf *g, const char *architecture, const char *key, const struct json *value)
+{
+    char *name = string_format("%s.%s", architecture, key);
+    if (json_kind(value) == JSON_INTEGER)
+        key_u32(g, name, json_integer(value, 0));
+    else if (json_kind(value) == JSON_REAL)
+        key_f32(g, name, json_number(value, 0));
+    else if (json_kind(value) == JSON_BOOL)
+        key_bool(g, name, json_bool(value, false));
+    else
+        key_string(g, name, json_string(value, ""));
+    memory_free(name);
+}
 
 static void model_keys(struct gguf *g, const struct model_config *c, enum dtype dtype)
 {
-    key_string(g, "general.architecture", "ernie4_5-moe");
+    const struct model_family *family = model_family(c);
+    key_string(g, "general.architecture", family->gguf);
     key_string(g, "general.name", "weft");
     key_u32(g, "general.file_type", dtype == DTYPE_BF16 ? 32 : 0);
-    key_u32(g, KEY("context_length"), c->max_positions);
-    key_u32(g, KEY("embedding_length"), c->width);
-    key_u32(g, KEY("block_count"), c->layers);
-    key_u32(g, KEY("feed_forward_length"), max_i64(c->dense_width, 1));
-    key_u32(g, KEY("attention.head_count"), c->heads);
-    key_u32(g, KEY("attention.head_count_kv"), c->kv_heads);
-    key_u32(g, KEY("attention.key_length"), c->head_width);
-    key_u32(g, KEY("attention.value_length"), c->head_width);
-    key_f32(g, KEY("attention.layer_norm_rms_epsilon"), c->norm_eps);
-    key_f32(g, KEY("rope.freq_base"), c->rope_theta);
-    key_u32(g, KEY("expert_count"), c->experts);
-    key_u32(g, KEY("expert_used_count"), c->topk);
-    key_u32(g, KEY("expert_feed_forward_length"), c->expert_width);
-    key_u32(g, KEY("interleave_moe_layer_step"), 1);
-    key_u32(g, KEY("leading_dense_block_count"), c->first_moe_layer);
-    key_u32(g, KEY("vocab_size"), c->vocabulary);
-    if (c->shared_experts) {
-        key_u32(g, KEY("expert_shared_count"), c->shared_experts);
-        key_u32(g, KEY("expert_shared_feed_forward_length"), c->shared_experts * c->expert_width);
+    for (const struct family_key *row = family->gguf_keys; row->holds; row++) {
+        struct json *value = family_value(row, c);
+        if (value)
+            key_json(g, family->gguf, row->key, value);
+        json_free(value);
     }
 }
 
@@ -184,65 +184,67 @@ static void tokenizer_keys(struct gguf *g, const struct text_tokenizer *t, const
     template_keys(g, t);
 }
 
-static void tensor(struct gguf *g, const char *name, const struct weight *w, i64 first_row, i64 rows, enum dtype dtype)
+static void add_tensor(struct gguf *g, const char *prefix, const char *name, const struct weight *w, i64 first_row,
+                       i64 rows, enum dtype dtype)
 {
     if (g->tensor_count == g->capacity) {
         i64 next = max_i64(256, 2 * g->capacity), size = (i64)sizeof *g->tensors;
         g->tensors = memory_resize(g->tensors, g->capacity * size, next * size);
         g->capacity = next;
     }
+    bool norm = w->spec.disk_rank == 1, bias = !w->spec.trained;
     struct gguf_tensor *t = &g->tensors[g->tensor_count++];
-    *t = (struct gguf_tensor){.dtype = dtype, .weight = w, .first_row = first_row, .rows = rows};
-    snprintf(t->name, sizeof t->name, "%s", name);
-    t->dims[0] = w->columns;
-    t->dims[1] = rows;
-    t->dims[2] = w->matrices;
-    t->rank = w->matrices > 1 ? 3 : rows == 1 && w->spec.disk_rank == 1 ? 1 : 2;
+    *t = (struct gguf_tensor){.dims = {w->columns, rows, w->matrices},
+                              .rank = w->spec.expert_axis ? 3
+                                      : norm || bias      ? 1
+                                                          : 2,
+                              .dtype = norm || w->spec.type == TYPE_F32 ? DTYPE_F32 : dtype,
+                              .weight = w,
+                              .first_row = first_row,
+                              .rows = rows};
+    snprintf(t->name, sizeof t->name, "%s%s", prefix, name);
 }
 
-static void layer_tensor(struct gguf *g, i64 layer, const char *name, const struct weight *w, i64 first, i64 rows,
-                         enum dtype dtype)
+/* The family's weight with a name on disk; NULL: none. */
+static const struct family_weight *named_weight(const struct model_family *family, const char *name, i64 layer)
 {
-    char full[64];
-    snprintf(full, sizeof full, "blk.%lld.%s", (long long)layer, name);
-    tensor(g, full, w, first, rows, dtype);
+    char prefix[96];
+    family_layer_name(prefix, sizeof prefix, family->layer, layer);
+    for (int role = 0; role < WEIGHT_ROLES; role++) {
+        size_t skipped = role < ROLE_NORM1 ? 0 : strlen(prefix);
+        const struct family_weight *known = &family->weights[role];
+        if (known->disk && strncmp(name, prefix, skipped) == 0 && strcmp(name + skipped, known->disk) == 0)
+            return known;
+    }
+    return NULL;
 }
 
-static void layer_tensors(struct gguf *g, const struct model *m, i64 i, enum dtype dtype)
+/* The tensors of layers, or those beside them; a tensor for each piece of a weight. */
+static void add_tensors(struct gguf *g, const struct model *m, bool of_layers, enum dtype dtype)
 {
     const struct model_config *c = &m->config;
-    const struct layer_weights *l = &m->layer[i];
-    i64 q = c->heads * c->head_width, kv = c->kv_heads * c->head_width, f = c->expert_width, s = c->shared_experts * f;
-    layer_tensor(g, i, "attn_norm.weight", l->norm1, 0, 1, DTYPE_F32);
-    layer_tensor(g, i, "attn_q.weight", l->qkv, 0, q, dtype);
-    layer_tensor(g, i, "attn_k.weight", l->qkv, q, kv, dtype);
-    layer_tensor(g, i, "attn_v.weight", l->qkv, q + kv, kv, dtype);
-    layer_tensor(g, i, "attn_output.weight", l->out, 0, c->width, dtype);
-    layer_tensor(g, i, "ffn_norm.weight", l->norm2, 0, 1, DTYPE_F32);
-    if (!l->router) {
-        layer_tensor(g, i, "ffn_gate.weight", l->gate_up, 0, c->dense_width, dtype);
-        layer_tensor(g, i, "ffn_up.weight", l->gate_up, c->dense_width, c->dense_width, dtype);
-        layer_tensor(g, i, "ffn_down.weight", l->down, 0, c->width, dtype);
-        return;
+    for (i64 i = 0; i < m->weights.count; i++) {
+        const struct weight *w = &m->weights.list[i];
+        bool in_layer = w->spec.layer >= 0 && w->spec.layer < c->layers;
+        char prefix[32] = "";
+        if (in_layer)
+            snprintf(prefix, sizeof prefix, "blk.%lld.", (long long)w->spec.layer);
+        for (i64 p = 0, row = 0; p < 4 && w->spec.pieces[p].name; row += w->spec.pieces[p++].rows) {
+            const struct family_weight *known = named_weight(model_family(c), w->spec.pieces[p].name, w->spec.layer);
+            if (known && in_layer == of_layers)
+                add_tensor(g, prefix, known->gguf, w, row, w->spec.pieces[p].rows, dtype);
+        }
     }
-    layer_tensor(g, i, "ffn_gate_inp.weight", l->router, 0, c->experts, DTYPE_F32);
-    layer_tensor(g, i, "exp_probs_b.bias", l->bias, 0, 1, DTYPE_F32);
-    g->tensors[g->tensor_count - 1].rank = 1;
-    layer_tensor(g, i, "ffn_gate_exps.weight", l->experts_gate_up, 0, f, dtype);
-    layer_tensor(g, i, "ffn_up_exps.weight", l->experts_gate_up, f, f, dtype);
-    layer_tensor(g, i, "ffn_down_exps.weight", l->experts_down, 0, c->width, dtype);
-    for (i64 t = 1; t <= 3; t++)
-        g->tensors[g->tensor_count - t].rank = 3; /* also for a single expert */
-    if (!l->shared_gate_up)
-        return;
-    layer_tensor(g, i, "ffn_gate_shexp.weight", l->shared_gate_up, 0, s, dtype);
-    layer_tensor(g, i, "ffn_up_shexp.weight", l->shared_gate_up, s, s, dtype);
-    layer_tensor(g, i, "ffn_down_shexp.weight", l->shared_down, 0, c->width, dtype);
 }
 
 static i64 tensor_bytes(const struct gguf_tensor *t)
 {
     return t->dims[0] * t->dims[1] * t->dims[2] * dtype_bytes(t->dtype);
+}
+
+static u32 stored_type(const struct gguf_tensor *t)
+{
+    return t->dtype == DTYPE_BF16 ? GGML_BF16 : GGML_F32;
 }
 
 static void write_header(struct file_writer *out, const struct gguf *g)
@@ -260,12 +262,12 @@ static void write_header(struct file_writer *out, const struct gguf *g)
         put_u32(&head, (u32)t->rank);
         for (int d = 0; d < t->rank; d++)
             put_u64(&head, (u64)t->dims[d]);
-        put_u32(&head, t->dtype == DTYPE_BF16 ? GGML_BF16 : GGML_F32);
+        put_u32(&head, stored_type(t));
         put_u64(&head, offset);
-        offset += (u64)round_up(tensor_bytes(t), ALIGNMENT);
+        offset += (u64)round_up(tensor_bytes(t), GGUF_ALIGNMENT);
     }
-    static const char zeros[ALIGNMENT];
-    buffer_append(&head, zeros, round_up(head.length, ALIGNMENT) - head.length);
+    static const char zeros[GGUF_ALIGNMENT];
+    buffer_append(&head, zeros, round_up(head.length, GGUF_ALIGNMENT) - head.length);
     file_write(out, head.data, head.length);
     buffer_release(&head);
 }
@@ -290,7 +292,7 @@ static void write_rows(struct file_writer *out, const struct gguf_tensor *t, con
 
 static void write_tensor(struct file_writer *out, const struct weights *weights, const struct gguf_tensor *t)
 {
-    static const char zeros[ALIGNMENT];
+    static const char zeros[GGUF_ALIGNMENT];
     const struct weight *w = t->weight;
     i64 strip = strip_rows(t);
     bf16 *buffer = memory_alloc(strip * w->columns * 2);
@@ -301,67 +303,18 @@ static void write_tensor(struct file_writer *out, const struct weights *weights,
             weight_get(weights, w, part * w->rows + t->first_row + row, n, rows);
             write_rows(out, t, rows, n * w->columns, buffer);
         }
-    file_write(out, zeros, round_up(tensor_bytes(t), ALIGNMENT) - tensor_bytes(t));
+    file_write(out, zeros, round_up(tensor_bytes(t), GGUF_ALIGNMENT) - tensor_bytes(t));
     memory_free(rows);
     memory_free(buffer);
 }
 
 /* ---- Verification of the written file ---- */
 
-struct gguf_cursor {
-    const u8 *data;
-    i64 at, bytes;
-    bool broken;
-};
-
-static u64 take(struct gguf_cursor *c, int width)
+static bool same_entry(const struct gguf_entry *found, const struct gguf_tensor *t, u64 offset)
 {
-    u64 value = 0;
-    if (c->broken || c->at + width > c->bytes) {
-        c->broken = true;
-        return 0;
-    }
-    memcpy(&value, c->data + c->at, (size_t)width);
-    c->at += width;
-    return value;
-}
-
-static void skip(struct gguf_cursor *c, u64 bytes)
-{
-    if (c->broken || bytes > (u64)(c->bytes - c->at))
-        c->broken = true;
-    else
-        c->at += (i64)bytes;
-}
-
-static void skip_value(struct gguf_cursor *c, u32 type)
-{
-    static const u8 widths[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
-    if (type == GGUF_STRING) {
-        skip(c, take(c, 8));
-    } else if (type == GGUF_ARRAY) {
-        u32 inner = (u32)take(c, 4);
-        u64 n = take(c, 8);
-        for (u64 i = 0; i < n && !c->broken; i++)
-            skip_value(c, inner);
-    } else if (type < sizeof widths) {
-        skip(c, widths[type]);
-    } else {
-        c->broken = true;
-    }
-}
-
-static bool same_entry(struct gguf_cursor *c, const struct gguf_tensor *t, u64 offset)
-{
-    u64 length = take(c, 8);
-    bool same = length == strlen(t->name) && c->at + (i64)length <= c->bytes &&
-                memcmp(c->data + c->at, t->name, (size_t)length) == 0;
-    skip(c, length);
-    same &= take(c, 4) == (u64)t->rank;
-    for (int d = 0; d < t->rank; d++)
-        same &= take(c, 8) == (u64)t->dims[d];
-    same &= take(c, 4) == (t->dtype == DTYPE_BF16 ? GGML_BF16 : GGML_F32);
-    return same && take(c, 8) == offset && !c->broken;
+    return found->name_length == (i64)strlen(t->name) && memcmp(found->name, t->name, strlen(t->name)) == 0 &&
+           found->rank == t->rank && memcmp(found->dims, t->dims, (size_t)t->rank * sizeof *t->dims) == 0 &&
+           found->type == stored_type(t) && found->offset == offset;
 }
 
 static bool same_rows(const u8 *stored, const float *rows, i64 n, enum dtype dtype)
@@ -395,34 +348,29 @@ static bool same_values(const u8 *stored, const struct weights *weights, const s
 
 static int verify(const struct gguf *g, const struct weights *weights, const char *path)
 {
-    struct file_view view;
-    if (file_map(&view, path))
+    struct gguf_file file;
+    if (gguf_open(&file, path))
         return -1;
-    struct gguf_cursor c = {view.data, 8, view.bytes, false};
-    bool same = take(&c, 8) == (u64)g->tensor_count && take(&c, 8) == (u64)g->key_count;
-    for (i64 i = 0; i < g->key_count; i++) {
-        skip(&c, take(&c, 8));
-        skip_value(&c, (u32)take(&c, 4));
-    }
+    bool same = file.tensor_count == g->tensor_count && file.key_count == g->key_count;
     u64 offset = 0;
-    for (i64 i = 0; i < g->tensor_count; i++) {
-        same &= same_entry(&c, &g->tensors[i], offset);
-        offset += (u64)round_up(tensor_bytes(&g->tensors[i]), ALIGNMENT);
-    }
-    i64 base = round_up(c.at, ALIGNMENT);
-    same &= base + (i64)offset == view.bytes;
     for (i64 i = 0; same && i < g->tensor_count; i++) {
-        same = same_values(view.data + base, weights, &g->tensors[i]);
-        base += round_up(tensor_bytes(&g->tensors[i]), ALIGNMENT);
+        same = same_entry(&file.tensors[i], &g->tensors[i], offset);
+        offset += (u64)round_up(tensor_bytes(&g->tensors[i]), GGUF_ALIGNMENT);
     }
-    file_unmap(&view);
-    return same && !c.broken ? 0 : error_set("%s: what was read back differs from what was written", path);
+    same &= file.data + (i64)offset == file.view.bytes;
+    for (i64 i = 0; same && i < g->tensor_count; i++)
+        same = same_values(file.view.data + file.data + file.tensors[i].offset, weights, &g->tensors[i]);
+    gguf_close(&file);
+    return same ? 0 : error_set("%s: what was read back differs from what was written", path);
 }
 
 int model_save_gguf(const struct model *m, const struct text_tokenizer *tokenizer, const char *path, enum dtype dtype)
 {
     struct gguf g = {0};
     struct file_writer out;
+    const struct model_family *family = model_family(&m->config);
+    if (!family->gguf)
+        return error_set("GGUF has no architecture for models of type %s: export it to hf", family->model_type);
     if (m->config.first_moe_layer == m->config.layers)
         return error_set("GGUF: a model without experts is another architecture; export it to hf");
     if (m->config.norm_min > 1e-3)
@@ -432,12 +380,8 @@ int model_save_gguf(const struct model *m, const struct text_tokenizer *tokenize
             m->config.norm_min);
     model_keys(&g, &m->config, dtype);
     tokenizer_keys(&g, tokenizer, &m->config);
-    tensor(&g, "token_embd.weight", m->embed, 0, m->config.vocabulary, dtype);
-    tensor(&g, "output_norm.weight", m->norm, 0, 1, DTYPE_F32);
-    if (!m->config.tied)
-        tensor(&g, "output.weight", m->head, 0, m->config.vocabulary, dtype);
-    for (i64 i = 0; i < m->config.layers; i++)
-        layer_tensors(&g, m, i, dtype);
+    add_tensors(&g, m, false, dtype);
+    add_tensors(&g, m, true, dtype);
     int status = file_writer_open_new(&out, path);
     if (status == 0) {
         write_header(&out, &g);

@@ -82,7 +82,8 @@ struct tensor *vision_in_forward(struct pass *p, const struct input_list *in);
  * name on disk. `layer` is the layer whose rank holds the next rows, -1: the input's. */
 struct table_builder {
     struct model *model;
-    struct weight_spec row; /* template of the next row */
+    const struct family_weight *names; /* of weights of layers */
+    struct weight_spec row;            /* template of the next row */
     i64 layer;
     /* other heads and inputs: stored in a file of their own, replicated on every tensor rank */
     bool extra;

@@ -10,7 +10,9 @@
  * and closes it with model_close; everything in struct forward belongs to the tape.
  *
  * Where is what:
- *   config.c       config.json and the checks of sizes; table.c: every weight's name, shape, split
+ *   numbers.h      the numbers of a model, one row each; family.h, families/: what other software calls
+ *                  them and the weights; one file for each family
+ *   config.c       reads config.json, checks sizes; table.c: every weight's name, shape, split
  *   forward.c      the pass from top to bottom; block.c, vision_in.c; moe.c: router, experts, bias
  *   heads.c        the table of modalities: input, prediction head and weighted loss of each;
  *                  classifier-free guidance of logits (guided)
@@ -20,11 +22,11 @@
  *   directory.c    model directories, of other software too; gguf.c: GGUF */
 #ifndef WEFT_MODEL_H
 #define WEFT_MODEL_H
+#include "model/numbers.h"
 #include "sequence/batch.h"
 #include "tensor/ops.h"
 #include "tensor/weights.h"
 
-enum { LAYERS_MOST = 256, LEVELS_MOST = 32, VIT_LAYERS_MOST = 8, MORE_ENDS_MOST = 7 };
 /* 2 x 2 neighbouring cells of the vision encoder's grid form one position [R 2.2.2] */
 enum { CELLS = 4 };
 
@@ -36,32 +38,15 @@ struct model_config {
             TOKEN_SIZES
         };
     };
-    /* keys of HF's config.json */
-    i64 width, layers, heads, kv_heads, head_width; /* C L H G D */
-    i64 dense_width, experts, topk, expert_width, shared_experts;
-    i64 first_moe_layer; /* layers before it are dense */
-    bool tied;
-    double rope_theta, norm_eps, norm_min, init_std;
-    i64 max_positions;
-    i64 pad_id, bos_id, eos_id;
+    i64 family; /* index in model_families (family.h); 0: that of new models */
+#define MEMBER(type, member, ...) MODEL_TYPE_##type member;
+    MODEL_NUMBERS(MEMBER) /* numbers.h: width, layers, heads, .. */
+#undef MEMBER
     i64 more_ends[MORE_ENDS_MOST], more_end_count; /* further members of the list eos_token_id */
-    /* keys of the object "weft" in config.json, which other software ignores */
-    i64 vit_layers, vit_width, vit_heads;
-    bool mtp;
-    /* feed-forward width of the MTP block; 0 until a model is opened, which sets dense_width or, if
-     * that is 0, topk * expert_width */
-    i64 mtp_width;
     /* Layer whose output predicts each level of audio codes, ascending; levels may share a layer.
      * audio_layer_count 0: the top layers, one for each level. */
     i64 audio_layer_count;
     i32 audio_layer[LEVELS_MOST];
-    /* a second selection bias, for subsets of experts (setting balance: width) */
-    bool reduced_bias;
-    i64 window;  /* number of earlier latent frames that a frame of a clip attends to; 0: all */
-    i64 t_pairs; /* rotary pairs per head that encode time: floor(D/2 * 20/64) */
-    /* zero the output projections of attention and feed-forward, so each layer
-     * starts as the identity */
-    bool zero_init;
 };
 /* Adds a token that ends an answer, unless it is -1 or known. */
 void model_config_add_end(struct model_config *config, i64 id);

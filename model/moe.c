@@ -171,11 +171,12 @@ void model_balance(struct model *model, const double *expected, const double *sq
     const struct model_config *c = &model->config;
     struct device *device = weights_begin_ops(&model->weights);
     for (i64 layer = c->first_moe_layer; layer < c->layers; layer++) {
-        struct weight *bias = model->layer[layer].bias; /* no matrix: another rank holds this layer */
+        struct weight *bias = model->layer[layer].bias;              /* no matrix: another rank holds this layer */
+        bool balanced = bias->matrices && bias->spec.pieces[0].name; /* no name: the family has no bias */
         struct weight *reduced = model->layer[layer].reduced_bias;
         double *use = model->use + layer * c->experts;
         const double *of_layer = expected ? expected + layer * c->experts : NULL;
-        device->ops->route_balance(device, bias->matrices ? bias->master : NULL, model->usage + layer * c->experts, use,
+        device->ops->route_balance(device, balanced ? bias->master : NULL, model->usage + layer * c->experts, use,
                                    c->experts, reduced ? NULL : of_layer, squares, (float)speed);
         if (reduced)
             device->ops->route_balance(device, reduced->matrices ? reduced->master : NULL,

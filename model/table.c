@@ -1,5 +1,6 @@
 /* The backbone's table of weights: each weight's name, name on disk, shape, initialisation, weight
  * decay and split over the ranks. */
+#include "model/family.h"
 #include "model/inside.h"
 
 #include <math.h>
@@ -41,6 +42,17 @@ static void push_piece(struct table_builder *b, i64 rows, const char *prefix, co
     b->row.pieces[i] = (struct weight_piece){b->disk[i], rows};
 }
 
+/* The same, named by the family. */
+static void push_role(struct table_builder *b, i64 rows, const char *prefix, enum weight_role role)
+{
+    const struct family_weight *names = &b->names[role];
+    push_piece(b, rows, prefix, names->disk);
+    if (names->fused) {
+        snprintf(b->fused, sizeof b->fused, "%s%s", prefix, names->fused);
+        b->row.fused = b->fused;
+    }
+}
+
 /* Begins a row of a layer. Layers take most of the flops, so their weights may use FP8. */
 static void begin_layer_row(struct table_builder *b, i64 matrices, i64 rows, i64 columns)
 {
@@ -63,10 +75,10 @@ static enum weight_init output_init(const struct table_builder *b)
     return b->model->config.zero_init ? INIT_ZEROS : INIT_NORMAL;
 }
 
-static struct weight *output_matrix(struct table_builder *b, const char *name, const char *prefix, const char *disk,
-                                    i64 rows, i64 columns)
+static struct weight *output_matrix(struct table_builder *b, const char *name, const char *prefix,
+                                    enum weight_role role, i64 rows, i64 columns)
 {
-    struct weight *w = table_matrix(b, name, prefix, disk, rows, columns, AXIS_COLUMNS);
+    struct weight *w = table_matrix(b, name, prefix, b->names[role].disk, rows, columns, AXIS_COLUMNS);
     w->spec.fp8 = true;
     w->spec.init = output_init(b);
     return w;
@@ -92,11 +104,13 @@ struct weight *table_norm(struct table_builder *b, const char *name, const char 
     return end_row(b, name);
 }
 
-static struct weight *gate_up(struct table_builder *b, const char *name, const char *prefix, i64 width, i64 columns)
+/* `up` follows `gate` in enum weight_role. */
+static struct weight *gate_up(struct table_builder *b, const char *name, const char *prefix, enum weight_role gate,
+                              i64 width, i64 columns)
 {
     begin_layer_row(b, 1, 2 * width, columns);
-    push_piece(b, width, prefix, "gate_proj.weight");
-    push_piece(b, width, prefix, "up_proj.weight");
+    push_role(b, width, prefix, gate);
+    push_role(b, width, prefix, gate + 1);
     b->row.tensor_axis = AXIS_ROWS;
     return end_row(b, name);
 }
@@ -104,33 +118,41 @@ static struct weight *gate_up(struct table_builder *b, const char *name, const c
 void table_attention(struct table_builder *b, struct layer_weights *l, const char *stem, const char *prefix, i64 width,
                      i64 heads, i64 kv_heads, i64 head_width)
 {
-    char name[128], at[160];
+    char name[128];
     i64 q = heads * head_width, kv = kv_heads * head_width;
     snprintf(name, sizeof name, "%s.norm1", stem);
-    l->norm1 = table_norm(b, name, prefix, "input_layernorm.weight", width);
+    l->norm1 = table_norm(b, name, prefix, b->names[ROLE_NORM1].disk, width);
     snprintf(name, sizeof name, "%s.qkv", stem);
-    snprintf(at, sizeof at, "%sself_attn.", prefix);
     begin_layer_row(b, 1, q + 2 * kv, width);
-    push_piece(b, q, at, "q_proj.weight");
-    push_piece(b, kv, at, "k_proj.weight");
-    push_piece(b, kv, at, "v_proj.weight");
+    push_role(b, q, prefix, ROLE_Q);
+    push_role(b, kv, prefix, ROLE_K);
+    push_role(b, kv, prefix, ROLE_V);
     b->row.tensor_axis = AXIS_ROWS;
     l->qkv = end_row(b, name);
     snprintf(name, sizeof name, "%s.out", stem);
-    l->out = output_matrix(b, name, at, "o_proj.weight", width, q);
+    l->out = output_matrix(b, name, prefix, ROLE_OUT, width, q);
     snprintf(name, sizeof name, "%s.norm2", stem);
-    l->norm2 = table_norm(b, name, prefix, "post_attention_layernorm.weight", width);
+    l->norm2 = table_norm(b, name, prefix, b->names[ROLE_NORM2].disk, width);
 }
 
 void table_dense(struct table_builder *b, struct layer_weights *l, const char *stem, const char *prefix, i64 width,
                  i64 dense_width)
 {
-    char name[128], at[160];
-    snprintf(at, sizeof at, "%smlp.", prefix);
+    char name[128];
     snprintf(name, sizeof name, "%s.gate_up", stem);
-    l->gate_up = gate_up(b, name, at, dense_width, width);
+    l->gate_up = gate_up(b, name, prefix, ROLE_GATE, dense_width, width);
     snprintf(name, sizeof name, "%s.down", stem);
-    l->down = output_matrix(b, name, at, "down_proj.weight", width, dense_width);
+    l->down = output_matrix(b, name, prefix, ROLE_DOWN, width, dense_width);
+}
+
+/* A row of F32 values of each expert, which no optimizer trains. */
+static struct weight *bias_row(struct table_builder *b, const char *name)
+{
+    b->row.type = TYPE_F32;
+    b->row.init = INIT_ZEROS;
+    b->row.trained = b->row.decay = false;
+    b->row.elastic = ELASTIC_EXPERT_COLUMNS;
+    return end_row(b, name);
 }
 
 static void router_rows(struct table_builder *b, struct layer_weights *l, const char *stem, const char *prefix)
@@ -138,79 +160,66 @@ static void router_rows(struct table_builder *b, struct layer_weights *l, const 
     const struct model_config *c = &b->model->config;
     char name[128];
     begin_row(b, 1, c->experts, c->width);
-    push_piece(b, c->experts, prefix, "mlp.gate.weight");
+    push_role(b, c->experts, prefix, ROLE_ROUTER);
     b->row.type = TYPE_F32;
     b->row.elastic = ELASTIC_EXPERT_ROWS;
     b->row.decay = false;
     snprintf(name, sizeof name, "%s.router", stem);
     l->router = end_row(b, name);
     begin_row(b, 1, 1, c->experts);
-    push_piece(b, 1, prefix, "mlp.moe_statics.e_score_correction_bias");
-    snprintf(b->fused, sizeof b->fused, "%smlp.gate.moe_statics.e_score_correction_bias", prefix);
-    b->row.fused = b->fused;
-    b->row.type = TYPE_F32;
-    b->row.init = INIT_ZEROS;
-    b->row.trained = b->row.decay = false;
-    b->row.elastic = ELASTIC_EXPERT_COLUMNS;
+    if (b->names[ROLE_BIAS].disk)
+        push_role(b, 1, prefix, ROLE_BIAS);
     snprintf(name, sizeof name, "%s.bias", stem);
-    l->bias = end_row(b, name);
+    l->bias = bias_row(b, name);
 }
 
-static void expert_rows(struct table_builder *b, struct layer_weights *l, const char *stem, const char *prefix)
+/* One matrix for each expert; its pieces have been pushed. */
+static struct weight *expert_row(struct table_builder *b, enum tensor_axis axis, const char *stem, const char *name)
 {
-    const struct model_config *c = &b->model->config;
-    char name[128], at[160];
-    snprintf(at, sizeof at, "%smlp.experts.{e}.", prefix);
-    begin_layer_row(b, c->experts, 2 * c->expert_width, c->width);
-    push_piece(b, c->expert_width, at, "gate_proj.weight");
-    push_piece(b, c->expert_width, at, "up_proj.weight");
-    snprintf(b->fused, sizeof b->fused, "%smlp.experts.gate_up_proj", prefix);
-    b->row.fused = b->fused;
+    char full[128];
     b->row.expert_axis = true;
-    b->row.tensor_axis = AXIS_ROWS;
+    b->row.tensor_axis = axis;
     b->row.elastic = ELASTIC_EXPERT_MATRICES;
-    snprintf(name, sizeof name, "%s.experts_gate_up", stem);
-    l->experts_gate_up = end_row(b, name);
-    begin_layer_row(b, c->experts, c->width, c->expert_width);
-    b->row.init = output_init(b);
-    push_piece(b, c->width, at, "down_proj.weight");
-    snprintf(b->fused, sizeof b->fused, "%smlp.experts.down_proj", prefix);
-    b->row.fused = b->fused;
-    b->row.expert_axis = true;
-    b->row.tensor_axis = AXIS_COLUMNS;
-    b->row.elastic = ELASTIC_EXPERT_MATRICES;
-    snprintf(name, sizeof name, "%s.experts_down", stem);
-    l->experts_down = end_row(b, name);
+    snprintf(full, sizeof full, "%s.%s", stem, name);
+    return end_row(b, full);
 }
 
 static void moe_rows(struct table_builder *b, struct layer_weights *l, const char *stem, const char *prefix)
 {
     const struct model_config *c = &b->model->config;
-    char name[128], at[160];
+    i64 shared = c->shared_experts * c->expert_width;
+    char name[128];
     router_rows(b, l, stem, prefix);
-    expert_rows(b, l, stem, prefix);
+    begin_layer_row(b, c->experts, 2 * c->expert_width, c->width);
+    push_role(b, c->expert_width, prefix, ROLE_EXPERT_GATE);
+    push_role(b, c->expert_width, prefix, ROLE_EXPERT_UP);
+    l->experts_gate_up = expert_row(b, AXIS_ROWS, stem, "experts_gate_up");
+    begin_layer_row(b, c->experts, c->width, c->expert_width);
+    b->row.init = output_init(b);
+    push_role(b, c->width, prefix, ROLE_EXPERT_DOWN);
+    l->experts_down = expert_row(b, AXIS_COLUMNS, stem, "experts_down");
     if (!c->shared_experts)
         return;
-    snprintf(at, sizeof at, "%smlp.shared_experts.", prefix);
     snprintf(name, sizeof name, "%s.shared_gate_up", stem);
-    l->shared_gate_up = gate_up(b, name, at, c->shared_experts * c->expert_width, c->width);
+    l->shared_gate_up = gate_up(b, name, prefix, ROLE_SHARED_GATE, shared, c->width);
     snprintf(name, sizeof name, "%s.shared_down", stem);
-    l->shared_down = output_matrix(b, name, at, "down_proj.weight", c->width, c->shared_experts * c->expert_width);
+    l->shared_down = output_matrix(b, name, prefix, ROLE_SHARED_DOWN, c->width, shared);
 }
 
 static void backbone_rows(struct table_builder *b)
 {
     struct model *m = b->model;
     const struct model_config *c = &m->config;
+    const struct family_weight *names = b->names;
     b->layer = -1;
     m->embed = c->tied || c->mtp
-                   ? table_shared_matrix(b, "embed", "model.", "embed_tokens.weight", c->vocabulary, c->width)
-                   : table_matrix(b, "embed", "model.", "embed_tokens.weight", c->vocabulary, c->width, AXIS_NONE);
+                   ? table_shared_matrix(b, "embed", "", names[ROLE_EMBED].disk, c->vocabulary, c->width)
+                   : table_matrix(b, "embed", "", names[ROLE_EMBED].disk, c->vocabulary, c->width, AXIS_NONE);
     m->embed->spec.multiplied = c->tied;
     for (i64 i = 0; i < c->layers; i++) {
         char stem[64], prefix[96];
         snprintf(stem, sizeof stem, "layers.%lld", (long long)i);
-        snprintf(prefix, sizeof prefix, "model.layers.%lld.", (long long)i);
+        family_layer_name(prefix, sizeof prefix, model_family(c)->layer, i);
         b->layer = i;
         table_attention(b, &m->layer[i], stem, prefix, c->width, c->heads, c->kv_heads, c->head_width);
         if (i < c->first_moe_layer)
@@ -219,8 +228,9 @@ static void backbone_rows(struct table_builder *b)
             moe_rows(b, &m->layer[i], stem, prefix);
     }
     b->layer = c->layers;
-    m->norm = table_norm(b, "norm", "model.", "norm.weight", c->width);
-    m->head = c->tied ? m->embed : table_matrix(b, "head", "", "lm_head.weight", c->vocabulary, c->width, AXIS_NONE);
+    m->norm = table_norm(b, "norm", "", names[ROLE_NORM].disk, c->width);
+    m->head =
+        c->tied ? m->embed : table_matrix(b, "head", "", names[ROLE_HEAD].disk, c->vocabulary, c->width, AXIS_NONE);
 }
 
 static void reduced_bias_row(struct table_builder *b, i64 layer)
@@ -231,11 +241,7 @@ static void reduced_bias_row(struct table_builder *b, i64 layer)
     snprintf(disk, sizeof disk, "reduced_bias.%lld", (long long)layer);
     begin_row(b, 1, 1, b->model->config.experts);
     push_piece(b, 1, "weft.", disk);
-    b->row.type = TYPE_F32;
-    b->row.init = INIT_ZEROS;
-    b->row.trained = b->row.decay = false;
-    b->row.elastic = ELASTIC_EXPERT_COLUMNS;
-    b->model->layer[layer].reduced_bias = end_row(b, name);
+    b->model->layer[layer].reduced_bias = bias_row(b, name);
 }
 
 /* Checks that the layout divides every size it splits. */
@@ -264,7 +270,7 @@ static int check_layout(const struct model_config *c, const struct layout *l)
 static int open_table(struct model *model, struct device *device, const struct model_config *config, enum dtype dtype,
                       bool training, int bits, const struct parallel *parallel)
 {
-    struct table_builder b = {.model = model};
+    struct table_builder b = {.model = model, .names = model_family(config)->weights};
     memset(model, 0, sizeof *model);
     model->parallel = parallel ? parallel : parallel_alone();
     if (model_config_check(config) || check_layout(config, &model->parallel->layout))
@@ -280,6 +286,7 @@ static int open_table(struct model *model, struct device *device, const struct m
     backbone_rows(&b);
     b.layer = config->layers;
     b.extra = true;
+    b.names = model_families[0]->weights; /* in every family */
     modality_rows_of_weights(&b);
     for (i64 i = config->first_moe_layer; i < config->layers && config->reduced_bias; i++)
         reduced_bias_row(&b, i);

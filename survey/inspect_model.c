@@ -3,6 +3,7 @@
 #include "model/model.h"
 #include "train/train.h"
 #include "core/safetensors.h"
+#include "model/family.h"
 #include "tokenizers/audio/audio.h"
 #include "tokenizers/text/text.h"
 #include "tokenizers/vision/vision.h"
@@ -274,32 +275,20 @@ struct json *inspect_media_tokenizer(const char *directory, bool verify)
 
 /* ---- Models ---- */
 
+/* Sizes of the backbone, of the tokenizers, then what it has or has not. */
 static void set_sizes(struct json *j, const struct model_config *c)
 {
-    const struct {
-        const char *name;
-        i64 value;
-    } sizes[] = {
-        {"vocabulary", c->vocabulary},
-        {"width", c->width},
-        {"layers", c->layers},
-        {"dense_layers", c->first_moe_layer},
-        {"heads", c->heads},
-        {"kv_heads", c->kv_heads},
-        {"head_width", c->head_width},
-        {"experts", c->experts},
-        {"topk", c->topk},
-        {"expert_width", c->expert_width},
-        {"shared_experts", c->shared_experts},
-        {"vision_bits", c->bits},
-        {"audio_levels", c->levels},
-        {"audio_codes", c->codes},
-    };
+    static const char *const tokens[] = {"vision_bits", "audio_levels", "audio_codes"};
     struct json *list = json_object();
-    for (i64 i = 0; i < COUNT_OF(sizes); i++)
-        json_set(list, sizes[i].name, json_of_integer(sizes[i].value));
-    json_set(list, "tied", json_of_bool(c->tied));
-    json_set(list, "mtp", json_of_bool(c->mtp));
+    const i64 of_tokens[] = {c->bits, c->levels, c->codes};
+    for (int n = NUMBER_vocabulary; n < MODEL_NUMBERS_END; n++)
+        if (model_numbers[n].shown && model_numbers[n].type != NUMBER_IS_BOOL)
+            json_set(list, model_numbers[n].name, model_number_json(c, n));
+    for (i64 i = 0; i < COUNT_OF(tokens); i++)
+        json_set(list, tokens[i], json_of_integer(of_tokens[i]));
+    for (int n = NUMBER_vocabulary; n < MODEL_NUMBERS_END; n++)
+        if (model_numbers[n].shown && model_numbers[n].type == NUMBER_IS_BOOL)
+            json_set(list, model_numbers[n].name, model_number_json(c, n));
     json_set(j, "sizes", list);
 }
 

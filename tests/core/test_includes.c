@@ -53,6 +53,7 @@ static const struct includes_room {
     {"data/stream", "data/prepare dist"},
     {"data/loader", "data/stream"},
     {"model", "dist sequence"},
+    {"model/families", "model"},
     {"elastic", "model"},
     {"train", "elastic data/loader"},
     {"tokenizer_training", "train"},
