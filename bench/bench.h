@@ -6,8 +6,8 @@
  * Where is what: bench.c lists the measurements, most in a file of their name; op.c times one op
  * against the peak of products or a copy; step.c is the training step that many share, large.c has
  * the models that fill a GPU; limits.c is the roofline, profile.c a step op by op. RESULTS.md
- * holds today's figures, TRIED.md what did not help; peers/ and the scripts measure other
- * software. */
+ * holds today's figures, TRIED.md what did not help; peers/ (pictures.c, tensor_cores.cu)
+ * and the scripts measure other software. */
 #ifndef WEFT_BENCH_H
 #define WEFT_BENCH_H
 #include "core/core.h"

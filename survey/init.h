@@ -1,5 +1,5 @@
 /* weft init: what data hold (init_count.c), what is chosen for them (init_plan.c, init_shapes.c), and the
- * recipe that says so (init_recipe.c). init_model.c reads a model to go on from. */
+ * recipe that says so (init_recipe.c). init_model.c reads a model to go on from; init.c writes. */
 #ifndef WEFT_SURVEY_INIT_H
 #define WEFT_SURVEY_INIT_H
 #include "survey/inspect.h"

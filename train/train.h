@@ -17,7 +17,7 @@
  *   monitor.c             measurements during training: heldout_set.c, losses of a few rows;
  *                         routing_monitor.c, the router; routing_counts.c, its figures
  *   taught.c              what conversations taught a model, for `weft chat`
- *   base_checkpoint.c     going on from another stage
+ *   base_checkpoint.c     going on from another stage; copy_tokenizers.c: what it takes along
  *   shard_order.c         data that is read shard by shard; shard_ring.c: where its ring is
  *   memory_estimate.c     memory of a step before a run, on synthetic_batches.c; step_memory.c: its
  *                         parts; decoding_estimate.c: memory of a decoder

@@ -14,13 +14,16 @@
  *
  * Where is what:
  *   file_kind.c, media.c   what kind a file is, and which reader it gets; whole.c: is its end there
+ *                          (boxes.c: MP4 and its like, ogg.c, frames.c: MP3 and AAC)
  *   bmp.c, pnm.c           pictures without a library
- *   picture.c              colours, transparency and EXIF turn of a still; pixels.c: resizing
- *   av_input.c             demuxing and decoding for av_clip.c (frames), av_sound.c, av_subtitles.c
+ *   picture.c              colours and transparency of a still, exif.c: its turn; pixels.c: resizing
+ *   av_input.c             demuxing and decoding for av_clip.c (frames), av_sound.c, av_subtitles.c;
+ *                          av_times.c: times that jump, av_problem.c: libav's messages
  *   wave.c                 samples of WAV, AIFF, AU, CAF and Ogg for av_sound.c
  *   av_scale.c, light.c    decoded frames to RGB, HDR to sRGB; av_deinterlace.c
  *   silence.c              where a long sound is cut; subtitles.c: .srt and .vtt
- *   av_write.c, png.c      MP4 and PNG files; media.c writes WAV; spectrogram.c draws a sound */
+ *   av_write.c, png.c      MP4 and PNG files; media.c writes WAV; spectrogram.c draws a sound
+ *   clip.c                 memory of clips and sounds; av_absent.c: a build without libav */
 #ifndef WEFT_DATA_MEDIA_H
 #define WEFT_DATA_MEDIA_H
 #include "core/settings.h"

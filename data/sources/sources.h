@@ -61,8 +61,7 @@
  *   listing.c          which files of a folder are read or left out; splits by name.
  *                      companions.c: which belong to another. lone_texts.c: captions whose
  *                      medium is missing. sources.c: the order of files, splits that are drawn,
- *                      media alone
- *                      caption_names.c: captions from names
+ *                      media alone. caption_names.c: captions from names; suffixes.c: kinds of media
  *   source_tar.c       WebDataset: where a key is cut and which members form a sample
  *   source_lines.c     .jsonl and .txt; source_values.c: .json; source_table.c: rows of tables;
  *                      source_idx.c: Megatron; source_pair.c: a medium beside its caption;
@@ -71,7 +70,7 @@
  *                      for; source_turns.c, source_choices.c: a question, an answer and these as
  *                      messages; source_listed.c: media that it lists; source_json.c: parts;
  *                      source_messages.c: messages
- *   source_state.c     saving and resuming a position; source_notes.c: entries without a sample
+ *   sample.c           parts of a sample; source_state.c: saving and resuming a position; source_notes.c: entries without a sample
  *   media_list.c       media of a folder for tokenizers, media_buffer.c: those beyond memory
  * The source owns its open reader and the list of its files; a sample belongs to the caller. */
 #ifndef WEFT_DATA_SOURCES_H

@@ -11,14 +11,15 @@
  *
  * Where is what, also of the subfolders, of which routing, loss and media have no main header:
  *   here        rows.h (loops over rows for any dtype), tiles.h (every tile and scratch size),
- *               adamw.c, rmsnorm.c, rope.c, swiglu.c, permute.c, round_fp8.c, copy.c
+ *               transpose.h, scratch.c (memory of workers), adamw.c, rmsnorm.c, rope.c, swiglu.c,
+ *               permute.c, round_fp8.c, copy.c, bias.c
  *   gemm/       dense, skinny, grouped, quantized and fp8 products: start at amx.h
- *   attention/  training, backward, decoding: start at attention.h
+ *   attention/  training, backward, decoding: start at attention.h; strips.c: keys in strips
  *   routing/    route.c (softmax and top-k of a position, bias), route_sort.c (rows by expert),
  *               combine.c (rows to experts and back), route_capacity.c (rows for other ranks)
  *   loss/       cross_entropy.c, bit_cross_entropy.c, distance.c; soft_*.c: distillation; sample.c
  *               draws from logits by temperature, top_k and top_p; policy_loss.c is RL's loss
- *   media/      conv.c and amx_conv.c (patches.h), stft.c, resize.c, quantize_bits.c (vision code),
+ *   media/      conv.c and amx_conv.c (patches.h, patches.c), stft.c, spectra.c (mel bands), resize.c, quantize_bits.c (vision code),
  *               quantize_vectors.c and codebook.c (audio code)
  * The level for this machine is chosen in kernels/device/isa.c. */
 #ifndef WEFT_CPU_H

@@ -8,14 +8,17 @@
  *
  * Where is what, also of the subfolders, of which routing, loss and media have no main header:
  *   here        device.c (opening, which ops exist), memory.c (arenas), staging.c (copies), graph.c
- *               (CUDA graphs), ptx.h and hopper.h (instructions), adamw.cu, rmsnorm.cu, rope.cu
- *   gemm/       matmul.c (dense, cuBLASLt); start at matmul_grouped.h for the others
+ *               (CUDA graphs), ptx.h and hopper.h (instructions), built_for.cu (architecture),
+ *               adamw.cu, bias.cu, rmsnorm.cu, rope.cu
+ *   gemm/       matmul.c (dense, cuBLASLt); start at matmul_grouped.h for the others;
+ *               matmul_fp8_hopper.cu
  *   attention/  attention.h; attention.cu and attention_backward.cu choose the Hopper kernels
  *   routing/    route.cu (softmax and top-k, one warp a position), route_sort.cu (rows by expert),
  *               combine.cu, gather.cu, scatter.cu, route_capacity.cu (rows for other ranks)
  *   loss/       cross_entropy.cu, soft_cross_entropy.cu (distillation), sample.cu (temperature, top_k,
  *               top_p; draw.h)
- *   media/      conv.cu, stft.cu, resize.cu, quantize_bits.cu, quantize_vectors.cu */
+ *   media/      conv.cu, stft.cu, resize.cu, quantize_bits.cu, quantize_vectors.cu, codebook.cu,
+ *               phases.cu */
 #ifndef WEFT_CUDA_H
 #define WEFT_CUDA_H
 #include <cuda_runtime.h>

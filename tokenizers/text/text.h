@@ -8,15 +8,18 @@
  * Where is what:
  *   text_load.c         tokenizer.json; text_sentencepiece.c, text_tiktoken.c: the other formats
  *   text_encode.c       the order of the stages; text_decode.c and text_decoders.c: back to text
- *   text_normalize.c    rewriting before the cut; text_unicode.c, text_forms.c: NFC and others
+ *   text_normalize.c    rewriting before the cut; text_unicode.c, text_forms.c: NFC and others;
+ *                       text_charsmap.c: SentencePiece's table; text_properties.c: characters
  *   text_pretokenize.c  which splitter a file asks for; text_split.c: the hand-written splitters,
- *                       text_regex.c: all other patterns
+ *                       text_regex.c, text_regex_class.c: all other patterns; text_scripts.c: cuts
+ *                       between scripts
  *   text_model_bpe.c    a piece to symbols, text_bpe.c: merges; text_unigram.c, text_wordpiece.c
  *   text_added.c        added and special tokens; text_template.c: ids around a text
  *   text_train.c        training: words and counts, text_merges.c: the merges
  *   text_chat.c         conversations; chat_spelled.c, chat_learned.c: what of them is text, is learned;
  *                       chat_day.c: the day that a template writes
- *   text_table.c        tokens by id and content; text_save.c */
+ *   text_table.c        tokens by id and content; text_save.c
+ *   text_find.c         helpers of readers; text_trie.c: longest match */
 #ifndef WEFT_TOKENIZERS_TEXT_H
 #define WEFT_TOKENIZERS_TEXT_H
 #include "core/core.h"

@@ -4,7 +4,8 @@
  * outlives a call, and it belongs to the table of weights.
  *
  * Where is what:
- *   matmul.c, gemm.c                 dense products; fma.h, fma.c: the micro-kernel without tiles
+ *   matmul.c, gemm.c                 dense products; fma.h, fma.c: the micro-kernel without tiles;
+ *                                    fma_pack.c, avx512_bf16_pack.c: packing for it
  *   amx_matmul.c, amx_tile.c         the same on AMX tiles; amx_pack.c: packing
  *   fma_skinny.c, amx_skinny.c        few rows, weights in place
  *   amx_gradient.c                   weight gradients, also of experts
