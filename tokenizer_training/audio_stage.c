@@ -17,8 +17,11 @@ const struct setting audio_stage_table[] = {
     AUDIO_CONFIG_ROWS(struct audio_settings),
     ROW(unquantised_share, "unquantised_share", NUMBER, "0.3", 0, 1, NULL,
         "share of steps before k-means initializes the codebooks"),
-    ROW(commitment, "commitment", NUMBER, "0.25", 0, 1e6, NULL, "weight of (latent - code)^2, per level"),
-    ROW(codebook_decay, "codebook_decay", NUMBER, "0.95", 0, 1, NULL, "decay of the codebooks' running means"),
+#define FIXED(...)
+#define WEIGHT(KEY, name, each, metric, weight, help)                                                                  \
+    ROW(weights[AUDIO_##KEY], #name, NUMBER, weight, 0, 1e6, NULL, help),
+    AUDIO_LOSS_ROWS(FIXED, WEIGHT)
+        ROW(codebook_decay, "codebook_decay", NUMBER, "0.95", 0, 1, NULL, "decay of the codebooks' running means"),
     ROW(augment, "augment", NUMBER, "0.2", 0, 1, NULL, "share of crops with simulated rooms and microphones"),
     ROW(vocoder_rounds, "vocoder_rounds", INTEGER, "16", 1, 10000, NULL, "Griffin-Lim iterations of the report"),
     ROW(memory_mb, "memory_mb", INTEGER, "2048", 0, 1e9, NULL,
@@ -61,13 +64,13 @@ static int run_step(void *context, i64 step, struct training_step *said)
     if (audio_step(&y, t, step))
         return -1;
     metrics_put(said->metrics, "loss", y.loss);
-    metrics_put(said->metrics, "log_mel", y.distance);
-    metrics_put(said->metrics, "commitment", y.commitment);
+    for (i64 i = 0; i < AUDIO_LOSSES; i++)
+        metrics_put(said->metrics, audio_loss_metrics[i], y.losses[i]);
     metrics_put(said->metrics, "revived", (double)y.revived);
     said->optimizer = y.optimizer;
     said->count = (double)t->frames;
     said->flops = audio_step_flops(t);
-    buffer_printf(&said->note, "loss %.4f, log-mel %.3f%s", y.loss, y.distance,
+    buffer_printf(&said->note, "loss %.4f, log-mel %.3f%s", y.loss, y.losses[AUDIO_DISTANCE],
                   step < t->start ? " without codes" : "");
     return 0;
 }

@@ -5,7 +5,6 @@
 
 enum { START_BATCHES = 20, MEANS_ROUNDS = 8 };
 static const float scale_of_spectra = 2.5f; /* network input: (m + 1) / 2.5 */
-static const double weight_of_distance = 2;
 
 void audio_trainer_open(struct audio_trainer *t, struct device *device, enum dtype dtype)
 {
@@ -93,7 +92,7 @@ static int start_codebooks(struct audio_trainer *t, i64 step)
 
 /* Counters of a step in device memory; the host reads them once, at the end. */
 struct audio_sums {
-    double distance, commitment[AUDIO_LEVELS_MAX]; /* sums over all rows */
+    double losses[AUDIO_LOSSES][AUDIO_LEVELS_MAX]; /* sums over all rows; without levels the first */
     double revived;
     double squares; /* sum of squared gradients */
 };
@@ -108,28 +107,70 @@ static void add_loss(double *sum, struct audio_trainer *t, struct tensor *x, str
     device->ops->sum_values(device, sum, loss.value, loss.n);
 }
 
-/* Adds the losses 2 * mean |difference of m|, and commitment * the sum over levels of mean
- * (z - partial sum of codes)^2. The gradient of the latter goes to z only. */
-static void add_losses(struct audio_sums *sums, struct audio_trainer *t, struct tensor *spectra, struct tensor *out,
-                       struct tensor *z, const struct audio_quantized *q)
+/* What losses are of. codes: NULL before there are any. */
+struct loss_inputs {
+    struct tensor *spectra, *out, *z;
+    const struct audio_quantized *codes;
+};
+
+/* Each adds its losses to the sums, and their gradients times the weight to the tape. */
+
+/* |difference of m| */
+static void add_distance(double *sums, struct audio_trainer *t, const struct loss_inputs *in, double weight)
 {
-    add_loss(&sums->distance, t, out, spectra, DISTANCE_L1, weight_of_distance * scale_of_spectra);
-    for (i64 level = 0; q && level < t->settings->config.levels; level++)
-        add_loss(&sums->commitment[level], t, z, q->partial[level], DISTANCE_L2, t->settings->commitment);
+    add_loss(sums, t, in->out, in->spectra, DISTANCE_L1, weight * scale_of_spectra);
+}
+
+/* (z - partial sum of codes)^2 of each level. Its gradient goes to z only. */
+static void add_commitment(double *sums, struct audio_trainer *t, const struct loss_inputs *in, double weight)
+{
+    for (i64 level = 0; level < t->settings->config.levels; level++)
+        add_loss(&sums[level], t, in->z, in->codes->partial[level], DISTANCE_L2, weight);
+}
+
+enum each { SPECTRA, LEVELS };
+static const struct {
+    enum each each;
+    double fixed; /* weight that is no setting */
+    void (*add)(double *sums, struct audio_trainer *t, const struct loss_inputs *in, double weight);
+} rows[] = {
+#define FIXED(KEY, name, each, metric, weight) {each, weight, add_##name},
+#define SET(KEY, name, each, ...) {each, 0, add_##name},
+    AUDIO_LOSS_ROWS(FIXED, SET)};
+#define METRIC(KEY, name, each, metric, ...) metric,
+const char *const audio_loss_metrics[] = {AUDIO_LOSS_ROWS(METRIC, METRIC)};
+
+static double weight_of(const struct audio_settings *s, i64 loss)
+{
+    return rows[loss].fixed > 0 ? rows[loss].fixed : s->weights[loss];
+}
+
+static void add_losses(struct audio_sums *sums, struct audio_trainer *t, const struct loss_inputs *in)
+{
+    for (i64 i = 0; i < AUDIO_LOSSES; i++)
+        if (rows[i].each == SPECTRA || in->codes)
+            rows[i].add(sums->losses[i], t, in, weight_of(t->settings, i));
 }
 
 static void read_sums(struct audio_result *result, const struct audio_trainer *t, const struct audio_sums *on_device,
                       double lr)
 {
-    const struct audio_settings *s = t->settings;
     struct audio_sums sums;
-    double commitment = 0, levels = (double)s->config.levels, frames = (double)t->frames;
+    double levels = (double)t->settings->config.levels, frames = (double)t->frames;
     device_get(t->audio.device, &sums, on_device, sizeof sums);
-    for (i64 level = 0; level < s->config.levels; level++)
-        commitment += sums.commitment[level] / frames;
-    result->distance = scale_of_spectra * (sums.distance / (frames * AUDIO_FRAME_SPECTRA / 2));
-    result->commitment = commitment / levels;
-    result->loss = weight_of_distance * result->distance + s->commitment * levels * result->commitment;
+    result->loss = 0;
+    for (i64 i = 0; i < AUDIO_LOSSES; i++) {
+        double mean = scale_of_spectra * (sums.losses[i][0] / (frames * AUDIO_FRAME_SPECTRA / 2)), weight = 1;
+        if (rows[i].each == LEVELS) {
+            mean = 0;
+            for (i64 level = 0; level < t->settings->config.levels; level++)
+                mean += sums.losses[i][level] / frames;
+            mean /= levels;
+            weight = levels;
+        }
+        result->losses[i] = mean;
+        result->loss += weight_of(t->settings, i) * weight * mean;
+    }
     result->revived = (i64)sums.revived;
     result->optimizer = optimizer_result_of(sums.squares, lr);
 }
@@ -183,7 +224,7 @@ int audio_step(struct audio_result *result, struct audio_trainer *t, i64 step)
     if (quantised)
         audio_quantize(&q, &t->audio, &t->tape, z);
     struct tensor *out = audio_decoder(&t->audio, &t->tape, quantised ? q.latent : z, &t->layout);
-    add_losses(sums, t, spectra, out, z, quantised ? &q : NULL);
+    add_losses(sums, t, &(struct loss_inputs){spectra, out, z, quantised ? &q : NULL});
     tape_segment_end(&t->tape);
     tape_backward(&t->tape);
     float *kept = quantised ? tape_alloc(&t->tape, codebooks_bytes(t)) : NULL;

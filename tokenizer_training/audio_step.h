@@ -67,9 +67,9 @@ struct audio_trainer {
 };
 void audio_trainer_open(struct audio_trainer *trainer, struct device *device, enum dtype dtype);
 void audio_trainer_close(struct audio_trainer *trainer);
+extern const char *const audio_loss_metrics[AUDIO_LOSSES];
 struct audio_result {
-    /* distance: mean |difference| of the log-mel spectra; commitment: mean over the levels */
-    double loss, distance, commitment;
+    double loss, losses[AUDIO_LOSSES]; /* their weighted sum; each as it is shown */
     i64 revived;
     struct optimizer_result optimizer;
 };

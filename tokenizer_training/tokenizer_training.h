@@ -81,6 +81,18 @@ char *vision_stage_absent(const void *settings);
 /* The stage `tokenizer-audio`: trains the audio tokenizer. Only the report uses transcripts. Writes
  * config.json and weights.safetensors (read by audio_load), report.json, metrics.jsonl, samples/
  * (originals beside reconstructions) and checkpoints/. */
+/* Its losses: LOSS(KEY, name, each, metric, default weight, help). The setting NAME, the loss of a step
+ * and metrics.jsonl follow from a row; its function is add_NAME in audio_step.c. FIXED has a weight
+ * that is no setting.
+ *   each: SPECTRA: a mean over spectra, in units of m. LEVELS: a mean over frames for each level, whose
+ *         sum is the loss and whose mean is shown; 0 before there are codes */
+#define AUDIO_LOSS_ROWS(FIXED, LOSS)                                                                                   \
+    FIXED(DISTANCE, distance, SPECTRA, "log_mel", 2)                                                                   \
+    LOSS(COMMITMENT, commitment, LEVELS, "commitment", "0.25", "weight of (latent - code)^2, per level")
+enum {
+#define AUDIO_LOSS_KEY(KEY, ...) AUDIO_##KEY,
+    AUDIO_LOSS_ROWS(AUDIO_LOSS_KEY, AUDIO_LOSS_KEY) AUDIO_LOSSES
+};
 struct audio_settings {
     char *data;
     double validation, test;
@@ -89,7 +101,8 @@ struct audio_settings {
     double crop_s;
     struct audio_config config;
     bool films; /* also use the sound of clips */
-    double unquantised_share, commitment, codebook_decay, augment;
+    double unquantised_share, codebook_decay, augment;
+    double weights[AUDIO_LOSSES]; /* of losses; 0 where it is fixed */
     i64 vocoder_rounds, memory_mb;
     double shuffle_buffer, bad_share;
     struct training_settings training;

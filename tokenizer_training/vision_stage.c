@@ -32,12 +32,11 @@ const struct setting vision_stage_table[] = {
     ROW(augment, "augment", NUMBER, "0.6", 0, 1, NULL, "share of items randomly flipped, rotated, scaled and shifted"),
     ROW(amplitude_keep, "amplitude_keep", NUMBER, "0.99", 0, 1, NULL, "decay of the running means of |u_k|"),
     ROW(clip_lr, "clip_lr", NUMBER, "0.5", 0, 10, NULL, "peak learning rate on clips, relative to optimizer.lr"),
-    ROW(loss.l1, "loss.l1", NUMBER, "1", 0, 1e6, NULL, "weight of the mean absolute error, pixels in -1..1"),
-    ROW(loss.l2, "loss.l2", NUMBER, "1", 0, 1e6, NULL, "weight of the mean squared error"),
-    ROW(loss.commitment, "loss.commitment", NUMBER, "0.25", 0, 1e6, NULL, "weight of (latent - code)^2"),
-    ROW(loss.entropy, "loss.entropy", NUMBER, "0.1", 0, 1e6, NULL, "weight of the bit entropy term"),
-    ROW(loss.sharpness, "loss.sharpness", NUMBER, "0.125", 1e-6, 1e3, NULL,
-        "slope in the entropy term, sigmoid(sharpness * u / a); larger values spread the bits more evenly"),
+#define WEIGHT(KEY, name, each, metric, weight, help)                                                                  \
+    ROW(loss.of[VISION_##KEY], "loss." #name, NUMBER, weight, 0, 1e6, NULL, help),
+    VISION_LOSS_ROWS(WEIGHT)
+        ROW(loss.sharpness, "loss.sharpness", NUMBER, "0.125", 1e-6, 1e3, NULL,
+            "slope in the entropy term, sigmoid(sharpness * u / a); larger values spread the bits more evenly"),
     ASPECT_ROWS(struct vision_settings),
     PICTURE_ROWS(struct vision_settings),
     ROW(memory_mb, "memory_mb", INTEGER, "4096", 0, 1e9, NULL,
@@ -225,8 +224,9 @@ static int run_step(void *context, i64 step, struct training_step *said)
         return -1;
     metrics_put(said->metrics, y.clips ? "clips/loss" : "stills/loss", y.loss);
     metrics_put(said->metrics, y.clips ? "clips/psnr_db" : "stills/psnr_db", y.psnr_db);
-    metrics_put(said->metrics, "commitment", y.losses.commitment);
-    metrics_put(said->metrics, "bit_entropy_loss", y.losses.entropy);
+    for (i64 i = 0; i < VISION_LOSSES; i++)
+        if (*vision_loss_metrics[i])
+            metrics_put(said->metrics, vision_loss_metrics[i], y.losses.of[i]);
     said->optimizer = y.optimizer;
     said->count = (double)y.frames;
     said->flops = flops_of(run, step, y.clips);

@@ -134,14 +134,9 @@ static double amplitude_keep(const struct vision_settings *s, i64 step)
 
 /* Device memory; the host reads it once, at the end of a step. */
 struct vision_sums {
-    double losses[VISION_SUMS];
+    double losses[VISION_LOSSES];
     double squares; /* sum of squared gradients */
 };
-
-static double weighted(const struct vision_losses *l, const struct vision_loss_weights *w)
-{
-    return w->l1 * l->l1 + w->l2 * l->l2 + w->commitment * l->commitment + w->entropy * l->entropy;
-}
 
 int vision_step(struct vision_step_result *result, struct vision_trainer *t, i64 step)
 {
@@ -171,8 +166,8 @@ int vision_step(struct vision_step_result *result, struct vision_trainer *t, i64
     result->optimizer = optimizer_result_of(sums.squares, lr);
     if (!result->optimizer.skipped) /* a skipped update moves no other state either */
         vision_amplitude_update(vision, batch.shape, magnitude, amplitude_keep(s, step));
-    result->loss = weighted(&result->losses, &s->loss);
-    result->psnr_db = vision_psnr(result->losses.l2 / 4); /* for pixels in 0..1 */
+    result->loss = vision_weighted(&result->losses, &s->loss);
+    result->psnr_db = vision_psnr(result->losses.of[VISION_L2] / 4); /* for pixels in 0..1 */
     result->frames = batch.draw.n * batch.draw.frames;
     result->clips = batch.clips;
     result->shape = batch.shape;
@@ -191,7 +186,7 @@ double vision_step_flops(const struct vision_trainer *t, i64 step)
     if (step >= t->still_steps)
         vision_inflate(&counted);
     tape_open(&tape, &device, t->vision.dtype, (i64)16 << 30);
-    double *sums = tape_alloc(&tape, VISION_SUMS * (i64)sizeof *sums);
+    double *sums = tape_alloc(&tape, VISION_LOSSES * (i64)sizeof *sums);
     vision_loss(sums, &tape, &counted, t->pixels, size, batch.shape, &t->settings->loss);
     tape_backward(&tape);
     double flops = device.cost.flops;

@@ -117,6 +117,7 @@ static int read_all(void **state)
     read_below(&tests, "tests", ".c");
     read_below(&tests, "tests", ".h");
     read_below(&tests, "tests", ".yaml");
+    read_below(&tests, "tests", ".jsonl");
     memory_free(readme);
     return 0;
 }

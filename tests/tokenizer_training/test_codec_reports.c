@@ -163,13 +163,13 @@ static void a_loss_is_the_sum_of_its_parts(void **state)
     (void)state;
     trainer.settings = &changed;
     changed.optimizer.lr = 0;
-    changed.commitment = 0;
+    changed.weights[AUDIO_COMMITMENT] = 0;
     succeed(audio_step(&without, &trainer, settings.steps));
-    assert_float_equal(without.loss, 2 * without.distance, 1e-6);
-    changed.commitment = 3;
+    assert_float_equal(without.loss, 2 * without.losses[AUDIO_DISTANCE], 1e-6);
+    changed.weights[AUDIO_COMMITMENT] = 3;
     succeed(audio_step(&with, &trainer, settings.steps));
-    assert_true(with.commitment > 0);
-    assert_float_equal(with.loss, 2 * with.distance + 3 * LEVELS * with.commitment, 1e-6);
+    assert_true(with.losses[AUDIO_COMMITMENT] > 0);
+    assert_float_equal(with.loss, 2 * with.losses[AUDIO_DISTANCE] + 3 * LEVELS * with.losses[AUDIO_COMMITMENT], 1e-6);
     trainer.settings = &settings;
 }
 
@@ -186,7 +186,7 @@ static double commitment_to_nothing(i64 levels)
     device.ops->zero(&device, words->master, words->matrices * words->rows * words->columns * 4);
     succeed(audio_step(&result, &t, settings.steps - 1));
     audio_trainer_close(&t);
-    return result.commitment;
+    return result.losses[AUDIO_COMMITMENT];
 }
 
 /* Every level has the same loss, so the mean equals that of one. */

@@ -71,7 +71,7 @@ static void a_step_says_the_psnr_of_its_pictures(void **state)
     vision_reconstruct(&trainer.vision, again, NULL, pixels, 1, &trainer.vision.config.shapes[0]);
     assert_int_equal(vision_step(&result, &trainer, 0), 0);
     double bytes = 10 * log10(1 / vision_square_error(again, pixels, BYTES));
-    assert_float_equal(result.psnr_db, 10 * log10(4 / result.losses.l2), 1e-9);
+    assert_float_equal(result.psnr_db, 10 * log10(4 / result.losses.of[VISION_L2]), 1e-9);
     assert_true(result.psnr_db < bytes + 0.1 && result.psnr_db > bytes - 3);
     media.still_count = PICTURES;
 }

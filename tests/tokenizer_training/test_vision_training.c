@@ -159,7 +159,7 @@ static u64 hash_of_training(int threads)
     for (i64 step = 0; step < 6; step++)
         vision_step(&result, &t, step);
     vision_reconstruct(&t.vision, out, NULL, pixels[0], 1, &config.shapes[1]);
-    u64 hash = hash_bytes(out, 5 * 768, (u64)(result.losses.l2 * 1e15));
+    u64 hash = hash_bytes(out, 5 * 768, (u64)(result.losses.of[VISION_L2] * 1e15));
     for (i64 i = 0; i < t.vision.weights.count; i++) {
         struct weight *w = &t.vision.weights.list[i];
         float *values = weight_values(&t.vision.weights, w);

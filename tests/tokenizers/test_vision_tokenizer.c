@@ -113,7 +113,7 @@ static double pixel_terms(struct vision_tokenizer_probe *s, const float *f, stru
     }
     memory_free(a);
     memory_free(b);
-    return s->weights.l1 * l1 + s->weights.l2 * l2;
+    return s->weights.of[VISION_L1] * l1 + s->weights.of[VISION_L2] * l2;
 }
 
 static double surrogate_loss(struct vision_tokenizer_probe *s)
@@ -126,8 +126,8 @@ static double surrogate_loss(struct vision_tokenizer_probe *s)
     double commitment = 0;
     for (i64 i = 0; i < s->count; i++)
         commitment += pow((double)f[i] + (s->latent0[i] - s->f0[i]) - s->sum0[i], 2) / (double)s->count;
-    double loss =
-        pixel_terms(s, f, patches) + s->weights.commitment * commitment + s->weights.entropy * entropy_term(s, f);
+    double loss = pixel_terms(s, f, patches) + s->weights.of[VISION_COMMITMENT] * commitment +
+                  s->weights.of[VISION_ENTROPY] * entropy_term(s, f);
     memory_free(f);
     return loss;
 }
@@ -171,8 +171,8 @@ static void gradients_match_finite_differences(void **state)
                                        .pixels = pixels,
                                        .size = {3, 5, 16, 16},
                                        .shape = &vision.config.shapes[1],
-                                       .weights = {0.7, 1.3, 0.5, 4, 0.8}};
-    double sums[VISION_SUMS];
+                                       .weights = {{0.7, 1.3, 0.5, 4}, 0.8}};
+    double sums[VISION_LOSSES];
     tape_clear(&tape, true);
     weights_begin_step(&vision.weights);
     double *on_device = tape_alloc(&tape, sizeof sums);
@@ -182,7 +182,9 @@ static void gradients_match_finite_differences(void **state)
     device_get(&device, sums, on_device, sizeof sums);
     struct vision_losses losses = vision_losses_of(sums, &vision, s.size);
     open_surrogate(&s);
-    double total = 0.7 * losses.l1 + 1.3 * losses.l2 + 0.5 * losses.commitment + 4 * losses.entropy;
+    double total = 0.7 * losses.of[VISION_L1] + 1.3 * losses.of[VISION_L2] + 0.5 * losses.of[VISION_COMMITMENT] +
+                   4 * losses.of[VISION_ENTROPY];
+    assert_float_equal(vision_weighted(&losses, &s.weights), total, 1e-12);
     assert_true(fabs(total - surrogate_loss(&s)) < 1e-5 * fabs(total));
     for (i64 i = 0; i < vision.weights.count; i++) {
         struct weight *w = &vision.weights.list[i];

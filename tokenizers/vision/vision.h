@@ -163,23 +163,38 @@ struct tensor *vision_latent(struct tape *tape, const struct vision *vision, str
 struct tensor *vision_pixels(struct tape *tape, const struct vision *vision, struct tensor *sum,
                              struct vision_size size);
 
-/* Losses of one batch: means over all pixels or positions, with pixels in -1..1. */
+/* The losses: LOSS(KEY, name, each, metric, default weight, help). The setting loss.NAME, the loss of a
+ * step and metrics.jsonl follow from a row; its function is add_NAME in vision_loss.c. A loss is a
+ * mean, with pixels in -1..1.
+ *   each: of what the function adds a value: PATCHES of 4x4 pixels, behind the decoder, POSITIONS of
+ *         the latent, behind the quantizer, or the whole BATCH, there too
+ *   metric: its name in metrics.jsonl; "": it is not shown */
+#define VISION_LOSS_ROWS(LOSS)                                                                                         \
+    LOSS(L1, l1, PATCHES, "", "1", "weight of the mean absolute error, pixels in -1..1")                               \
+    LOSS(L2, l2, PATCHES, "", "1", "weight of the mean squared error")                                                 \
+    LOSS(COMMITMENT, commitment, POSITIONS, "commitment", "0.25", "weight of (latent - code)^2")                       \
+    LOSS(ENTROPY, entropy, BATCH, "bit_entropy_loss", "0.1", "weight of the bit entropy term")
+enum {
+#define VISION_LOSS_KEY(KEY, ...) VISION_##KEY,
+    VISION_LOSS_ROWS(VISION_LOSS_KEY) VISION_LOSSES
+};
 struct vision_losses {
-    double l1, l2, commitment, entropy;
+    double of[VISION_LOSSES];
 };
 struct vision_loss_weights {
-    double l1, l2, commitment, entropy;
+    double of[VISION_LOSSES];
     double sharpness; /* entropy term: p = sigmoid(sharpness u / a_k) */
 };
-enum { VISION_L1, VISION_L2, VISION_COMMITMENT, VISION_ENTROPY, VISION_SUMS };
+extern const char *const vision_loss_metrics[VISION_LOSSES];
 /* Forward pass with losses; tape_backward may follow. Adds the losses of all rows to sums
- * [VISION_SUMS] (device memory); vision_losses_of turns these into means once they are on the
+ * [VISION_LOSSES] (device memory); vision_losses_of turns these into means once they are on the
  * host. Returns the mean |u_k| [scale_count] in device memory of the tape. Everything after the
  * upload of the pixels is segment 0 of the tape. */
 const float *vision_loss(double *sums, struct tape *tape, const struct vision *vision, const u8 *pixels,
                          struct vision_size size, const struct vision_shape *shape,
                          const struct vision_loss_weights *weights);
 struct vision_losses vision_losses_of(const double *sums, const struct vision *vision, struct vision_size size);
+double vision_weighted(const struct vision_losses *losses, const struct vision_loss_weights *weights); /* their sum */
 /* a_k += (1 - keep) (mean |u_k| - a_k) */
 void vision_amplitude_update(struct vision *vision, const struct vision_shape *shape, const float *magnitude,
                              double keep);

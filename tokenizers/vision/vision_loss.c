@@ -1,5 +1,4 @@
-/* Losses of the vision tokenizer: L1 + L2 of pixels, commitment of the latent to its code, entropy
- * of the bits. */
+/* Losses of the vision tokenizer, in the order of VISION_LOSS_ROWS. */
 #include "tokenizers/vision/vision.h"
 
 /* n coefficients value / n, which give the mean of n losses. */
@@ -17,56 +16,116 @@ static void add_distance(double *sum, struct tape *tape, struct tensor *x, struc
     tape->device->ops->sum_values(tape->device, sum, loss.value, loss.n);
 }
 
-/* Quantizes the latent. Adds two losses of the latent: its distance to the sum of the code
- * (commitment), and the entropy of the bits. */
-static struct tensor *quantize(double *sums, const float **magnitude, struct tape *tape, const struct vision *vision,
-                               struct tensor *latent, struct vision_size size, const struct vision_shape *shape,
-                               const struct vision_loss_weights *weights)
+/* What losses are of. */
+struct loss_inputs {
+    struct tape *tape;
+    struct tensor *patches, *latent, *code; /* the pixels, and the latent before and after quantization */
+    const float *u;                         /* what the bits are the signs of */
+    const struct bit_grid *grid;
+    struct tensor *out;     /* decoded patches; NULL before the decoder */
+    const float *magnitude; /* mean |u_k| */
+};
+
+/* Each adds its losses to *sum, and their gradients times the weight to the tape. */
+
+static void add_l1(double *sum, struct loss_inputs *in, double weight)
 {
-    i64 d = latent->columns, n = size.n * vision_latent_frames(size.frames), codes = n * vision_tokens(shape) * d;
+    add_distance(sum, in->tape, in->out, in->patches, DISTANCE_L1, weight);
+}
+
+static void add_l2(double *sum, struct loss_inputs *in, double weight)
+{
+    add_distance(sum, in->tape, in->out, in->patches, DISTANCE_L2, weight);
+}
+
+static void add_commitment(double *sum, struct loss_inputs *in, double weight)
+{
+    add_distance(sum, in->tape, in->latent, in->code, DISTANCE_L2, weight);
+}
+
+static void add_entropy(double *sum, struct loss_inputs *in, double weight)
+{
+    struct bit_use use = op_bit_entropy(in->tape, in->latent, in->u, in->grid, mean_of(in->tape, 1, weight));
+    in->tape->device->ops->sum_values(in->tape->device, sum, use.value, 1);
+    in->magnitude = use.magnitude;
+}
+
+enum each { PATCHES, POSITIONS, BATCH };
+static const struct {
+    enum each each;
+    void (*add)(double *sum, struct loss_inputs *in, double weight);
+} rows[] = {
+#define ROW(KEY, name, each, ...) {each, add_##name},
+    VISION_LOSS_ROWS(ROW)};
+#define METRIC(KEY, name, each, metric, ...) metric,
+const char *const vision_loss_metrics[] = {VISION_LOSS_ROWS(METRIC)};
+
+static void add_losses(double *sums, struct loss_inputs *in, const struct vision_loss_weights *weights)
+{
+    for (i64 i = 0; i < VISION_LOSSES; i++)
+        if ((rows[i].each == PATCHES) == (in->out != NULL))
+            rows[i].add(&sums[i], in, weights->of[i]);
+}
+
+/* Quantizes the latent. Returns the code, whose gradient goes to the latent. */
+static struct tensor *quantize(struct loss_inputs *in, const struct bit_grid *grid)
+{
+    struct tape *tape = in->tape;
     struct device *device = tape->device;
-    struct bit_grid grid = {n,
-                            shape->h,
-                            shape->w,
-                            shape->scales,
-                            shape->scale_count,
-                            vision_amplitude(vision, shape),
-                            (float)weights->sharpness};
+    i64 d = in->latent->columns, codes = 0;
+    for (i64 k = 0; k < grid->scale_count; k++)
+        codes += grid->n * scale_positions(grid->scales[k]) * d;
     u8 *bits = tape_alloc(tape, codes);
     float *u = tape_alloc(tape, codes * 4);
-    struct tensor *sum = tape_tensor(tape, DTYPE_F32, latent->rows, d);
-    device->ops->quantize_bits(device, bits, sum->data, u, latent->data, NULL, n, grid.h, grid.w, d, grid.scales,
-                               grid.scale_count, grid.amplitude);
-    struct tensor *out = op_straight_through(tape, latent, sum);
-    add_distance(&sums[VISION_COMMITMENT], tape, latent, sum, DISTANCE_L2, weights->commitment);
-    struct bit_use use = op_bit_entropy(tape, latent, u, &grid, mean_of(tape, 1, weights->entropy));
-    device->ops->sum_values(device, &sums[VISION_ENTROPY], use.value, 1);
-    *magnitude = use.magnitude;
-    return out;
+    in->code = tape_tensor(tape, DTYPE_F32, in->latent->rows, d);
+    device->ops->quantize_bits(device, bits, in->code->data, u, in->latent->data, NULL, grid->n, grid->h, grid->w, d,
+                               grid->scales, grid->scale_count, grid->amplitude);
+    in->u = u;
+    in->grid = grid;
+    return op_straight_through(tape, in->latent, in->code);
 }
 
 const float *vision_loss(double *sums, struct tape *tape, const struct vision *vision, const u8 *pixels,
                          struct vision_size size, const struct vision_shape *shape,
                          const struct vision_loss_weights *weights)
 {
-    const float *magnitude;
-    struct tensor *patches = vision_patches(tape, vision, pixels, size);
+    struct loss_inputs in = {.tape = tape, .patches = vision_patches(tape, vision, pixels, size)};
+    const struct bit_grid grid = {size.n * vision_latent_frames(size.frames),
+                                  shape->h,
+                                  shape->w,
+                                  shape->scales,
+                                  shape->scale_count,
+                                  vision_amplitude(vision, shape),
+                                  (float)weights->sharpness};
     tape_segment_begin(tape, 0);
-    struct tensor *latent = vision_latent(tape, vision, vision_features(tape, vision, patches, size));
-    struct tensor *sum = quantize(sums, &magnitude, tape, vision, latent, size, shape, weights);
-    struct tensor *out = vision_pixels(tape, vision, sum, size);
-    add_distance(&sums[VISION_L1], tape, out, patches, DISTANCE_L1, weights->l1);
-    add_distance(&sums[VISION_L2], tape, out, patches, DISTANCE_L2, weights->l2);
+    in.latent = vision_latent(tape, vision, vision_features(tape, vision, in.patches, size));
+    struct tensor *code = quantize(&in, &grid);
+    add_losses(sums, &in, weights);
+    in.out = vision_pixels(tape, vision, code, size);
+    add_losses(sums, &in, weights);
     tape_segment_end(tape);
-    return magnitude;
+    return in.magnitude;
 }
 
 struct vision_losses vision_losses_of(const double *sums, const struct vision *vision, struct vision_size size)
 {
-    i64 stride = vision->config.stride, patches = size.n * size.frames * (size.height / 4) * (size.width / 4);
-    i64 positions = size.n * vision_latent_frames(size.frames) * (size.height / stride) * (size.width / stride);
-    return (struct vision_losses){sums[VISION_L1] / (double)patches, sums[VISION_L2] / (double)patches,
-                                  sums[VISION_COMMITMENT] / (double)positions, sums[VISION_ENTROPY]};
+    i64 stride = vision->config.stride;
+    const i64 counts[] = {[PATCHES] = size.n * size.frames * (size.height / 4) * (size.width / 4),
+                          [POSITIONS] = size.n * vision_latent_frames(size.frames) * (size.height / stride) *
+                                        (size.width / stride),
+                          [BATCH] = 1};
+    struct vision_losses losses;
+    for (i64 i = 0; i < VISION_LOSSES; i++)
+        losses.of[i] = sums[i] / (double)counts[rows[i].each];
+    return losses;
+}
+
+double vision_weighted(const struct vision_losses *losses, const struct vision_loss_weights *weights)
+{
+    double sum = 0;
+    for (i64 i = 0; i < VISION_LOSSES; i++)
+        sum += weights->of[i] * losses->of[i];
+    return sum;
 }
 
 void vision_amplitude_update(struct vision *vision, const struct vision_shape *shape, const float *magnitude,
