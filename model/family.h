@@ -81,8 +81,7 @@ struct model_family {
     const char *layer;                             /* prefix of the weights of a layer; {l} is its number */
     struct family_key keys[FAMILY_KEYS_MOST];      /* of config.json, in the order in which they are written */
     struct family_key gguf_keys[FAMILY_KEYS_MOST]; /* the same of GGUF */
-    /* ROLE_BIAS without a name: experts are chosen by their probabilities alone, and nothing balances
-     * them. */
+    /* Without a name for ROLE_BIAS, experts are chosen by their probabilities alone. */
     struct family_weight weights[WEIGHT_ROLES];
 };
 extern const struct model_family *const model_families[]; /* ends with NULL; the first is that of new models */

@@ -63,7 +63,7 @@ double model_flops_branches(const struct model_config *config, const struct batc
 struct layer_weights {
     struct weight *norm1, *qkv, *out, *norm2;
     struct weight *gate_up, *down; /* dense layers; NULL in MoE layers */
-    struct weight *router, *bias;  /* MoE layers; NULL in dense layers */
+    struct weight *router, *bias;  /* MoE layers; NULL in dense layers, bias in families without one too */
     struct weight *reduced_bias;   /* NULL without config.reduced_bias */
     struct weight *experts_gate_up, *experts_down;
     struct weight *shared_gate_up, *shared_down; /* NULL without shared experts */

@@ -9,23 +9,31 @@ struct chosen_experts {
     i64 count;
     const i32 *member;
     struct tensor *router;
-    const float *bias;
+    float *bias; /* [count]; zeros in families without one */
 };
+
+static float *zeros_of(struct pass *p, i64 count)
+{
+    float *zeros = tape_alloc(p->tape, count * 4);
+    p->tape->device->ops->zero(p->tape->device, zeros, count * 4);
+    return zeros;
+}
 
 static struct chosen_experts choose_experts(struct pass *p, const struct layer_weights *l, i64 layer)
 {
-    struct chosen_experts chosen = {p->model->config.experts, NULL, &l->router->value, l->bias->value.data};
+    i64 all = p->model->config.experts;
+    struct chosen_experts chosen = {all, NULL, &l->router->value, l->bias ? l->bias->value.data : zeros_of(p, all)};
     if (!p->member[layer])
         return chosen;
     struct device *device = p->tape->device;
     chosen.count = p->sub->expert_count;
     chosen.member = p->member[layer];
     chosen.router = op_gather(p->tape, &l->router->value, chosen.member, chosen.count);
+    bool reduced = l->reduced_bias && chosen.count < all;
+    float *whole = reduced ? l->reduced_bias->value.data : chosen.bias;
     float *bias = tape_alloc(p->tape, chosen.count * 4);
-    bool reduced = l->reduced_bias && chosen.count < p->model->config.experts;
-    const struct weight *whole = reduced ? l->reduced_bias : l->bias;
-    device->ops->gather(device, matrix_of(bias, DTYPE_F32, chosen.count, 1),
-                        matrix_of(whole->value.data, DTYPE_F32, p->model->config.experts, 1), chosen.member, false);
+    device->ops->gather(device, matrix_of(bias, DTYPE_F32, chosen.count, 1), matrix_of(whole, DTYPE_F32, all, 1),
+                        chosen.member, false);
     chosen.bias = bias;
     return chosen;
 }
@@ -42,21 +50,13 @@ static float *usage_of(struct pass *p, i64 layer, const struct chosen_experts *c
     return usage ? usage + layer * c->experts : NULL;
 }
 
-/* Counts of a subset, which are added to those of its experts. */
-static float *new_counts(struct pass *p, i64 count)
-{
-    float *counts = tape_alloc(p->tape, count * 4);
-    p->tape->device->ops->zero(p->tape->device, counts, count * 4);
-    return counts;
-}
-
 static struct routing *route(struct pass *p, struct tensor *n, const struct chosen_experts *chosen, i64 layer)
 {
     i64 assignments = n->rows * p->sub->topk;
     const i32 *replay = p->routes ? p->routes + layer * assignments : NULL;
     float *usage = usage_of(p, layer, chosen), *counts = usage;
     if (chosen->member)
-        counts = usage && p->sub->counts_all ? new_counts(p, chosen->count) : NULL;
+        counts = usage && p->sub->counts_all ? zeros_of(p, chosen->count) : NULL; /* added to those of all below */
     struct routing_inputs in = {.bias = chosen->bias,
                                 .topk = p->topk,
                                 .counted = p->counted,
@@ -171,13 +171,13 @@ void model_balance(struct model *model, const double *expected, const double *sq
     const struct model_config *c = &model->config;
     struct device *device = weights_begin_ops(&model->weights);
     for (i64 layer = c->first_moe_layer; layer < c->layers; layer++) {
-        struct weight *bias = model->layer[layer].bias;              /* no matrix: another rank holds this layer */
-        bool balanced = bias->matrices && bias->spec.pieces[0].name; /* no name: the family has no bias */
+        struct weight *bias = model->layer[layer].bias; /* no matrix: another rank holds this layer */
         struct weight *reduced = model->layer[layer].reduced_bias;
         double *use = model->use + layer * c->experts;
         const double *of_layer = expected ? expected + layer * c->experts : NULL;
-        device->ops->route_balance(device, balanced ? bias->master : NULL, model->usage + layer * c->experts, use,
-                                   c->experts, reduced ? NULL : of_layer, squares, (float)speed);
+        device->ops->route_balance(device, bias && bias->matrices ? bias->master : NULL,
+                                   model->usage + layer * c->experts, use, c->experts, reduced ? NULL : of_layer,
+                                   squares, (float)speed);
         if (reduced)
             device->ops->route_balance(device, reduced->matrices ? reduced->master : NULL,
                                        model->usage + model_use_count(c) + layer * c->experts, use, c->experts,

@@ -166,9 +166,10 @@ static void router_rows(struct table_builder *b, struct layer_weights *l, const 
     b->row.decay = false;
     snprintf(name, sizeof name, "%s.router", stem);
     l->router = end_row(b, name);
+    if (!b->names[ROLE_BIAS].disk)
+        return;
     begin_row(b, 1, 1, c->experts);
-    if (b->names[ROLE_BIAS].disk)
-        push_role(b, 1, prefix, ROLE_BIAS);
+    push_role(b, 1, prefix, ROLE_BIAS);
     snprintf(name, sizeof name, "%s.bias", stem);
     l->bias = bias_row(b, name);
 }

@@ -83,7 +83,7 @@ void routing_monitor_end(struct routing_monitor *m, const struct model *model)
         sums[i] = (double)c->count[i];
     for (i64 l = 0; l < c->layers; l++) { /* no matrix: another rank holds this layer */
         const struct weight *bias = model->layer[c->layer[l]].bias;
-        m->bias[l] = bias->matrices ? deviation_of(model, bias) : 0;
+        m->bias[l] = bias && bias->matrices ? deviation_of(model, bias) : 0;
     }
     comm_all_reduce(comm_host(model->parallel->data), sums, n, DTYPE_F64);
     comm_all_reduce(comm_host(model->parallel->pipeline), sums, n, DTYPE_F64);
