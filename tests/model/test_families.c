@@ -311,6 +311,29 @@ static void no_bias_chooses_as_one_of_zeros(void **state)
     device_free(&device, sum, 8);
 }
 
+static void a_subset_is_chosen_by_its_own_bias(void **state)
+{
+    static const float values[8] = {0, 0.5f, 0, -0.5f, 0.25f, 0, -0.25f, 1};
+    float zeros[IDS * 32], own[IDS * 32], as_all[IDS * 32];
+    struct model model;
+    struct model_config c = toy_config(2, 0);
+    c.reduced_bias = true;
+    (void)state;
+    toy_open(&model, &device, &c, false);
+    run_layers(zeros, &model, true);
+    for (i64 i = 0; i < c.layers; i++)
+        toy_set_weight(&model.weights, model.layer[i].reduced_bias, values);
+    run_layers(own, &model, true);
+    for (i64 i = 0; i < c.layers; i++) {
+        model.layer[i].reduced_bias = NULL;
+        toy_set_weight(&model.weights, model.layer[i].bias, values);
+    }
+    run_layers(as_all, &model, true);
+    assert_memory_equal(own, as_all, sizeof own);
+    assert_memory_not_equal(own, zeros, sizeof own);
+    model_close(&model);
+}
+
 static int setup(void **state)
 {
     device_open_cpu(&device);
@@ -333,6 +356,7 @@ int main(void)
         cmocka_unit_test(names_on_disk_are_unique),
         cmocka_unit_test(a_gguf_has_all_weights),
         cmocka_unit_test(no_bias_chooses_as_one_of_zeros),
+        cmocka_unit_test(a_subset_is_chosen_by_its_own_bias),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
