@@ -5,8 +5,9 @@
  *     decoder_step    one forward over all requests in flight
  *     decoder_take    gives back what has ended; decoder_drop what nobody waits for any more
  *
- * What is drawn for a request depends on the request alone: not on its slot, on when it came, or on
- * its neighbours. Only roundings differ, as products of other shapes add in another order.
+ * Answers may be read between steps. What is drawn for a request depends on the request alone: not on
+ * its slot, on when it came, or on its neighbours. Only roundings differ, as products of other shapes
+ * add in another order.
  *
  * The grammar decides which position comes next. The decoder writes the positions into a
  * batch whose keys are rows of one KV cache, runs the model, samples what the grammar asks

@@ -178,6 +178,7 @@ static void pictures_are_the_same_by_graphs(void **state)
     check_draws(TOY_TIED | TOY_MADE, options_of(&toy_vocabulary), &b);
 }
 
+/* At most one request comes at each step. */
 static void draw_round(struct decoder *d, struct answer *answers, struct generate_request *requests, int round)
 {
     static const i32 forbidden[3] = {5, 20, 31};
@@ -189,8 +190,7 @@ static void draw_round(struct decoder *d, struct answer *answers, struct generat
     do {
         while (decoder_take(d))
             ;
-        for (; next < count && decoder_add(d, answers + next * COPIES, &requests[next]) == 0; next++)
-            ;
+        next += next < count && decoder_add(d, answers + next * COPIES, &requests[next]) == 0;
     } while (decoder_step(d));
 }
 
