@@ -43,7 +43,7 @@ static int open_world(struct runner *run)
     if (launch_detect(&launch))
         return -1;
     launch.program = run->options->program;
-    if (launch.size > 1) {
+    if (launch.size > 1 && !run->world) { /* the first time */
         bool bound = workers_cores() < sysconf(_SC_NPROCESSORS_ONLN); /* the launcher set an affinity */
         if (!getenv("WEFT_THREADS"))
             workers_start((int)max_i64(1, bound ? workers_cores() : workers_cores() / launch.local_size));
@@ -107,6 +107,7 @@ static int agree_with_first(struct runner *run, struct json *same, const char *w
     return status;
 }
 
+/* Ranks of one launch, in a world of their own. */
 static int open_ranks(struct runner *run)
 {
     if (open_world(run) || first_then_others(run, read_layout, NULL))
@@ -116,6 +117,22 @@ static int open_ranks(struct runner *run)
     if (agree_with_first(run, layout, "weft run"))
         return -1;
     return parallel_open(&run->ranks, run->world, &run->sizes);
+}
+
+/* Closes the world and opens it again. */
+static int open_ranks_again(struct runner *run)
+{
+    const char *over = comm_host(run->world)->transport->name;
+    i64 rank = run->world->rank, size = run->world->size;
+    if (strcmp(over, "mpi") == 0)
+        return error_set("ranks over MPI cannot meet again: start them over TCP (MASTER_ADDR, MASTER_PORT)");
+    close_ranks(run);
+    if (open_ranks(run))
+        return -1;
+    if (is_first(run))
+        log_info("the ranks have met again: %lld, before %lld", (long long)run->world->size, (long long)size);
+    return run->world->rank == rank ? 0 : error_set("rank %lld is rank %lld now", (long long)rank,
+                                                    (long long)run->world->rank);
 }
 
 /* Broadcasts the first rank's status. A rank that failed does not get here, and ends the run. */
@@ -471,7 +488,9 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
                           .fp8 = run->fp8,
                           .calibrated = s->kind->work != LIGHT,
                           .ranks = s->kind->work == ON_RANKS ? &run->ranks : parallel_alone(),
-                          .filler = run->options->filler};
+                          .filler = run->options->filler,
+                          .ranks_change = s->kind->work == ON_RANKS ? run->options->ranks_change : NULL,
+                          .ranks_context = run->options->ranks_context};
     struct json *made_by = identity_maker(identity);
     stage.made_by = made_by;
     double begin = clock_s();
@@ -484,8 +503,9 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
         listen_for_the_end(s);
     }
     int status = s->kind->check ? s->kind->check(s->settings) : 0;
-    if (status == 0)
-        status = s->kind->run(s->settings, &stage);
+    do
+        status = status == 0 ? s->kind->run(s->settings, &stage) : status;
+    while (status == STAGE_RANKS && (status = open_ranks_again(run)) == 0);
     memory_advise(NULL, NULL);
     temporaries_remove_empty(NULL, NULL);
     signals_say("stages that are done stay");
@@ -766,9 +786,7 @@ static struct json *stages_due(const struct runner *run)
 
 int recipe_run(const struct run_options *options)
 {
-    static struct runner run;
-    run.options = options;
-    run.lock = run.folder = -1;
+    struct runner run = {.options = options, .lock = -1, .folder = -1};
     int status = open_ranks(&run);
     if (status == 0)
         status = first_then_others(&run, open_recipe, NULL);

@@ -31,10 +31,10 @@
 
 /* ---- A stage: the arguments that cli/ passes to the function of a stage's kind ---- */
 /* References in the settings are already resolved to paths. The function writes only below `out`.
- * It returns 0 when the stage is complete, -1 and a message on error, or STAGE_INTERRUPTED after
- * saving and stopping because interrupted() was true. Called again with the same settings, it
- * continues from its last checkpoint. */
-enum { STAGE_INTERRUPTED = 1 };
+ * It returns 0 when the stage is complete, -1 and a message on error, STAGE_INTERRUPTED after
+ * saving and stopping because interrupted() was true, or STAGE_RANKS after saving because the ranks
+ * are to meet anew. Called again with the same settings, it continues from its last checkpoint. */
+enum { STAGE_INTERRUPTED = 1, STAGE_RANKS = 2 };
 struct parallel;
 struct stage {
     const char *name; /* its name in the recipe */
@@ -48,6 +48,10 @@ struct stage {
     bool fp8;
     bool calibrated; /* a training stage compares its speed with what this machine reaches */
     const struct parallel *ranks;
+    /* Asked before each step on every rank. True on any: the stage saves and returns STAGE_RANKS, and its
+     * caller closes the ranks and opens them again. NULL: they stay. */
+    bool (*ranks_change)(void *context);
+    void *ranks_context;
     /* command line of the program that fills a shard ring (data/stream/stream.h) */
     const char *const *filler;
     /* what checkpoints say of the stage that makes them; NULL: nothing */
@@ -193,7 +197,7 @@ void metrics_close(struct metrics *metrics);
  *     newest intact checkpoint -> begin -> (measure, step, a line of metrics) x steps -> [restore] -> save
  *                                            |
  *                                            +-> save, state: every checkpoint_steps, at a best measure,
- *                                                at the end, and when interrupted
+ *                                                at the end, when interrupted, and when ranks change
  *
  * `step` counts from 0; files and messages count completed steps. All ranks call begin, measure, step,
  * restore and save together. Only rank 0 calls state, and only rank 0 writes metrics and checkpoints.
@@ -253,6 +257,6 @@ struct training {
      * checkpoint's weft/. May be NULL. */
     int (*state)(void *context, struct json *state, const char *folder);
 };
-int training_run(const struct training *training); /* 0, -1 or STAGE_INTERRUPTED */
+int training_run(const struct training *training); /* 0, -1, STAGE_INTERRUPTED or STAGE_RANKS */
 
 #endif

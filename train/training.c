@@ -378,6 +378,13 @@ static int measure(struct training_loop *l, i64 done, bool *better)
     return status;
 }
 
+/* True if a rank asks that all meet anew. */
+static bool ranks_change(const struct training_loop *l)
+{
+    const struct stage *s = l->t->stage;
+    return s->ranks_change && comm_any(l->world, s->ranks_change(s->ranks_context));
+}
+
 /* One turn of the loop, with `done` steps complete: measures, saves if that is due, and takes the next
  * step. Sets *more if there is one. */
 static int turn(struct training_loop *l, i64 done, bool *more)
@@ -389,15 +396,16 @@ static int turn(struct training_loop *l, i64 done, bool *more)
     if (status && status != STAGE_INTERRUPTED)
         return status;
     bool last = done == t->steps || best_ends(&l->best), stop = comm_any(l->world, status || (interrupted() && !last));
-    bool due = done > l->begun ? stop || last || done % t->settings->checkpoint_steps == 0 : stop && l->fresh;
-    l->stops = stop;
+    bool change = !last && !stop && ranks_change(l), ends = stop || change;
+    bool due = done > l->begun ? ends || last || done % t->settings->checkpoint_steps == 0 : ends && l->fresh;
+    l->stops = ends;
     if ((due || better) && save(l, done))
         return -1;
-    *more = !last && !stop;
+    *more = !last && !ends;
     if (*more)
         status = run_step(l, done);
-    else if (stop)
-        status = STAGE_INTERRUPTED;
+    else if (ends)
+        status = stop ? STAGE_INTERRUPTED : STAGE_RANKS;
     l->stops = status == STAGE_INTERRUPTED;
     return *more && l->stops && save(l, done) ? -1 : status;
 }
