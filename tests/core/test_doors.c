@@ -11,7 +11,7 @@
 #include "core/core.h"
 
 enum { DEPTH_MOST = 8 };
-static struct buffer op_list, command_list; /* kernels/kernels.h, cli/cli.h */
+static struct buffer op_list, command_list, family_list; /* kernels/kernels.h, cli/cli.h, model/family.c */
 static i64 unnamed, seen;
 
 static bool ends_with(const char *name, const char *end)
@@ -53,12 +53,13 @@ static bool stands_before(const char *format, const char *name, const char *text
     return found;
 }
 
-/* A file named after an op, a command or a measurement is named by their list. */
+/* A file named after an op, a command, a measurement or a family of models is named by their list. */
 static bool is_listed(const char *folder, const char *stem, const char *headers)
 {
     return (strncmp(folder, "kernels/", 8) == 0 && stands_before("OP(%s,", stem, op_list.data)) ||
            (strncmp(folder, "cli", 3) == 0 && stands_before("command_%s(", stem, command_list.data)) ||
-           (strcmp(folder, "bench") == 0 && stands_before("bench_%s", stem, headers));
+           (strcmp(folder, "bench") == 0 && stands_before("bench_%s", stem, headers)) ||
+           (strcmp(folder, "model/families") == 0 && stands_before("family_%s", stem, family_list.data));
 }
 
 struct doors {
@@ -155,17 +156,21 @@ static void every_file_is_named_by_a_door(void **state)
                                         "pipeline",  "survey",   "cli",      "bench",   "corpus"};
     struct doors doors = {.depth = 0};
     char *ops = path_join(SOURCE_TREE, "kernels/kernels.h"), *commands = path_join(SOURCE_TREE, "cli/cli.h");
+    char *families = path_join(SOURCE_TREE, "model/family.c");
     (void)state;
     assert_int_equal(file_read(&op_list, ops), 0);
     assert_int_equal(file_read(&command_list, commands), 0);
+    assert_int_equal(file_read(&family_list, families), 0);
     for (i64 i = 0; i < COUNT_OF(rooms); i++)
         check_folder(&doors, rooms[i]);
     assert_true(seen > 800);
     assert_int_equal(unnamed, 0);
     buffer_release(&op_list);
     buffer_release(&command_list);
+    buffer_release(&family_list);
     memory_free(ops);
     memory_free(commands);
+    memory_free(families);
 }
 
 int main(void)
