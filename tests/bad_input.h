@@ -156,31 +156,52 @@ static const char *only_message(void)
     return count == 1 && strchr(found, '\n') == complained.data + complained.length - 1 ? found : NULL;
 }
 
-static void expect_failure(const char *const *words, int status, int expected, const char *const *says)
+/* NULL, or why the run did not fail as expected. memory_free */
+static char *fault_of_failure(const char *const *words, int status, int expected, const char *const *says)
 {
     struct buffer run = {0};
-    const char *message = only_message();
+    const char *message = only_message(), *missing = NULL;
+    char *fault = NULL;
     name_run(&run, words);
+    for (int i = 0; message && says[i] && !missing; i++)
+        missing = strstr(message, says[i]) ? NULL : says[i];
     if (status != expected)
-        fail_msg("%s: status %d, expected %d:\n%s", run.data, status, expected, complained.data);
-    if (!message || strstr(complained.data, "internal error"))
-        fail_msg("%s: expected one message at the end, \"weft: ...\":\n%s", run.data, complained.data);
-    for (int i = 0; says[i]; i++)
-        if (!strstr(message, says[i]))
-            fail_msg("%s: expected \"%s\" in:\n%s", run.data, says[i], message);
+        fault = string_format("%s: status %d, expected %d:\n%s", run.data, status, expected, complained.data);
+    else if (!message || strstr(complained.data, "internal error"))
+        fault = string_format("%s: expected one message at the end, \"weft: ...\":\n%s", run.data, complained.data);
+    else if (missing)
+        fault = string_format("%s: expected \"%s\" in:\n%s", run.data, missing, message);
     buffer_release(&run);
+    return fault;
 }
 
-static void expect_same_tree(const char *const *words, const struct buffer *before)
+static void expect_failure(const char *const *words, int status, int expected, const char *const *says)
+{
+    char *fault = fault_of_failure(words, status, expected, says);
+    if (fault)
+        fail_msg("%s", fault);
+}
+
+/* before: the tree of work. NULL if the run left it as it was. memory_free */
+static inline char *fault_of_tree(const char *const *words, const struct buffer *before)
 {
     struct buffer after = {0}, run = {0};
+    char *fault = NULL;
     buffer_append(&after, "", 0);
     list_tree(&after, work);
     name_run(&run, words);
     if (strcmp(before->data, after.data) != 0)
-        fail_msg("%s left something behind:\n%sbefore:\n%s", run.data, after.data, before->data);
+        fault = string_format("%s left something behind:\n%sbefore:\n%s", run.data, after.data, before->data);
     buffer_release(&after);
     buffer_release(&run);
+    return fault;
+}
+
+static inline void expect_same_tree(const char *const *words, const struct buffer *before)
+{
+    char *fault = fault_of_tree(words, before);
+    if (fault)
+        fail_msg("%s", fault);
 }
 
 /* ---- Damage ---- */

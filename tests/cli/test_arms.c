@@ -33,76 +33,6 @@ static void expect_file(const char *name, bool there)
     memory_free(path);
 }
 
-/* ---- Wrong usage ---- */
-
-static void wrong_arms_and_seeds_are_refused(void **state)
-{
-    static const struct {
-        const char *head, *where, *words, *option[2];
-    } bad[] = {{"seed: 2\nseeds: [1]\n", "wrong.yaml:2", "seed and seeds exclude each other"},
-               {"seeds: [1]\n", "command line", "seed=4", {"seed=4"}},
-               {"arms: {a: {b.stepz: 3}}\n", "wrong.yaml:2", "unknown key stepz; did you mean steps?"},
-               {"arms:\n  a:\n    b.model.expert: 3\n", "wrong.yaml:4", "did you mean model.experts?"},
-               {"arms: {a: {b.model: {expert: 3}}}\n", "wrong.yaml:2", "did you mean model.experts?"},
-               {"arms: {a: {firts.argv: [x]}}\n", "wrong.yaml:2", "no stage \"firts\", did you mean \"first\"?"},
-               {"arms: {a: {steps: 3}}\n", "wrong.yaml:2", "STAGE.key"},
-               {"arms: {a: {b.: 3}}\n", "wrong.yaml:2", "STAGE.key"},
-               {"arms: {a: {b.steps: x}}\n", "wrong.yaml:2", "steps: expected an integer"},
-               {"arms: {a: {b.steps: -1}}\n", "wrong.yaml:2", "steps"},
-               {"arms: {a: {b.kind: sft}}\n", "wrong.yaml:2", "unknown key kind"},
-               {"arms:\n  a: {b.data: frist}\n", "wrong.yaml:3", "\"frist\" names no stage, did you mean \"first\""},
-               {"arms: {a: {b.steps: 4}, a: {}}\n", "wrong.yaml:2", "key a is there twice"},
-               {"arms: {a/b: {b.steps: 4}}\n", "wrong.yaml:2", "\"a/b\" is no name for an arm"},
-               {"arms: {..: {b.steps: 4}}\n", "wrong.yaml:2", "\"..\" is no name for an arm"},
-               {"arms: {'': {b.steps: 4}}\n", "wrong.yaml:2", "\"\" is no name for an arm"},
-               {"arms: {first: {b.steps: 4}}\n", "wrong.yaml:2", "the arm first has the name of a stage"},
-               {"arms: {'1': {b.steps: 4}}\nseeds: [1]\n", "wrong.yaml:3", "the seed 1 is the name of a stage or arm"},
-               {"arms: {}\n", "wrong.yaml:2", "at least one arm"},
-               {"arms: [a]\n", "wrong.yaml:2", "at least one arm"},
-               {"arms: {a: {}, c: {}}\n", "wrong.yaml:2", "none of them sets a key"},
-               {"arms: {a: 3}\n", "wrong.yaml:2", "arm a: expected a mapping"},
-               {"arms: {a: {b.model: {experts: 4}, b.model.experts: 2}}\n", "wrong.yaml:2", "set the same"},
-               {"arms: {a: {b.batch.micro_rows: 3}}\n", "stage b, arm a", "micro_rows 3 must divide"},
-               {"arms: {a: {b.steps: 4}}\n", "command line: b.steps=5", "the arm a sets b.steps", {"b.steps=5"}},
-               {"arms: {a: {b.model.experts: 4}}\n", "command line", "sets b.model.experts", {"b.model={experts: 3}"}},
-               {"arms: {a: {b.model: {experts: 4}}}\n", "command line", "sets b.model", {"b.model.experts=3"}},
-               {"arms: {a: {b.steps: 4}}\n", "--arm", "no arm \"c\"; known: a", {"--arm", "c"}},
-               {"seeds: [1, 2]\n", "--arm c", "has no arms", {"--arm", "c"}},
-               {"seeds: [1, 2]\n", "--seed 3", "has the seeds 1, 2", {"--seed", "3"}},
-               {"seeds: [1, 2]\n", "--seed", "expected a whole number", {"--seed", "x"}},
-               {"arms: {a: {b.steps: 4}}\n", "--seed 3", "has no seeds", {"--seed", "3"}},
-               {"seeds: [1, 2, 1]\n", "wrong.yaml:2", "seeds: 1 is there twice"},
-               {"seeds: [1, 01]\n", "wrong.yaml:2", "is there twice"},
-               {"seeds: [1, 1.5]\n", "wrong.yaml:2", "whole numbers from 0, found 1.5"},
-               {"seeds: [a]\n", "wrong.yaml:2", "found a"},
-               {"seeds: [-1]\n", "wrong.yaml:2", "found -1"},
-               {"seeds: [[1]]\n", "wrong.yaml:2", "found a list"},
-               {"seeds: 3\n", "wrong.yaml:2", "expected a list"},
-               {"seeds: []\n", "wrong.yaml:2", "expected a list"},
-               {"seeds: [1]\nseed_stages: [firts]\n", "wrong.yaml:3", "no stage \"firts\", did you mean \"first\"?"},
-               {"seeds: [1]\nseed_stages: [b, b]\n", "wrong.yaml:3", "b is there twice"},
-               {"seeds: [1]\nseed_stages: b\n", "wrong.yaml:3", "expected a list of stages"},
-               {"seed_stages: [b]\n", "wrong.yaml:2", "seed_stages without seeds"},
-               {"arm: {a: {}}\n", "wrong.yaml:2", "did you mean arms"}};
-    (void)state;
-    for (i64 i = 0; i < COUNT_OF(bad); i++) {
-        char *lines = string_format("%sstages:\n"
-                                    "  first: {kind: command, argv: [sh, -c, 'touch $OUT/file.txt']}\n"
-                                    "  b: {kind: pretrain, data: first, steps: 3, model: {experts: 8}}\n",
-                                    bad[i].head);
-        char *path = recipe("wrong", lines);
-        for (int plan = 0; plan < 2; plan++) {
-            if (WEFT(plan ? "plan" : "run", path, bad[i].option[0], bad[i].option[1]) != 2)
-                fail_msg("taken: %s", bad[i].head);
-            expect_complaint(bad[i].where);
-            expect_complaint(bad[i].words);
-        }
-        expect_file("wrong", false);
-        memory_free(path);
-        memory_free(lines);
-    }
-}
-
 /* ---- Which runs there are ---- */
 
 #define TOUCH "{kind: command, argv: [sh, -c, 'touch $OUT/file.txt']}"
@@ -336,7 +266,6 @@ static void a_plan_sums_over_runs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_arms_and_seeds_are_refused),
         cmocka_unit_test(a_stage_runs_once_unless_an_arm_changes_it),
         cmocka_unit_test(seeds_change_the_stages_named),
         cmocka_unit_test(a_stopped_call_goes_on),

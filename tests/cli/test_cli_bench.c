@@ -65,35 +65,11 @@ static void an_op_is_timed(void **state)
     expect("GB/s\n");
 }
 
-static void what_it_does_not_know_it_refuses(void **state)
-{
-    static const struct {
-        const char *words, *complaint;
-    } wrong[] = {{"bench op swigul", "did you mean swiglu?"},
-                 {"bench op swiglu --shape 30", "expected ROWSxCOLUMNS"},
-                 {"bench op swiglu --shape 0x5", "expected ROWSxCOLUMNS"},
-                 {"bench op swiglu --shape 3x5x7", "rows and columns alone"},
-                 {"bench op stft --shape 3x50x7", "a multiple of 4"},
-                 {"bench op swiglu --dtype f16", "expected f32 or bf16"},
-                 {"bench op fill --dtype bf16", "one type alone"},
-                 {"bench op swiglu --variant 1", "swiglu has 1"},
-                 {"bench op all --shape 3x3", "one op's"},
-                 {"bench step --dtype f32", "only `weft bench op`"},
-                 {"bench step more", "only `weft bench op`"},
-                 {"bench nothing", "there is no \"nothing\""}};
-    (void)state;
-    for (i64 i = 0; i < COUNT_OF(wrong); i++) {
-        assert_int_equal(weft(wrong[i].words), 2);
-        expect(wrong[i].complaint);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_a_name_it_lists_every_op),
         cmocka_unit_test(an_op_is_timed),
-        cmocka_unit_test(what_it_does_not_know_it_refuses),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     buffer_release(&said);

@@ -10,129 +10,6 @@
 #include "core/json.h"
 #include "tests/cli_fixture.h"
 
-static void a_recipe_with_an_unknown_key_is_named_by_line(void **state)
-{
-    (void)state;
-    char *path = in_folder("bad.yaml");
-    const char *recipe = "run: out/x\nstages:\n  b:\n    kind: pretrain\n    data: /tmp\n    stepz: 3\n";
-    assert_int_equal(file_replace(path, recipe, (i64)strlen(recipe)), 0);
-    assert_int_equal(WEFT("inspect", path), 1);
-    expect_complaint("bad.yaml:6");
-    expect_complaint("steps");
-    assert_int_equal(WEFT("run", path), 2);
-    memory_free(path);
-}
-
-/* A stage before it would run for a while. */
-static void elastic_settings_are_refused_before_any_stage_runs(void **state)
-{
-    static const char *const bad[][2] = {{"topk_min: 2", "elastic.topk_min is 2: expected at most 1"},
-                                         {"experts_min: 16", "elastic.experts_min is 16: no subset"},
-                                         {"expert_groups: 3", "elastic.expert_groups is 3: expected a divisor"}};
-    char *path = in_folder("elastic.yaml"), *made = in_folder("elastic/first");
-    (void)state;
-    for (i64 i = 0; i < COUNT_OF(bad); i++) {
-        char *recipe =
-            string_format("run: %s/elastic\nstages:\n"
-                          "  first: {kind: command, argv: [sh, -c, 'touch $OUT/file']}\n"
-                          "  b: {kind: pretrain, data: first, model: {experts: 16, topk: 2}, elastic: {%s}}\n",
-                          shards, bad[i][0]);
-        assert_int_equal(file_replace(path, recipe, (i64)strlen(recipe)), 0);
-        assert_int_equal(WEFT("run", path), 2);
-        expect_complaint("elastic.yaml:4: stage b");
-        expect_complaint(bad[i][1]);
-        assert_false(file_exists(made));
-        memory_free(recipe);
-    }
-    memory_free(made);
-    memory_free(path);
-}
-
-/* Names in settings of later stages, which a run would reach after hours. */
-static void wrong_names_are_refused_before_any_stage_runs(void **state)
-{
-    static const char *const bad[][2] = {
-        {"generate, from: first, data: first, parts: [train, tests]", "parts: expected train, validation or test"},
-        {"generate, from: first, data: first, parts: [Train]", "found \"Train\""},
-        {"prepare, data: first, text: first, directions: [text, picture-in]", "directions: \"picture-in\" is none"},
-        {"prepare, data: first, text: first, filter: {scripts: [latin, grek]}", "filter.scripts: \"grek\" is none"},
-        {"prepare, data: first, text: first, part: 8/8", "part: \"8/8\""},
-        {"prepare, data: first, text: first, part: 0/8, stream: {on: true}", "part and stream.on"},
-        {"prepare, data: first, text: first, filter: {languages: [en, xx]}", "filter.languages"},
-        {"prepare, data: first, text: first, filter: {seen: first}", "filter.seen needs a rule"},
-        {"prepare, data: first, text: first, film_sound: take", "sounds need an audio tokenizer"},
-        {"prepare, data: first, text: first, pictures: {background: red}", "pictures.background: \"red\""},
-        {"prepare, data: first, text: first, columns: {separator: ';;'}", "columns.separator: ';;'"},
-        {"tokenizer-text, data: first, columns: {separator: ';;'}", "columns.separator: ';;'"},
-        {"tokenizer-text, data: first, vocabulary: 300, special: [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, "
-         "r, s, t, u, v, w, x, y, z, 1, 2, 3, 4, 5, 6, 7, 8]",
-         "vocabulary 300 is out of range"},
-        {"tokenizer-vision, data: first, stride: 12", "stride is 12"},
-        {"tokenizer-vision, data: first, channels: [8]", "lists of two"},
-        {"tokenizer-vision, data: first, aspects: {shapes: [64]}", "\"64\" is no shape"},
-        {"tokenizer-vision, data: first, steps: 3, optimizer: {warmup: 4}", "optimizer.warmup is 4"},
-        {"tokenizer-audio, data: first, steps: 3, optimizer: {warmup: 4}", "optimizer.warmup is 4"},
-        {"pretrain, data: first, from: first, continue: first", "from and continue are exclusive"},
-        {"pretrain, data: first, steps: 3, optimizer: {warmup: 4}", "optimizer.warmup is 4"},
-        {"pretrain, data: first, model: {heads: 3, kv_heads: 2}", "num_attention_heads 3 is no multiple"},
-        {"pretrain, data: first, batch: {micro_rows: 3}, elastic: {slice_rows: 4}", "micro_rows 3 must divide"},
-        {"sft, data: first", "from is missing"},
-        {"sft, data: first, from: first, continue: first", "from and continue are exclusive"},
-        {"rl, from: first, prompts: first, steps: 1, minibatches: 1, optimizer: {warmup: 2}", "optimizer.warmup is 2"},
-        {"rl, from: first, prompts: first, verifier: program", "none is set"},
-        {"eval, from: first, data: first, verifier: program", "none is set"},
-        {"eval, from: first, data: first, part: tests", "found \"tests\""},
-        {"grid, from: first, data: first, part: tests", "found \"tests\""},
-        {"routing, from: first, data: first, part: tests", "found \"tests\""},
-        {"export, from: b", "the stage reads itself"},
-        {"export, from: c}\n  c: {kind: pretrain, data: first", "c is not an earlier stage"},
-        {"export, from: first}\n  c: {kind: sft, data: first", "from is missing"},
-        {"pretrain, data: first, steps: 9}\n  c: {kind: pretrain, data: first, continue: b, steps: 9",
-         "steps is 9, and b has gone 9 already"},
-        {"pretrain, data: first, steps: 9}\n  c: {kind: pretrain, data: first, continue: b, steps: 10, model: {width: "
-         "72}",
-         "model.width is 72, and the model of b has"},
-        {"pretrain, data: first, model: {layers: 4}}\n  c: {kind: extract, from: b, layers: 0-4",
-         "4 is beyond the last one, 3"},
-        {"pretrain, data: first, model: {experts: 8}}\n  c: {kind: routing, from: b, data: first, experts: '9'",
-         "--experts 9: expected 1 to 8"},
-        {"pretrain, data: first, model: {topk: 2}}\n  c: {kind: sft, from: b, data: first, elastic: {on: true, "
-         "topk_min: "
-         "2}",
-         "elastic.topk_min is 2: expected at most 1"},
-        {"prepare, data: first, text: first, stream: {on: true}}\n  c: {kind: eval, from: first, data: b",
-         "data: b prepares shards during training"},
-        {"prepare, data: first, text: first, stream: {on: true}}\n  c: {kind: pretrain, data: b, grid_steps: 2",
-         "grid_steps measures held-out losses"},
-        {"prepare, data: first, text: first, stream: {on: true}}\n  c: {kind: pretrain, data: b, heldout_steps: 2",
-         "heldout_steps measures held-out losses"},
-        {"command, argv: []", "argv is empty"}};
-    char *path = in_folder("names.yaml"), *made = in_folder("names/first");
-    (void)state;
-    for (i64 i = 0; i < COUNT_OF(bad); i++) {
-        char *recipe = string_format("run: %s/names\nstages:\n"
-                                     "  first: {kind: command, argv: [sh, -c, 'touch $OUT/file']}\n"
-                                     "  b: {kind: %s}\n",
-                                     shards, bad[i][0]);
-        assert_int_equal(file_replace(path, recipe, (i64)strlen(recipe)), 0);
-        memory_free(recipe);
-        int expected = strstr(bad[i][0], "kv_heads") ? 1 : 2; /* sizes of a model may come from a file, too */
-        bool second = strstr(bad[i][0], "  c: {") != NULL && !strstr(bad[i][0], "export, from: c");
-        assert_int_equal(WEFT("run", path), expected);
-        expect_complaint(second ? "names.yaml:5: stage c" : "names.yaml:4: stage b");
-        expect_complaint(bad[i][1]);
-        assert_false(file_exists(made));
-#ifndef WEFT_WITH_LANGUAGES /* then any language is refused by a run alone */
-        if (strstr(bad[i][0], "languages"))
-            continue;
-#endif
-        assert_int_equal(WEFT("plan", path), expected);
-        expect_complaint(bad[i][1]);
-    }
-    memory_free(made);
-    memory_free(path);
-}
-
 static void write_recipe(const char *path, const char *name, const char *stages)
 {
     char *recipe = string_format("run: %s/%s\nstages:\n%s", shards, name, stages);
@@ -604,13 +481,10 @@ static void a_command_begins_in_an_empty_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_recipe_with_an_unknown_key_is_named_by_line),
-        cmocka_unit_test(wrong_names_are_refused_before_any_stage_runs),
         cmocka_unit_test(a_finished_stage_is_not_checked_again),
         cmocka_unit_test(a_pipe_in_place_of_the_timings_holds_no_run_up),
         cmocka_unit_test(rows_that_ranks_do_not_share_are_refused_before_any_stage_runs),
         cmocka_unit_test(stages_that_were_not_chosen_must_be_done),
-        cmocka_unit_test(elastic_settings_are_refused_before_any_stage_runs),
         cmocka_unit_test(reconstruct_puts_media_side_by_side),
         cmocka_unit_test(grid_prints_one_object_a_sub_model),
         cmocka_unit_test(no_row_is_longer_than_what_is_measured),

@@ -278,38 +278,6 @@ static void in_a_control_group_the_message_comes_in_place_of_the_signal(void **s
     memory_free(other);
 }
 
-static void values_of_variables_that_mean_nothing_are_refused(void **state)
-{
-    static const char *const cases[][3] = {
-        {"WEFT_MEMORY_LIMIT", "x", "whole number from 1"},
-        {"WEFT_MEMORY_LIMIT", "0", "whole number from 1"},
-        {"WEFT_MEMORY_LIMIT", "3e9", "whole number"},
-        {"WEFT_MEMORY_LIMIT", "99999999999999999999", "whole"},
-        {"WEFT_SPARE_BYTES", "x", "whole number from 0"},
-        {"WEFT_SPARE_BYTES", "-1", "whole number from 0"},
-        {"WEFT_CPU", "v9", "v3, v4, vnni, pairs"},
-        {"WEFT_THREADS", "two", "from 1 to 1024"},
-        {"WEFT_THREADS", "1.5", "from 1 to 1024"},
-        {"WEFT_PIN", "7", "one of 0, 1"},
-        {"WEFT_GUARD", "yes", "one of 0, 1"},
-        {"WEFT_GRAPHS", "off", "0, 1, update"},
-    };
-    (void)state;
-    for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        char *before = getenv(cases[i][0]) ? string_copy(getenv(cases[i][0])) : NULL;
-        setenv(cases[i][0], cases[i][1], 1);
-        int status = WEFT("version");
-        if (before)
-            setenv(cases[i][0], before, 1);
-        else
-            unsetenv(cases[i][0]);
-        memory_free(before);
-        assert_int_equal(status, 2);
-        expect_complaint(cases[i][0]);
-        expect_complaint(cases[i][2]);
-    }
-}
-
 /* Not taken for the highest level that there is, whose bits differ. */
 static void a_level_that_the_cpu_lacks_is_refused(void **state)
 {
@@ -344,7 +312,6 @@ int main(void)
         cmocka_unit_test(a_damaged_model_that_does_not_fit_is_not_looked_at),
         cmocka_unit_test(a_stage_is_refused_before_its_first_step),
         cmocka_unit_test(in_a_control_group_the_message_comes_in_place_of_the_signal),
-        cmocka_unit_test(values_of_variables_that_mean_nothing_are_refused),
         cmocka_unit_test(a_level_that_the_cpu_lacks_is_refused),
     };
     return cmocka_run_group_tests(tests, make_all, clear);

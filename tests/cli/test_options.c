@@ -63,26 +63,9 @@ static void a_prompt_with_too_many_media_is_refused(void **state)
     memory_free(noise);
 }
 
-static void an_option_of_one_value_is_refused_if_it_is_there_twice(void **state)
+static void help_says_which_options_may_be_repeated(void **state)
 {
-    static const struct {
-        const char *words[8], *says;
-    } cases[] = {
-        {{"generate", "model", "--prompt", "a", "--prompt", "b"}, "--prompt is given twice, \"a\" and \"b\""},
-        {{"generate", "model", "--prompt=a", "--to=text", "--to=text"}, "--to is given twice"},
-        {{"extract", "model", "-o", "a", "-o=b"}, "-o is given twice"},
-        {{"extract", "model", "-o", "a", "--layers", "0", "--layers", "1"}, "--layers is given twice"},
-        {{"grid", "model", "--data", "a", "--data", "a"}, "--data is given twice"},
-        {{"report", "model", "-o", "a", "-o", ""}, "-o is given twice"},
-        {{"run", "recipe.yaml", "--layout", "data=1", "--layout", "data=1"}, "--layout is given twice"},
-        {{"inspect", "model", "--device", "cpu", "--device", "cuda"}, "unknown option --device"},
-        {{"eval", "model", "--device", "cpu", "--device", "cpu"}, "--device is given twice"},
-    };
     (void)state;
-    for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        assert_int_equal(run("", cases[i].words), 2);
-        expect_complaint(cases[i].says);
-    }
     assert_int_equal(WEFT("generate", "--help"), 0);
     assert_non_null(strstr(said.data, "media keep the order of the arguments; may be repeated"));
 }
@@ -253,7 +236,7 @@ int main(void)
         cmocka_unit_test(the_stage_eval_takes_a_sub_model),
         cmocka_unit_test(media_of_a_prompt_are_all_used_in_their_order),
         cmocka_unit_test(a_prompt_with_too_many_media_is_refused),
-        cmocka_unit_test(an_option_of_one_value_is_refused_if_it_is_there_twice),
+        cmocka_unit_test(help_says_which_options_may_be_repeated),
         cmocka_unit_test(an_override_is_refused_if_it_is_there_twice),
         cmocka_unit_test(values_of_options_are_within_their_range),
         cmocka_unit_test(words_behind_two_dashes_are_arguments),
