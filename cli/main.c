@@ -32,8 +32,10 @@ const struct command commands[] = {
      "measure expert usage per stream; write tables and figures", command_routing, true},
     {"reconstruct", "MODEL FILE... -o DIR", "encode and decode media; write results next to the originals",
      command_reconstruct, true},
-    {"verify", "exact|gsm8k|math|choice|regex|format|wer [FILE]",
-     "score answers by a verifier of rl: JSON lines {\"truth\":..,\"answer\":..} of FILE or stdin", command_verify},
+    {"verify", "[exact|gsm8k|math|choice|regex|format|wer] [FILE]",
+     "score answers by a verifier of rl: JSON lines {\"truth\":..,\"answer\":..} of FILE or stdin; without a rule each "
+     "names its \"verifier\"",
+     command_verify},
     {"inspect", "PATH [--json]", "describe a model, tokenizer, shards, run or data, and verify checksums",
      command_inspect},
     {"export", "MODEL -o OUT --to hf|gguf", "export the text backbone for other software", command_export},
