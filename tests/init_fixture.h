@@ -120,7 +120,7 @@ static inline void put_sounds(const char *folder, i64 count, double seconds)
     sound_release(&sound);
 }
 
-/* Clips of one frame a second. */
+/* Clips of one frame a second. ending: of their texts; NULL: they have none. */
 static inline void put_clips(const char *folder, i64 count, i64 seconds, const char *ending, const char *words)
 {
     struct clip clip;
@@ -129,10 +129,45 @@ static inline void put_clips(const char *folder, i64 count, i64 seconds, const c
     for (i64 i = 0; i < count; i++) {
         char *path = string_format("%s/%03lld.mp4", folder, (long long)i);
         assert_int_equal(clip_write_mp4(path, &clip), 0);
-        put_numbered(folder, ending, i, words);
+        if (ending)
+            put_numbered(folder, ending, i, words);
         memory_free(path);
     }
     clip_release(&clip);
+}
+
+static inline void put_class(const char *folder, const char *name, i64 first, i64 count)
+{
+    char *inside = path_join(folder, name);
+    assert_int_equal(directory_make(inside), 0);
+    for (i64 i = 0; i < count; i++)
+        put_picture(inside, first + i);
+    memory_free(inside);
+}
+
+/* Captioned pictures of a size, from number `first` on. */
+static inline void put_sized(const char *folder, i64 first, i64 count, i64 width, i64 height)
+{
+    u8 *pixels = memory_alloc(height * width * 3);
+    for (i64 i = first; i < first + count; i++) {
+        char *path = string_format("%s/%03lld.png", folder, (long long)i);
+        assert_int_equal(image_write_png(path, pixels, height, width), 0);
+        put_numbered(folder, ".txt", i, "a black field");
+        memory_free(path);
+    }
+    memory_free(pixels);
+}
+
+/* Sizes follow from the number of positions. */
+static inline void put_lines(const char *folder, i64 count)
+{
+    struct buffer text = {0};
+    for (i64 i = 0; i < count; i++)
+        buffer_printf(&text, "Line %lld says that there are many lines, and that no two of them agree.\n",
+                      (long long)i);
+    buffer_append(&text, "", 1);
+    put(folder, "all.txt", text.data);
+    buffer_release(&text);
 }
 
 /* ---- Recipes ---- */
