@@ -61,7 +61,7 @@ static void add_call(const char *op, double seconds)
 }
 
 /* Wraps each op: runs it with a timer, then counts its work on the meta backend. */
-#define OP(name, arguments, names)                                                                                     \
+#define OP(name, arguments, names, ...)                                                                                \
     static void timed_##name arguments                                                                                 \
     {                                                                                                                  \
         static const char op[] = #name;                                                                                \
@@ -74,7 +74,7 @@ static void add_call(const char *op, double seconds)
     }
 WEFT_OPS(OP)
 #undef OP
-#define OP(name, arguments, names) .name = timed_##name,
+#define OP(name, arguments, names, ...) .name = timed_##name,
 static const struct kernels timed_kernels = {WEFT_OPS(OP)};
 #undef OP
 

@@ -28,7 +28,7 @@ static struct {
     i64 job_count, jobs_most, tile_count, tiles_most;
 } trace;
 
-#define OP(name, arguments, names)                                                                                     \
+#define OP(name, arguments, names, ...)                                                                                \
     static void named_##name arguments                                                                                 \
     {                                                                                                                  \
         trace.op = #name;                                                                                              \
@@ -37,7 +37,7 @@ static struct {
     }
 WEFT_OPS(OP)
 #undef OP
-#define OP(name, arguments, names) .name = named_##name,
+#define OP(name, arguments, names, ...) .name = named_##name,
 static const struct kernels named_kernels = {WEFT_OPS(OP)};
 #undef OP
 

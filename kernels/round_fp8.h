@@ -146,35 +146,4 @@ FORMULA struct fp8_place fp8_place_of(const struct fp8_matrix *out, i64 columns,
     return place;
 }
 
-static inline void fp8_check_pack(const struct fp8_matrix *out, struct matrix x, bool transposed, i64 parts,
-                                  const struct groups *groups)
-{
-    struct fp8_matrix wanted = fp8_matrix_of(out->format, out->blocks, x, transposed, parts, groups);
-    require(out->outer == wanted.outer && out->depth == wanted.depth && x.rows % parts == 0 &&
-                (!groups || parts == 1) && out->blocks != (transposed ? FP8_ALONG_ROWS : FP8_ALONG_COLUMNS),
-            "pack_fp8: [%lld,%lld] of 8 bits from %lld parts of [%lld,%lld]", (long long)out->outer,
-            (long long)out->depth, (long long)parts, (long long)x.rows, (long long)x.columns);
-}
-
-/* Checks a forward gemm: a [rows, depth], b [out.columns (per part), depth]. */
-static inline void fp8_check_gemm(struct matrix out, const struct fp8_matrix *a, const struct fp8_matrix *b,
-                                  const struct groups *groups)
-{
-    require(out.rows == a->outer && a->depth == b->depth && b->format == FP8_E4M3 &&
-                (groups ? out.columns > 0 && b->outer % out.columns == 0 : b->outer == out.columns),
-            "matmul_fp8: [%lld,%lld] from [%lld,%lld] and [%lld,%lld]^T", (long long)out.rows, (long long)out.columns,
-            (long long)a->outer, (long long)a->depth, (long long)b->outer, (long long)b->depth);
-}
-
-/* Checks a weight-gradient gemm; both operands are packed transposed. */
-static inline void fp8_check_weights(struct matrix dw, i64 experts, const struct fp8_matrix *dy,
-                                     const struct fp8_matrix *x)
-{
-    require(dw.rows == experts * dy->outer && dw.columns == x->outer && dy->depth == x->depth &&
-                x->format == FP8_E4M3 && dw.dtype == DTYPE_F32,
-            "matmul_fp8_weights: %lld slices of [%lld,%lld] from [%lld,%lld] and [%lld,%lld]^T", (long long)experts,
-            (long long)(dw.rows / experts), (long long)dw.columns, (long long)dy->outer, (long long)dy->depth,
-            (long long)x->outer, (long long)x->depth);
-}
-
 #endif

@@ -35,7 +35,7 @@
 #define CPU_JOIN(isa, name) CPU_JOIN2(isa, name)
 #define CPU(name) CPU_JOIN(CPU_ISA, name)
 
-#define OP(name, arguments, names) void CPU(name) arguments;
+#define OP(name, arguments, names, ...) void CPU(name) arguments;
 WEFT_OPS(OP)
 #undef OP
 

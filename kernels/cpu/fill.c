@@ -48,7 +48,6 @@ void CPU(widen_bytes)(struct device *device, struct matrix out, const u8 *bytes,
 {
     struct widen_job job = {out.data, bytes, out.rows * out.columns, scale, shift, out.dtype};
     (void)device;
-    require(matrix_is_dense(out), "widen_bytes into rows %lld apart", (long long)out.stride);
     workers_run(ceil_div(job.count, TILE), run_widen, &job);
 }
 
@@ -79,7 +78,6 @@ void CPU(narrow_bytes)(struct device *device, u8 *bytes, struct matrix x, float 
 {
     struct narrow_job job = {bytes, x.data, x.rows * x.columns, shift, scale, x.dtype};
     (void)device;
-    require(matrix_is_dense(x), "narrow_bytes of rows %lld apart", (long long)x.stride);
     workers_run(ceil_div(job.count, TILE), run_narrow, &job);
 }
 
@@ -106,7 +104,6 @@ void CPU(shift_divide)(struct device *device, struct matrix out, struct matrix x
 {
     struct shift_job job = {out, x, shift, divisor, cut_of(x.rows, x.columns)};
     (void)device;
-    require(same_shape(out, x) && out.dtype == DTYPE_F32 && x.dtype == DTYPE_F32, "shift_divide: two F32 of one shape");
     workers_run(cut_tiles(&job.cut), run_shift, &job);
 }
 

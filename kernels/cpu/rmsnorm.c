@@ -84,9 +84,6 @@ static void run(struct rmsnorm_job *job)
 void CPU(rmsnorm)(struct device *device, struct matrix y, float *rstd, struct matrix x, struct matrix w, float eps)
 {
     (void)device;
-    require(same_shape(y, x) && y.dtype == x.dtype && (!w.data || w.columns == x.columns),
-            "rmsnorm: [%lld,%lld] from [%lld,%lld]", (long long)y.rows, (long long)y.columns, (long long)x.rows,
-            (long long)x.columns);
     run(&(struct rmsnorm_job){.y = y, .x = x, .w = w, .rstd = rstd, .eps = eps});
 }
 
@@ -94,10 +91,6 @@ void CPU(add_rmsnorm)(struct device *device, struct matrix sum, struct matrix y,
                       struct matrix b, struct matrix w, float eps)
 {
     (void)device;
-    require(same_shape(y, a) && same_shape(sum, a) && same_shape(b, a) && y.dtype == a.dtype && sum.dtype == a.dtype &&
-                b.dtype == a.dtype && (!w.data || w.columns == a.columns),
-            "add_rmsnorm: [%lld,%lld] from [%lld,%lld] and [%lld,%lld]", (long long)y.rows, (long long)y.columns,
-            (long long)a.rows, (long long)a.columns, (long long)b.rows, (long long)b.columns);
     run(&(struct rmsnorm_job){.y = y, .sum = sum, .x = a, .b = b, .w = w, .rstd = rstd, .eps = eps});
 }
 
@@ -142,10 +135,6 @@ void CPU(rmsnorm_backward)(struct device *device, struct matrix dx, struct matri
                            struct matrix w, const float *rstd, bool add_dx, bool add_dw)
 {
     (void)device;
-    require(same_shape(dx, x) && same_shape(dy, x) && dx.dtype == x.dtype && dy.dtype == x.dtype &&
-                (!dw.data || (dw.columns == x.columns && dw.dtype == DTYPE_F32)),
-            "rmsnorm_backward: dx [%lld,%lld], dy [%lld,%lld], x [%lld,%lld]", (long long)dx.rows,
-            (long long)dx.columns, (long long)dy.rows, (long long)dy.columns, (long long)x.rows, (long long)x.columns);
     i64 rows_tile = partials_rows(x.rows, x.columns), tiles = ceil_div(x.rows, rows_tile);
     struct rmsnorm_backward_job job = {dx, dy, x, w, rstd, CPU(partials)(tiles, x.columns), rows_tile, add_dx};
     workers_run(tiles, run_backward, &job);

@@ -116,10 +116,6 @@ static inline struct matrix matrix_flat(struct matrix m) /* a dense matrix as on
 {
     return matrix_of(m.data, m.dtype, 1, m.rows * m.columns);
 }
-static inline bool same_shape(struct matrix a, struct matrix b)
-{
-    return a.rows == b.rows && a.columns == b.columns;
-}
 
 /* Column sums in two passes. The rows are split into at most 64 runs; one tile sums each run into
  * its own row of partials. partials_sum then adds these in order: out[c] (+)= sum. Partials are one

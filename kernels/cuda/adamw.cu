@@ -186,7 +186,6 @@ static __global__ void mark_written(u8 *written, i64 parts)
 extern "C" void cuda_zero_unwritten(struct device *device, struct matrix dw, u8 *written, i64 parts)
 {
     i64 slice = dw.rows / parts * dw.columns;
-    require(dw.stride == dw.columns, "zero_unwritten of rows %lld apart", (long long)dw.stride);
     require(parts < 1 << 16, "zero_unwritten: %lld parts", (long long)parts);
     dim3 grid((unsigned)min_i64(blocks_for(slice), 1 << 10), (unsigned)parts);
     if (slice > 0)

@@ -15,9 +15,6 @@ static __global__ void bias_elements(struct matrix out, struct matrix x, struct 
 
 extern "C" void cuda_bias_add(struct device *device, struct matrix out, struct matrix x, struct matrix bias)
 {
-    require(out.rows == x.rows && out.columns == x.columns && out.dtype == x.dtype && bias.columns == x.columns,
-            "bias_add: [%lld,%lld] from [%lld,%lld] and [%lld]", (long long)out.rows, (long long)out.columns,
-            (long long)x.rows, (long long)x.columns, (long long)bias.columns);
     LAUNCH_RUNS(device, in_quads(out, x), x.dtype, bias_elements, x.rows * x.columns, out, x, bias);
 }
 
@@ -57,8 +54,6 @@ extern "C" void cuda_column_sums(struct device *device, struct matrix out, struc
     struct cuda_handles *handles = cuda_handles_of(device);
     float *partials = (float *)handles->workspace;
     i64 rows = max_i64(RUN_LEAST, ceil_div(x.rows, RUNS_MOST)), count = ceil_div(x.rows, rows);
-    require(out.columns == x.columns && out.dtype == DTYPE_F32, "column_sums: [%lld] from [%lld,%lld]",
-            (long long)out.columns, (long long)x.rows, (long long)x.columns);
     require(count * x.columns * 4 <= handles->workspace_bytes, "column_sums: %lld columns", (long long)x.columns);
     dim3 grid((unsigned)ceil_div(x.columns, WARP_THREADS), (unsigned)count);
     if (count > 0 && x.columns > 0)

@@ -20,7 +20,7 @@ static bool is_among(const char *name, const char *const *names)
  * it. */
 int cuda_check_ops(const char *const *names)
 {
-#define HAS(name, arguments, names) {#name, cuda_kernels.name != NULL},
+#define HAS(name, arguments, names, ...) {#name, cuda_kernels.name != NULL},
     const struct {
         const char *name;
         bool present;
@@ -154,13 +154,13 @@ int device_open_cuda(struct device *device, int index)
     CUDA_CHECK(cudaFree(NULL)); /* creates the context that the driver API needs */
     CUDA_CHECK(cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking));
     struct cuda_handles *handles = memory_alloc(sizeof *handles);
-    *device = (struct device){.ops = &cuda_kernels,
-                              .memory = &cuda_memory,
+    *device = (struct device){.memory = &cuda_memory,
                               .recorder = &cuda_recorder,
                               .backend = BACKEND_CUDA,
                               .has_bf16 = true,
                               .queue = queue,
                               .handles = handles};
+    device_use(device, &cuda_kernels);
     *handles = (struct cuda_handles){.index = index,
                                      .major = properties.major,
                                      .minor = properties.minor,

@@ -26,9 +26,8 @@ extern "C" void cuda_copy_ids(struct device *device, i32 *out, const i32 *ids, i
 }
 
 /* View of a dense matrix as one row of all its elements. */
-static struct matrix flat(struct matrix m, const char *op)
+static struct matrix flat(struct matrix m)
 {
-    require(m.stride == m.columns || m.rows <= 1, "%s: rows %lld apart", op, (long long)m.stride);
     return matrix_of(m.data, m.dtype, 1, m.rows * m.columns);
 }
 
@@ -47,7 +46,7 @@ template <typename T, int N> static __global__ void widen(struct matrix out, con
 
 extern "C" void cuda_widen_bytes(struct device *device, struct matrix out, const u8 *bytes, float scale, float shift)
 {
-    out = flat(out, "widen_bytes");
+    out = flat(out);
     LAUNCH_RUNS(device, in_quads(out) && array_in_quads(bytes, 1, out.columns), out.dtype, widen, out.columns, out,
                 bytes, scale, shift);
 }
@@ -69,7 +68,7 @@ template <typename T, int N> static __global__ void narrow(u8 *bytes, struct mat
 
 extern "C" void cuda_narrow_bytes(struct device *device, u8 *bytes, struct matrix x, float shift, float scale)
 {
-    x = flat(x, "narrow_bytes");
+    x = flat(x);
     LAUNCH_RUNS(device, in_quads(x) && array_in_quads(bytes, 1, x.columns), x.dtype, narrow, x.columns, bytes, x, shift,
                 scale);
 }
@@ -83,8 +82,6 @@ static __global__ void shift_divide_elements(struct matrix out, struct matrix x,
 
 extern "C" void cuda_shift_divide(struct device *device, struct matrix out, struct matrix x, float shift, float divisor)
 {
-    require(out.rows == x.rows && out.columns == x.columns && out.dtype == DTYPE_F32 && x.dtype == DTYPE_F32,
-            "shift_divide: two F32 of one shape");
     if (x.rows * x.columns > 0)
         LAUNCH(device, shift_divide_elements, blocks_for(x.rows * x.columns), BLOCK_THREADS, 0, out, x, shift, divisor);
 }

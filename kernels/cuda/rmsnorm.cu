@@ -122,9 +122,6 @@ static __global__ void normalize(struct matrix y, float *rstd, struct matrix sum
 static void run(struct device *device, struct matrix y, float *rstd, struct matrix sum, struct matrix x,
                 struct matrix b, struct matrix w, float eps)
 {
-    require(y.rows == x.rows && y.columns == x.columns && y.dtype == x.dtype && (!w.data || w.columns == x.columns),
-            "rmsnorm: [%lld,%lld] from [%lld,%lld]", (long long)y.rows, (long long)y.columns, (long long)x.rows,
-            (long long)x.columns);
     LAUNCH_ROWS_OF_RUNS(device, in_quads(y, sum, x, b, w), x.dtype, normalize, x.rows, ceil_div(x.columns, HELD), y,
                         rstd, sum, x, b, w, eps);
 }
@@ -139,10 +136,6 @@ extern "C" void cuda_rmsnorm(struct device *device, struct matrix y, float *rstd
 extern "C" void cuda_add_rmsnorm(struct device *device, struct matrix sum, struct matrix y, float *rstd,
                                  struct matrix a, struct matrix b, struct matrix w, float eps)
 {
-    require(b.rows == a.rows && b.columns == a.columns && sum.rows == a.rows && sum.columns == a.columns &&
-                b.dtype == a.dtype && sum.dtype == a.dtype,
-            "add_rmsnorm: [%lld,%lld] and [%lld,%lld]", (long long)a.rows, (long long)a.columns, (long long)b.rows,
-            (long long)b.columns);
     run(device, y, rstd, sum, a, b, w, eps);
 }
 
@@ -239,11 +232,6 @@ template <typename T, int N> static __global__ void backward_rows(struct norm_gr
 extern "C" void cuda_rmsnorm_backward(struct device *device, struct matrix dx, struct matrix dw, struct matrix dy,
                                       struct matrix x, struct matrix w, const float *rstd, bool add_dx, bool add_dw)
 {
-    require(dx.rows == x.rows && dx.columns == x.columns && dy.rows == x.rows && dy.columns == x.columns &&
-                dx.dtype == x.dtype && dy.dtype == x.dtype &&
-                (!dw.data || (dw.columns == x.columns && dw.dtype == DTYPE_F32)),
-            "rmsnorm_backward: dx [%lld,%lld], dy [%lld,%lld], x [%lld,%lld]", (long long)dx.rows,
-            (long long)dx.columns, (long long)dy.rows, (long long)dy.columns, (long long)x.rows, (long long)x.columns);
     i64 rows = max_i64(ceil_div(x.rows, BLOCKS_MOST), ROWS_LEAST), blocks = ceil_div(x.rows, rows);
     struct matrix partials = {};
     if (dw.data)

@@ -1,5 +1,4 @@
 #include "kernels/cuda/rope.h"
-#include "kernels/rope.h"
 
 struct rope_call {
     struct matrix x, k, v; /* k, v: cache whose rows are given by index; index NULL: none */
@@ -87,16 +86,12 @@ extern "C" void cuda_rope(struct device *device, struct matrix x, const float *p
                           i64 t_pairs, bool inverse)
 {
     i64 pairs = x.columns / (2 * heads);
-    require(x.columns % (2 * heads) == 0 && t_pairs >= 0 && t_pairs <= pairs,
-            "rope: %lld columns, %lld heads, %lld pairs of t", (long long)x.columns, (long long)heads,
-            (long long)t_pairs);
     struct rope_call t = {x, {}, {}, positions, NULL, heads, 0, pairs, t_pairs, (double)theta, inverse};
     LAUNCH_ELEMENTS(device, x.dtype, rotate, (x.rows * pairs), t);
 }
 
 extern "C" void cuda_rope_cache(struct device *device, struct matrix x, const struct rope_cache *to)
 {
-    check_rope_cache(x, to);
     i64 pairs = to->k.columns / to->kv_heads / 2, heads = to->heads + to->kv_heads;
     struct rope_call t = {
         x, to->k, to->v, to->positions, to->index, heads, to->kv_heads, pairs, to->t_pairs, (double)to->theta, false};

@@ -1,6 +1,7 @@
 #include "kernels/device/deferred.h"
 
 #include "kernels/each.h"
+#include "kernels/shapes.h"
 
 #include <string.h>
 
@@ -26,40 +27,20 @@ static struct deferred *deferred_of(struct device *device)
 
 /* ---- Copies of arguments: the value is already in its call ---- */
 
-struct argument {
-    const char *op;
-    i64 length; /* elements of a list argument */
-};
-
-static void keep_device(struct deferred *d, void *slot, struct argument a)
+static void keep_device(struct deferred *d, void *slot, const struct statement *statement)
 {
-    (void)a;
+    (void)statement;
     *(struct device **)slot = d->inner;
 }
 
-static void keep_value(struct deferred *d, void *slot, struct argument a)
+static void keep_value(struct deferred *d, void *slot, const struct statement *statement)
 {
     (void)d;
     (void)slot;
-    (void)a;
+    (void)statement;
 }
 
-static void keep_matrix(struct deferred *d, void *slot, struct argument a)
-{
-    struct matrix m, *to = slot;
-    (void)d;
-    (void)a;
-    memcpy(&m, slot, sizeof m);
-    memset(slot, 0, sizeof m); /* zeroes the padding between fields */
-    to->data = m.data;
-    to->dtype = m.dtype;
-    to->rows = m.rows;
-    to->columns = m.columns;
-    to->stride = m.stride;
-    to->packed = m.packed;
-}
-
-/* Copies a struct without padding. */
+/* Copies a struct without gaps (kernels.h). */
 static void keep_bytes(struct deferred *d, void *slot, i64 bytes)
 {
     const void **at = slot;
@@ -67,13 +48,10 @@ static void keep_bytes(struct deferred *d, void *slot, i64 bytes)
         *at = memcpy(arena_alloc(&d->calls, bytes), *at, (size_t)bytes);
 }
 
-_Static_assert(sizeof(struct groups) == 24 && sizeof(struct intervals) == 56 && sizeof(struct fp8_matrix) == 40 &&
-                   sizeof(struct conv) == 168 && sizeof(struct sorted_order) == 40,
-               "structs without gaps");
 #define KEEP_STRUCT(type)                                                                                              \
-    static void keep_##type(struct deferred *d, void *slot, struct argument a)                                         \
+    static void keep_##type(struct deferred *d, void *slot, const struct statement *statement)                         \
     {                                                                                                                  \
-        (void)a;                                                                                                       \
+        (void)statement;                                                                                               \
         keep_bytes(d, slot, sizeof(struct type));                                                                      \
     }
 KEEP_STRUCT(groups)
@@ -81,54 +59,33 @@ KEEP_STRUCT(intervals)
 KEEP_STRUCT(fp8_matrix)
 KEEP_STRUCT(conv)
 KEEP_STRUCT(sorted_order)
+KEEP_STRUCT(router)
 
-static void keep_router(struct deferred *d, void *slot, struct argument a)
+/* Copies a list in host memory as long as the op's row of WEFT_OPS states. */
+static void keep_list(struct deferred *d, void *slot, const struct statement *statement)
 {
-    const struct router **at = slot, *from = *at;
-    struct router *to = arena_alloc(&d->calls, sizeof *to);
-    (void)a;
-    to->k_max = from->k_max;
-    to->norm_min = from->norm_min;
-    *at = to;
+    i64 i = 0;
+    while (i < statement->count && statement->list[i].data != *(void **)slot)
+        i++;
+    require(i < statement->count, "%s cannot be deferred: its row of WEFT_OPS names no length of a list",
+            statement->op);
+    keep_bytes(d, slot, stated_bytes(&statement->list[i]));
 }
 
-static void keep_list(struct deferred *d, void *slot, struct argument a, i64 element_bytes)
-{
-    require(a.length > 0, "the op %s cannot be deferred: this file does not know how long its list is", a.op);
-    keep_bytes(d, slot, a.length * element_bytes);
-}
-
-static void keep_numbers(struct deferred *d, void *slot, struct argument a)
-{
-    keep_list(d, slot, a, sizeof(i64));
-}
-
-static void keep_scales(struct deferred *d, void *slot, struct argument a)
-{
-    keep_list(d, slot, a, sizeof(struct scale));
-}
-
-_Noreturn static void refuse(struct deferred *d, void *slot, struct argument a)
+_Noreturn static void refuse(struct deferred *d, void *slot, const struct statement *statement)
 {
     (void)d;
     (void)slot;
-    panic("the op %s cannot be deferred: it takes what this file does not copy", a.op);
+    panic("%s cannot be deferred: it takes what this file does not copy", statement->op);
 }
-
-/* Host lists by their names in WEFT_OPS, and the argument that holds their length. */
-#define LIST_shape unused, rank
-#define LIST_order unused, rank
-#define LIST_scales unused, scale_count
-#define SECOND(first, second, ...) second
-#define LENGTH_OF(...) SECOND(__VA_ARGS__, 0, unused)
 
 /* Dispatch on the argument's type. A type that is missing here does not compile. */
 #define EITHER(type, keep) const type * : keep, type * : keep
-#define KEEP_ARGUMENT(op, x)                                                                                           \
+#define KEEP_ARGUMENT(unused, x)                                                                                       \
     call_->x = x;                                                                                                      \
     _Generic((x),                                                                                                      \
         struct device *: keep_device,                                                                                  \
-        struct matrix: keep_matrix,                                                                                    \
+        struct matrix: keep_value,                                                                                     \
         const struct groups *: keep_groups,                                                                            \
         const struct intervals *: keep_intervals,                                                                      \
         const struct fp8_matrix *: keep_fp8_matrix,                                                                    \
@@ -144,8 +101,8 @@ _Noreturn static void refuse(struct deferred *d, void *slot, struct argument a)
         const struct sampling *: refuse,                                                                               \
         const struct policy_loss_options *: refuse,                                                                    \
         const struct codebooks *: refuse,                                                                              \
-        const struct scale *: keep_scales,                                                                             \
-        const i64 *: keep_numbers,                                                                                       \
+        const struct scale *: keep_list,                                                                               \
+        const i64 *: keep_list,                                                                                       \
         struct rng_key: refuse,                                                                                        \
         EITHER(void, keep_value),                                                                                      \
         EITHER(float, keep_value),                                                                                     \
@@ -158,7 +115,7 @@ _Noreturn static void refuse(struct deferred *d, void *slot, struct argument a)
         u32: keep_value,                                                                                               \
         bool: keep_value,                                                                                              \
         float: keep_value,                                                                                             \
-        double: keep_value)(d_, &call_->x, (struct argument){op, LENGTH_OF(LIST_##x)});
+        double: keep_value)(d_, &call_->x, &statement_);
 
 /* ---- Calls ---- */
 
@@ -175,7 +132,7 @@ static struct deferred_call *new_call(struct deferred *d, void (*run)(const stru
 #define MEMBER(unused, argument) argument;
 #define PASS(unused, x) , call_->x
 #define REST(first, ...) __VA_ARGS__
-#define OP(name, arguments, names)                                                                                     \
+#define OP(name, arguments, names, ...)                                                                                \
     struct name##_call {                                                                                               \
         struct deferred_call call;                                                                                     \
         EACH(MEMBER, , UNWRAP arguments)                                                                               \
@@ -187,13 +144,14 @@ static struct deferred_call *new_call(struct deferred *d, void (*run)(const stru
     }                                                                                                                  \
     static void defer_##name arguments                                                                                 \
     {                                                                                                                  \
+        STATEMENT(name, __VA_ARGS__)                                                                                   \
         struct deferred *d_ = deferred_of(device);                                                                     \
         struct name##_call *call_ = (struct name##_call *)new_call(d_, run_##name, sizeof *call_);                     \
-        EACH(KEEP_ARGUMENT, #name, UNWRAP names)                                                                       \
+        EACH(KEEP_ARGUMENT, , UNWRAP names)                                                                            \
     }
 WEFT_OPS(OP)
 #undef OP
-#define OP(name, arguments, names) .name = defer_##name,
+#define OP(name, arguments, names, ...) .name = defer_##name,
 static const struct kernels deferred_kernels = {WEFT_OPS(OP)};
 #undef OP
 

@@ -207,8 +207,8 @@ void device_arena_close(struct device *device, struct arena *arena)
 
 void device_open_meta(struct device *device)
 {
-    *device = (struct device){
-        .ops = &meta_kernels, .memory = &meta_memory, .backend = BACKEND_META, .isa = cpu_isa(), .has_bf16 = true};
+    *device = (struct device){.memory = &meta_memory, .backend = BACKEND_META, .isa = cpu_isa(), .has_bf16 = true};
+    device_use(device, &meta_kernels);
     device->handles = memory_alloc(sizeof(struct meta_scratch));
 }
 

@@ -1,11 +1,10 @@
 /* The CPU's ops with protected device memory, for tests; struct guarded_wall holds the state.
  * Device memory is PROT_NONE except while an op, a collective, put or get runs. An op panics on a
- * pointer that is not in a live block. While it runs, only the pages of its arguments are
- * accessible; for a pointer without an extent, the rest of its block. Freed blocks stay
- * inaccessible. Fresh blocks of up to FILLED_MOST_BYTES are filled with NaN. The type of an
- * argument tells host memory from device memory (contract in kernels.h). */
+ * pointer that is not in a live block. While it runs, only the pages of its operands are accessible,
+ * as long as its row of WEFT_OPS states them; of an array without a length, the rest of its block.
+ * Freed blocks stay inaccessible. Fresh blocks of up to FILLED_MOST_BYTES are filled with NaN. */
 #include "kernels/each.h"
-#include "kernels/kernels.h"
+#include "kernels/shapes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,6 @@ struct guarded_block {
     i64 bytes;
 };
 struct guarded_wall {
-    const struct kernels *inner;
     char *region;
     i64 used_bytes, count;
     int open; /* nesting count of unlock */
@@ -186,12 +184,26 @@ static void check_pointer(struct device *device, const void *data, const char *o
     open_pages(wall_of(device), data, b->base + b->bytes - (const char *)data);
 }
 
-static void check_matrix(struct device *device, struct matrix m, const char *op, const char *name)
+static void check_matrix(struct device *device, const struct matrix *m, const char *op, const char *name)
 {
-    bool empty = m.rows == 0 || m.columns == 0;
+    bool empty = m->rows == 0 || m->columns == 0;
     if (!empty)
-        check_range(device, m.data, ((m.rows - 1) * m.stride + m.columns) * dtype_bytes(m.dtype), op, name);
-    check_pointer(device, m.packed, op, name);
+        check_range(device, m->data, ((m->rows - 1) * m->stride + m->columns) * dtype_bytes(m->dtype), op, name);
+    check_pointer(device, m->packed, op, name);
+}
+
+/* Operands by their statements. */
+static void check_operands(struct device *device, const struct statement *statement)
+{
+    for (i64 i = 0; i < statement->count; i++) {
+        const struct stated *o = &statement->list[i];
+        if (o->properties & IS_MATRIX)
+            check_matrix(device, o->data, statement->op, o->text->name);
+        else if (o->rows == UNSTATED)
+            check_pointer(device, o->data, statement->op, o->text->name);
+        else if (!(o->properties & IS_HOST))
+            check_range(device, o->data, stated_bytes(o), statement->op, o->text->name);
+    }
 }
 
 static void check_groups(struct device *device, const struct groups *g, const char *op, const char *name)
@@ -224,40 +236,9 @@ static void check_intervals(struct device *device, const struct intervals *v, co
         check_range(device, columns[i], v->keys * 4, op, name);
 }
 
-static void check_order(struct device *device, const struct sorted_order *order, const char *op, const char *name)
+static void check_skinny_groups(struct device *device, const struct skinny_experts *e, const char *op, const char *name)
 {
-    check_pointer(device, order->offsets, op, name);
-    check_pointer(device, order->slot, op, name);
-    check_range(device, order->source, order->rows_bound * 4, op, name);
-}
-
-static void check_rope_cache(struct device *device, const struct rope_cache *to, const char *op, const char *name)
-{
-    if (!to)
-        return;
-    check_matrix(device, to->k, op, name);
-    check_matrix(device, to->v, op, name);
-    check_pointer(device, to->positions, op, name);
-    check_pointer(device, to->index, op, name);
-}
-
-static void check_skinny(struct device *device, const struct gemm_fusion *fusion, const char *op, const char *name)
-{
-    check_matrix(device, fusion->norm, op, name);
-    check_matrix(device, fusion->add, op, name);
-    check_rope_cache(device, fusion->cache, op, name);
-}
-
-static void check_skinny_experts(struct device *device, const struct skinny_experts *e, const char *op,
-                                 const char *name)
-{
-    const struct matrix weights[] = {e->gate_up, e->down, e->shared_gate_up, e->shared_down};
-    for (i64 i = 0; i < COUNT_OF(weights); i++)
-        check_matrix(device, weights[i], op, name);
     check_groups(device, &e->groups, op, name);
-    check_range(device, e->source, e->rows_bound * 4, op, name);
-    check_pointer(device, e->slot, op, name);
-    check_pointer(device, e->weights, op, name);
 }
 
 static void check_updates(struct device *device, const struct updates *updates, const char *op, const char *name)
@@ -272,44 +253,37 @@ static void check_updates(struct device *device, const struct updates *updates, 
     }
 }
 
-/* For scalars, shapes and settings. */
+/* For arguments that statements name, scalars and settings. */
 static void check_nothing(struct device *device, ...)
 {
     (void)device;
 }
 
-#define POINTERS(type) const type * : check_pointer, type * : check_pointer
+/* Structs with device memory of one layout in all ops. */
 #define CHECK(op, x)                                                                                                   \
     _Generic((x),                                                                                                      \
-        struct matrix: check_matrix,                                                                                   \
         const struct groups *: check_groups,                                                                           \
         const struct quantized_weight *: check_quantized,                                                              \
         const struct fp8_matrix *: check_fp8,                                                                          \
         const struct intervals *: check_intervals,                                                                     \
-        const struct sorted_order *: check_order,                                                                      \
-        const struct rope_cache *: check_rope_cache,                                                                   \
-        const struct gemm_fusion *: check_skinny,                                                                      \
-        const struct skinny_experts *: check_skinny_experts,                                                           \
+        const struct skinny_experts *: check_skinny_groups,                                                            \
         const struct updates *: check_updates,                                                                         \
-        POINTERS(void),                                                                                                \
-        POINTERS(float),                                                                                               \
-        POINTERS(double),                                                                                              \
-        POINTERS(i32),                                                                                                 \
-        POINTERS(u32),                                                                                                 \
-        POINTERS(u8),                                                                                                  \
         default: check_nothing)(device, x, op, #x);
 
-/* Each op checks its pointers and opens their pages, runs the CPU's op, and closes the pages. */
-#define OP(name, arguments, names)                                                                                     \
+/* Each op checks its operands and opens their pages, runs the CPU's op, and closes the pages. */
+#define OP(name, arguments, names, ...)                                                                                \
     static void guarded_##name arguments                                                                               \
     {                                                                                                                  \
+        STATEMENT(name, __VA_ARGS__)                                                                                   \
+        statement_check(&statement_);                                                                                  \
+        check_operands(device, &statement_);                                                                           \
         EACH(CHECK, #name, UNWRAP names)                                                                               \
-        wall_of(device)->inner->name names;                                                                            \
+        device->kernels->name names;                                                                                   \
         close_pages(wall_of(device));                                                                                  \
     }
 WEFT_OPS(OP)
 #undef OP
-#define OP(name, arguments, names) .name = guarded_##name,
+#define OP(name, arguments, names, ...) .name = guarded_##name,
 static const struct kernels guarded_kernels = {WEFT_OPS(OP)};
 #undef OP
 
@@ -317,7 +291,6 @@ void device_open_guarded(struct device *device)
 {
     device_open_cpu(device);
     struct guarded_wall *wall = memory_alloc(sizeof *wall);
-    wall->inner = device->ops;
     void *region = mmap(NULL, (size_t)REGION_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (region == MAP_FAILED)
         memory_exhausted(REGION_BYTES, "address space");

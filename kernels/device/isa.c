@@ -12,13 +12,13 @@
 #define ISA(isa)                                                                                                       \
     WEFT_OPS(DECLARE_##isa)                                                                                            \
     const struct kernels cpu_##isa##_kernels = {WEFT_OPS(NAME_##isa)};
-#define DECLARE_v3(name, arguments, names) void cpu_v3_##name arguments;
-#define DECLARE_v4(name, arguments, names) void cpu_v4_##name arguments;
-#define NAME_v3(name, arguments, names) .name = cpu_v3_##name,
-#define NAME_v4(name, arguments, names) .name = cpu_v4_##name,
+#define DECLARE_v3(name, arguments, names, ...) void cpu_v3_##name arguments;
+#define DECLARE_v4(name, arguments, names, ...) void cpu_v4_##name arguments;
+#define NAME_v3(name, arguments, names, ...) .name = cpu_v3_##name,
+#define NAME_v4(name, arguments, names, ...) .name = cpu_v4_##name,
 ISA(v3)
 ISA(v4)
-#define OP(name, arguments, names)                                                                                     \
+#define OP(name, arguments, names, ...)                                                                                \
     void cpu_vnni_##name arguments;                                                                                    \
     void cpu_avx512_bf16_##name arguments;                                                                             \
     void cpu_amx_##name arguments;
@@ -147,7 +147,8 @@ const struct kernels *cpu_kernels(enum cpu_isa isa)
 void device_open_cpu(struct device *device)
 {
     enum cpu_isa isa = cpu_isa();
-    *device = (struct device){.ops = cpu_kernels(isa), .memory = &cpu_memory, .backend = BACKEND_CPU, .isa = isa};
+    *device = (struct device){.memory = &cpu_memory, .backend = BACKEND_CPU, .isa = isa};
+    device_use(device, cpu_kernels(isa));
     device->has_bf16 = isa > CPU_ISA_V3 && __builtin_cpu_supports("avx512bf16");
     workers_count();
 }
@@ -158,7 +159,7 @@ bool cpu_isa_take(struct device *device, enum cpu_isa level)
         return false;
     cpu_isa(); /* its own choice comes first */
     fastest_isa = device->isa = level;
-    device->ops = cpu_kernels(level);
+    device_use(device, cpu_kernels(level));
     device->has_bf16 &= level > CPU_ISA_V3;
     return true;
 }

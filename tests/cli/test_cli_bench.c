@@ -37,7 +37,7 @@ static void expect(const char *part)
 
 static void without_a_name_it_lists_every_op(void **state)
 {
-#define NAME(name, arguments, names) #name,
+#define NAME(name, arguments, names, ...) #name,
     static const char *const names[] = {WEFT_OPS(NAME)};
     (void)state;
     assert_int_equal(weft("bench op"), 0);

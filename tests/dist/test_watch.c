@@ -181,7 +181,7 @@ static int run_measured(void *none)
     if (launch.rank == 1)
         require(cpu_isa_take(&own, CPU_ISA_V3), "no AVX2");
     struct comm *world = comm_open(&own, &launch);
-    EXPECT(own.isa == CPU_ISA_V3 && own.ops == cpu_kernels(CPU_ISA_V3));
+    EXPECT(own.isa == CPU_ISA_V3 && own.kernels == cpu_kernels(CPU_ISA_V3));
     EXPECT(cpu_isa() == CPU_ISA_V3);
     comm_close(world);
     return 0;

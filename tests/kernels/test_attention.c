@@ -71,7 +71,7 @@ static void open_problem(struct test_attention_problem *p, i64 queries, i64 keys
         bool of_keys = t == K || t == V || t == DK || t == DV;
         i64 rows = of_keys ? keys : queries, columns = (of_keys ? kv_heads : heads) * width;
         i64 stride = columns + 3 * t; /* operands are column slices of wider arrays */
-        p->m[t] = (struct matrix){memory_alloc(rows * stride * 4), dtype, rows, columns, stride, NULL};
+        p->m[t] = (struct matrix){memory_alloc(rows * stride * 4), dtype, 0, rows, columns, stride, NULL};
         fill_random(p->m[t], (u32)t);
     }
 }
@@ -372,7 +372,7 @@ static void levels_agree(void **state)
     static const enum tensor results[] = {OUT, DQ, DK, DV};
     (void)state;
     for (i64 i = 0; device.has_bf16 && i < COUNT_OF(heads); i++) {
-        const struct kernels *best = device.ops;
+        const struct kernels *best = device.kernels;
         struct test_attention_problem half, whole;
         open_shape(&half, &heads[i], DTYPE_BF16);
         open_shape(&whole, &heads[i], DTYPE_F32);
@@ -382,11 +382,11 @@ static void levels_agree(void **state)
                     set(whole.m[t], r, c, get(half.m[t], r, c));
         run_forward(&half);
         run_backward(&half);
-        device.ops = &cpu_v3_kernels;
+        device_use(&device, &cpu_v3_kernels);
         device.isa = CPU_ISA_V3;
         run_forward(&whole);
         run_backward(&whole);
-        device.ops = best;
+        device_use(&device, best);
         for (i64 t = 0; t < COUNT_OF(results); t++) {
             double apart = distance(half.m[results[t]], whole.m[results[t]]);
             if (!(apart < 0.02))

@@ -11,7 +11,8 @@
 
 enum { N = 32, C = 16, E = 2 };
 struct deferred_arrays {
-    float x[N * C], w[E * C * C], y[N * C], permuted[N * C], rstd[N], sums[C];
+    float x[N * C], w[E * C * C], y[N * C], permuted[N * C], rstd[N], sums[C], dlogits[N * C];
+    i32 experts[N];
 };
 
 /* The op's structs are on the caller's stack and overwritten before it runs. */
@@ -32,11 +33,20 @@ static void call_permute(struct device *device, struct deferred_arrays *there)
     memset(order, 0x5a, sizeof order);
 }
 
+static void call_route_backward(struct device *device, struct deferred_arrays *there)
+{
+    struct router router = {1, 1.5f, 0};
+    device->ops->route_backward(device, matrix_of(there->dlogits, DTYPE_F32, N, C), there->w, there->x, there->experts,
+                                there->w, &router);
+    memset(&router, 0x5a, sizeof router);
+}
+
 static void call_ops(struct device *device, struct deferred_arrays *there, const i32 *offsets, float scale)
 {
     struct matrix y = matrix_of(there->y, DTYPE_F32, N, C), x = matrix_of(there->x, DTYPE_F32, N, C);
     call_grouped(device, there, offsets);
     call_permute(device, there);
+    call_route_backward(device, there);
     device->ops->copy(device, y, x, scale, true);
     device->ops->rmsnorm(device, x, there->rstd, y, matrix_of(there->w, DTYPE_F32, 1, C), 1e-5f);
     device->ops->column_sums(device, matrix_of(there->sums, DTYPE_F32, 1, C), x, false);

@@ -244,7 +244,7 @@ int main(void)
     };
     test_device_open(&device);
     device_open_cpu(&other);
-    other.ops = &cpu_v3_kernels;
+    device_use(&other, &cpu_v3_kernels);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     device_close(&device);
     device_close(&other);

@@ -162,6 +162,23 @@ static void op_past_the_end(float *x)
     device.ops->fill(&device, x + 1024, 1, 0);
 }
 
+/* A kernel that is wrong: it writes one page behind its array. */
+static void fill_too_much(struct device *of, float *out, i64 count, float value)
+{
+    (void)of;
+    for (i64 i = 0; i < count; i++)
+        out[1024 + i] = value;
+}
+
+static void op_past_its_array(float *x)
+{
+    struct kernels wrong = *device.kernels;
+    (void)x;
+    wrong.fill = fill_too_much;
+    device.kernels = &wrong;
+    device.ops->fill(&device, device_alloc(&device, 8192), 1024, 0);
+}
+
 static void host_columns(float *x)
 {
     static const i32 column[4];
@@ -205,8 +222,9 @@ static void the_wall_refuses(void **state)
 {
     (void)state;
     device_open_guarded(&device);
-    void (*const wrong[])(float *) = {read_directly,   write_directly, read_after_free,   op_on_host_memory,
-                                      op_past_the_end, host_columns,   get_from_the_host, put_into_the_host};
+    void (*const wrong[])(float *) = {read_directly,     write_directly,    read_after_free,
+                                      op_on_host_memory, op_past_the_end,   op_past_its_array,
+                                      host_columns,      get_from_the_host, put_into_the_host};
     for (i64 i = 0; i < COUNT_OF(wrong); i++)
         assert_stopped(wrong[i]);
     device_close(&device);

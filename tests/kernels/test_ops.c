@@ -6,7 +6,7 @@
 #include "tests/tier.h"
 
 enum { LEVELS = 3 };
-#define NAME(name, arguments, names) #name,
+#define NAME(name, arguments, names, ...) #name,
 static const char *const op_names[] = {WEFT_OPS(NAME)};
 
 static char **wanted; /* NULL-terminated names of ops; NULL: all */
@@ -38,7 +38,7 @@ static void every_op_has_a_case(void **state)
 
 static bool is_same(const struct kernels *a, const struct kernels *b, const char *op)
 {
-#define SAME(name, arguments, names)                                                                                   \
+#define SAME(name, arguments, names, ...)                                                                              \
     if (strcmp(op, #name) == 0)                                                                                        \
         return a->name == b->name;
     WEFT_OPS(SAME)
@@ -59,7 +59,7 @@ static void check_case(const struct op_case *c, struct device *cpu, struct devic
     checks[count++] = (struct check){guarded, small_shapes};
     checks[count++] = (struct check){meta, small_shapes};
     for (i64 i = 0; i < LEVELS; i++) /* only kernels that differ from the CPU's own level */
-        if (levels[i].ops && !is_same(levels[i].ops, cpu->ops, c->name))
+        if (levels[i].ops && !is_same(levels[i].kernels, cpu->kernels, c->name))
             checks[count++] = (struct check){&levels[i], small_shapes};
     if (case_check_each(c, checks, count) != 0)
         fail_msg("%s", error_text());

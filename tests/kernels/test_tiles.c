@@ -207,7 +207,7 @@ static void faults_are_panics(void **state)
 static bool is_v4(const struct kernels *ops, const char *name)
 {
     bool same = false;
-#define OP(op, arguments, names) same = strcmp(name, #op) == 0 ? ops->op == cpu_v4_kernels.op : same;
+#define OP(op, arguments, names, ...) same = strcmp(name, #op) == 0 ? ops->op == cpu_v4_kernels.op : same;
     WEFT_OPS(OP)
 #undef OP
     return same;
@@ -223,7 +223,7 @@ static void ops_are_plain_loops_on_tiles(void **state)
     device_open_cpu(&device);
     assert_int_equal(device.isa, CPU_ISA_AMX);
     for (i64 i = 0; (c = case_at(i)) != NULL; i++)
-        if (!is_v4(device.ops, c->name)) {
+        if (!is_v4(device.kernels, c->name)) {
             count++;
             if (case_check(c, &device, &(struct check_scope){.bf16 = true, .workers = true}) != 0)
                 fail_msg("%s", error_text());

@@ -282,7 +282,6 @@ void cpu_amx_attention(struct device *device, struct matrix out, float *lse, str
         cpu_v4_attention(device, out, lse, q, k, v, heads, kv_heads, intervals);
         return;
     }
-    CPU(attention_check)(q, k, v, heads, kv_heads, intervals);
     struct amx_attention_job job = {.out = out,
                                     .q = q,
                                     .k = k,

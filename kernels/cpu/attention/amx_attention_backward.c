@@ -325,7 +325,6 @@ void cpu_amx_attention_backward(struct device *device, struct matrix dq, struct 
         cpu_v4_attention_backward(device, dq, dk, dv, dout, out, lse, q, k, v, heads, kv_heads, intervals);
         return;
     }
-    CPU(attention_check)(q, k, v, heads, kv_heads, intervals);
     struct amx_attention_backward_job job = {.dq = dq,
                                              .dk = dk,
                                              .dv = dv,

@@ -221,7 +221,6 @@ void CPU(attention)(struct device *device, struct matrix out, float *lse, struct
     }
 #endif
     i64 width = q.columns / heads;
-    CPU(attention_check)(q, k, v, heads, kv_heads, intervals);
     if (attention_is_decode(q, k)) {
         CPU(attention_decode)(device, out, lse, q, k, v, heads, kv_heads, intervals);
         return;

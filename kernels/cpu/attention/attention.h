@@ -81,8 +81,6 @@ i64 CPU(attention_next)(const struct attention_plan *plan, i64 block, i32 low, i
 bool CPU(attention_run)(struct key_run *run, const struct attention_plan *plan, const struct query_tile *tile);
 
 /* Fails if the shapes or dtypes of an attention do not match. */
-void CPU(attention_check)(struct matrix q, struct matrix k, struct matrix v, i64 heads, i64 kv_heads,
-                          const struct intervals *intervals);
 
 /* Attention for few queries and many keys (attention_is_decode). */
 void CPU(attention_decode)(struct device *device, struct matrix out, float *lse, struct matrix q, struct matrix k,

@@ -373,7 +373,6 @@ void CPU(attention_backward)(struct device *device, struct matrix dq, struct mat
     }
 #endif
     (void)device;
-    CPU(attention_check)(q, k, v, heads, kv_heads, intervals);
     i64 width = q.columns / heads;
     struct attention_backward_job job = {.dq = dq,
                                          .dk = dk,

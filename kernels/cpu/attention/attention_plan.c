@@ -235,16 +235,3 @@ bool CPU(attention_run)(struct key_run *run, const struct attention_plan *plan, 
         trim(run, plan->intervals, low, high);
     return run->count > 0;
 }
-
-void CPU(attention_check)(struct matrix q, struct matrix k, struct matrix v, i64 heads, i64 kv_heads,
-                          const struct intervals *intervals)
-{
-    i64 width = q.columns / heads;
-    require(heads % kv_heads == 0 && q.columns == heads * width && k.columns == kv_heads * width &&
-                v.columns == k.columns && q.rows == intervals->queries && k.rows == intervals->keys &&
-                v.rows == k.rows && q.dtype == k.dtype && k.dtype == v.dtype,
-            "attention: q [%lld,%lld] of %lld heads, k [%lld,%lld] and v [%lld,%lld] of %lld, intervals [%lld,%lld]",
-            (long long)q.rows, (long long)q.columns, (long long)heads, (long long)k.rows, (long long)k.columns,
-            (long long)v.rows, (long long)v.columns, (long long)kv_heads, (long long)intervals->queries,
-            (long long)intervals->keys);
-}

@@ -320,7 +320,7 @@ struct matrix amx_gathered(struct device *device, struct matrix x, const i32 *ro
 void amx_skinny_grouped(struct matrix out, struct matrix a, struct matrix w, i64 experts, const struct groups *groups);
 void amx_gradient(struct matrix dw, struct matrix dy, struct matrix x, bool add);
 void *cpu_v4_scratch(int worker, int slot, i64 bytes);
-#define OP(name, arguments, names) void cpu_v4_##name arguments;
+#define OP(name, arguments, names, ...) void cpu_v4_##name arguments;
 WEFT_OPS(OP)
 #undef OP
 

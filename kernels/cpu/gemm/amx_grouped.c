@@ -136,7 +136,7 @@ void cpu_amx_matmul_grouped_swiglu(struct device *device, struct matrix y, struc
         cpu_v4_matmul_grouped_swiglu(device, y, gate_up, x, rows, w, experts, groups);
         return;
     }
-    check_gated(y, gate_up, x, rows, w, experts, groups);
+    check_end(groups, y.rows, "matmul_grouped_swiglu");
     if (!gate_up.data) {
         gate_up = matrix_of(NULL, y.dtype, y.rows, 2 * y.columns);
         gate_up.data = cpu_v4_scratch(0, SLOT_GATE_UP, y.rows * 2 * y.columns * element_bytes(y.dtype));

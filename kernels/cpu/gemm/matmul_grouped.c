@@ -74,12 +74,7 @@ void CPU(matmul_grouped)(struct device *device, struct matrix out, struct matrix
                          bool transpose, const struct groups *groups)
 {
     (void)device;
-    i64 slice_rows = w.rows / experts;
-    require(a.columns == (transpose ? w.columns : slice_rows) && out.columns == (transpose ? slice_rows : w.columns) &&
-                a.dtype == w.dtype && groups->offsets[groups->count] <= min_i64(a.rows, out.rows),
-            "matmul_grouped: [%lld,%lld] from [%lld,%lld] and %lld slices of [%lld,%lld]", (long long)out.rows,
-            (long long)out.columns, (long long)a.rows, (long long)a.columns, (long long)experts, (long long)slice_rows,
-            (long long)w.columns);
+    check_end(groups, a.rows, "matmul_grouped");
     struct matmul_grouped_job job = {
         .out = out, .a = a, .w = w, .experts = experts, .transpose = transpose, .groups = groups};
     job.columns = even_columns(out.columns);
@@ -146,7 +141,7 @@ void CPU(matmul_grouped_swiglu)(struct device *device, struct matrix y, struct m
                                 const i32 *rows, struct matrix w, i64 experts, const struct groups *groups)
 {
     (void)device;
-    check_gated(y, gate_up, x, rows, w, experts, groups);
+    check_end(groups, y.rows, "matmul_grouped_swiglu");
     struct matmul_grouped_job job = {
         .out = y, .gate_up = gate_up, .a = x, .w = w, .experts = experts, .groups = groups, .from = rows};
     job.columns = even_columns(y.columns);
@@ -186,10 +181,6 @@ void CPU(matmul_grouped_weights)(struct device *device, struct matrix dw, u8 *wr
 {
     (void)device;
     i64 slice_rows = dw.rows / experts;
-    require(dy.columns == slice_rows && x.columns == dw.columns && dy.dtype == x.dtype && dw.dtype == DTYPE_F32,
-            "matmul_grouped_weights: %lld slices of [%lld,%lld] from [%lld,%lld] and [%lld,%lld]", (long long)experts,
-            (long long)slice_rows, (long long)dw.columns, (long long)dy.rows, (long long)dy.columns, (long long)x.rows,
-            (long long)x.columns);
     struct matmul_grouped_job job = {.out = dw, .a = dy, .w = x, .experts = experts, .from = rows, .groups = groups};
     job.written = written;
     job.streams = dw.rows * dw.columns * 4 >= STREAMED_LEAST && (uintptr_t)dw.data % 64 == 0 && dw.stride % 16 == 0;

@@ -4,17 +4,10 @@
 #define WEFT_KERNELS_CPU_GEMM_SKINNY_GROUPS_H
 #include "kernels/cpu/cpu.h"
 
-/* Checks the shapes of matmul_grouped_swiglu. */
-static inline void check_gated(struct matrix y, struct matrix gate_up, struct matrix x, const i32 *rows,
-                               struct matrix w, i64 experts, const struct groups *groups)
+static inline void check_end(const struct groups *groups, i64 rows, const char *op)
 {
-    i64 end = groups->offsets[groups->count];
-    require(w.rows == experts * 2 * y.columns && w.columns == x.columns && x.dtype == w.dtype && y.dtype == x.dtype &&
-                (!gate_up.data || (gate_up.columns == 2 * y.columns && gate_up.dtype == y.dtype)) && end <= y.rows &&
-                (!gate_up.data || end <= gate_up.rows) && (rows || end <= x.rows),
-            "matmul_grouped_swiglu: [%lld,%lld] from [%lld,%lld] and %lld slices of [%lld,%lld]", (long long)y.rows,
-            (long long)y.columns, (long long)x.rows, (long long)x.columns, (long long)experts,
-            (long long)(w.rows / experts), (long long)w.columns);
+    i32 end = groups->offsets[groups->count];
+    require(end <= rows, "%s: groups of %d rows in %lld", op, end, (long long)rows);
 }
 
 /* Rows begin .. begin + rows - 1 of a group, multiplied by slice `member` of the stacked

@@ -86,8 +86,6 @@ void CPU(bit_cross_entropy_backward)(struct device *device, struct matrix dlogit
                                      const float *coefficient)
 {
     (void)device;
-    require(same_shape(dlogits, logits), "bit_cross_entropy_backward: [%lld,%lld] from [%lld,%lld]",
-            (long long)dlogits.rows, (long long)dlogits.columns, (long long)logits.rows, (long long)logits.columns);
     struct bit_cross_entropy_job job = {.logits = logits, .dlogits = dlogits, .bits = bits, .coefficient = coefficient};
     job.rows_tile = tile_rows(logits.columns);
     workers_run(ceil_div(logits.rows, job.rows_tile), run_backward, &job);

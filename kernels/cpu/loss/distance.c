@@ -58,8 +58,6 @@ static void run_rows(void *context, i64 tile, int worker)
 
 static void run(struct distance_job *job)
 {
-    require(job->x.rows == job->y.rows && job->x.columns == job->y.columns, "distance: [%lld,%lld] and [%lld,%lld]",
-            (long long)job->x.rows, (long long)job->x.columns, (long long)job->y.rows, (long long)job->y.columns);
     workers_run(ceil_div(job->x.rows, tile_rows(job->x.columns)), run_rows, job);
 }
 
@@ -73,7 +71,5 @@ void CPU(distance_backward)(struct device *device, struct matrix dx, struct matr
                             enum distance kind, const float *coefficient, bool add)
 {
     (void)device;
-    require(dx.rows == x.rows && dx.columns == x.columns, "distance_backward: dx [%lld,%lld] of x [%lld,%lld]",
-            (long long)dx.rows, (long long)dx.columns, (long long)x.rows, (long long)x.columns);
     run(&(struct distance_job){.dx = dx, .x = x, .y = y, .kind = kind, .coefficient = coefficient, .add = add});
 }

@@ -34,17 +34,9 @@ static void run_tile(void *context, i64 tile, int worker)
                                       matrix_at(job->teacher, i, 0), n);
 }
 
-static void check_teacher(struct matrix logits, struct matrix teacher)
-{
-    require(same_shape(logits, teacher) && logits.dtype == teacher.dtype,
-            "soft_bit_cross_entropy: [%lld,%lld] and a teacher's [%lld,%lld]", (long long)logits.rows,
-            (long long)logits.columns, (long long)teacher.rows, (long long)teacher.columns);
-}
-
 void CPU(soft_bit_cross_entropy)(struct device *device, float *divergence, struct matrix logits, struct matrix teacher)
 {
     (void)device;
-    check_teacher(logits, teacher);
     struct soft_bit_job job = {.logits = logits, .teacher = teacher, .divergence = divergence};
     job.rows_tile = tile_rows(logits.columns);
     workers_run(ceil_div(logits.rows, job.rows_tile), run_tile, &job);
@@ -78,9 +70,6 @@ void CPU(soft_bit_cross_entropy_backward)(struct device *device, struct matrix d
                                           const float *weight)
 {
     (void)device;
-    check_teacher(logits, teacher);
-    require(same_shape(dlogits, logits), "soft_bit_cross_entropy_backward: [%lld,%lld] from [%lld,%lld]",
-            (long long)dlogits.rows, (long long)dlogits.columns, (long long)logits.rows, (long long)logits.columns);
     struct soft_bit_job job = {.logits = logits, .teacher = teacher, .dlogits = dlogits, .bits = bits};
     job.coefficient = coefficient;
     job.weight = weight;

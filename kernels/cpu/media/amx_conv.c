@@ -69,7 +69,6 @@ static void multiply_patches(struct rows_job *job)
 
 void cpu_amx_conv(struct device *device, struct matrix y, struct matrix x, struct matrix w, const struct conv *conv)
 {
-    conv_check(conv, x, y, w);
     if (x.dtype != DTYPE_BF16 || w.dtype != DTYPE_BF16) {
         cpu_v4_conv(device, y, x, w, conv);
         return;
@@ -99,7 +98,6 @@ static struct matrix transpose_weights(struct matrix w, const struct conv *c)
 void cpu_amx_conv_backward_data(struct device *device, struct matrix dx, struct matrix dy, struct matrix w,
                                 const struct conv *conv, bool add)
 {
-    conv_check(conv, dx, dy, w);
     if (dy.dtype != DTYPE_BF16 || w.dtype != DTYPE_BF16) {
         cpu_v4_conv_backward_data(device, dx, dy, w, conv, add);
         return;
@@ -138,7 +136,6 @@ void cpu_amx_conv_backward_weights(struct device *device, struct matrix dw, stru
                                    const struct conv *conv, bool add)
 {
     struct patches patches;
-    conv_check(conv, x, dy, dw);
     if (!amx_has_gradient(dw, dy, x)) {
         cpu_v4_conv_backward_weights(device, dw, dy, x, conv, add);
         return;

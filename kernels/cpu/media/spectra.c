@@ -31,7 +31,6 @@ void CPU(map)(struct device *device, struct matrix out, struct matrix x, enum ma
 {
     struct map_job job = {out, x, kind, least, cut_of(x.rows, x.columns)};
     (void)device;
-    require(same_shape(out, x) && out.dtype == DTYPE_F32 && x.dtype == DTYPE_F32, "map: two F32 of one shape");
     workers_run(cut_tiles(&job.cut), run_map, &job);
 }
 
@@ -60,7 +59,6 @@ void CPU(multiply_rows)(struct device *device, struct matrix x, const float *by,
 {
     struct multiply_job job = {.x = x, .by = by, .repeat = repeat, .cut = cut_of(x.rows, x.columns)};
     (void)device;
-    require(x.dtype == DTYPE_F32 && repeat > 0, "multiply_rows: F32, each row of `by` for at least one");
     workers_run(cut_tiles(&job.cut), run_multiply_rows, &job);
 }
 
@@ -81,9 +79,6 @@ void CPU(multiply_ratio)(struct device *device, struct matrix x, struct matrix o
 {
     struct multiply_job job = {.x = x, .over = over, .under = under, .eps = eps, .cut = cut_of(x.rows, x.columns)};
     (void)device;
-    require(same_shape(x, over) && same_shape(x, under) && x.dtype == DTYPE_F32 && over.dtype == DTYPE_F32 &&
-                under.dtype == DTYPE_F32,
-            "multiply_ratio: three F32 of one shape");
     workers_run(cut_tiles(&job.cut), run_multiply_ratio, &job);
 }
 
@@ -98,14 +93,6 @@ struct phases {
 static const float *magnitude_of(const struct phases *p, i64 row)
 {
     return matrix_at(p->magnitude, min_i64(row, p->magnitude.rows - 1), 0);
-}
-
-static void check_phases(const struct phases *p)
-{
-    require(p->spectrum.columns == 2 * p->magnitude.columns && p->spectrum.dtype == DTYPE_F32 &&
-                p->magnitude.dtype == DTYPE_F32 && (p->magnitude.rows > 0 || p->spectrum.rows == 0),
-            "phases [%lld,%lld] of magnitudes [%lld,%lld]", (long long)p->spectrum.rows, (long long)p->spectrum.columns,
-            (long long)p->magnitude.rows, (long long)p->magnitude.columns);
 }
 
 static void run_draw(void *context, i64 tile, int worker)
@@ -128,7 +115,6 @@ void CPU(phases_draw)(struct device *device, struct matrix spectrum, struct matr
 {
     struct phases p = {.spectrum = spectrum, .magnitude = magnitude, .key = key};
     (void)device;
-    check_phases(&p);
     workers_run(ceil_div(spectrum.rows, tile_rows(spectrum.columns)), run_draw, &p);
 }
 
@@ -161,7 +147,5 @@ void CPU(phases_push)(struct device *device, struct matrix spectrum, struct matr
 {
     struct phases p = {spectrum, now, last, magnitude, momentum, {0}};
     (void)device;
-    check_phases(&p);
-    require(same_shape(spectrum, now) && same_shape(spectrum, last), "phases_push: three spectra of one shape");
     workers_run(ceil_div(spectrum.rows, tile_rows(spectrum.columns)), run_push, &p);
 }

@@ -50,8 +50,6 @@ static void check_index(const char *op, const i32 *index, i64 count, i64 rows)
 void CPU(gather)(struct device *device, struct matrix out, struct matrix table, const i32 *index, bool add)
 {
     (void)device;
-    require(out.columns == table.columns, "gather: %lld columns from %lld", (long long)out.columns,
-            (long long)table.columns);
     check_index("gather", index, out.rows, table.rows);
     struct gather_job job = {out, table, index, add, tile_rows(out.columns)};
     workers_run(ceil_div(out.rows, job.tile), run_gather, &job);
@@ -72,8 +70,6 @@ static void run_scatter(void *context, i64 tile, int worker)
 void CPU(scatter_add)(struct device *device, struct matrix out, struct matrix x, const i32 *index)
 {
     (void)device;
-    require(out.columns == x.columns && (out.dtype == x.dtype || out.dtype == DTYPE_F32),
-            "scatter_add: %lld columns from %lld", (long long)out.columns, (long long)x.columns);
     check_index("scatter_add", index, x.rows, out.rows);
     struct gather_job job = {out, x, index, true, SCATTER_COLUMNS};
     workers_run(ceil_div(x.columns, job.tile), run_scatter, &job);

@@ -93,7 +93,6 @@ extern "C" void cuda_experts_skinny_in(struct device *device, struct matrix insi
                                        struct matrix x, struct matrix norm, float eps,
                                        const struct skinny_experts *experts)
 {
-    check_skinny_experts(inside, shared, x, experts);
     struct gemm_fusion fusion = {norm, {}, NULL, true, eps};
     struct experts_in_call e = {skinny_gemm(shared, x, experts->shared_gate_up, &fusion),
                                 skinny_gemm(inside, x, experts->gate_up, &fusion),
@@ -268,9 +267,6 @@ template <typename T, int TILES> static void launch_experts_out(struct device *d
 extern "C" void cuda_experts_skinny_out(struct device *device, struct matrix out, struct matrix x, struct matrix inside,
                                         struct matrix shared, const struct skinny_experts *experts)
 {
-    check_skinny_experts(inside, shared, x, experts);
-    require(matrix_is_like(out, x, x.rows, x.columns), "experts_skinny_out: [%lld,%lld] to [%lld,%lld]",
-            (long long)x.rows, (long long)x.columns, (long long)out.rows, (long long)out.columns);
     struct experts_out_call l = {out, x, inside, shared, *experts, 0, false};
     l.parts = shared.data ? ceil_div(shared.columns, inside.columns) : 0;
     l.vector = in_eights(inside) && in_eights(experts->down) &&

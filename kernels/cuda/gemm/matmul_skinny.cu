@@ -56,7 +56,6 @@ template <bool rotates> static void launch(struct device *device, const struct s
 extern "C" void cuda_matmul_skinny(struct device *device, struct matrix out, struct matrix x, struct matrix w,
                                    const struct gemm_fusion *fusion)
 {
-    check_skinny(out, x, w, fusion);
     if (out.rows == 0 || out.columns == 0)
         return;
     struct skinny_gemm p = skinny_gemm(out, x, w, fusion);

@@ -19,7 +19,6 @@
 #define WEFT_KERNELS_CUDA_GEMM_SKINNY_H
 #include "kernels/cuda/gemm/matmul_grouped.h"
 #include "kernels/cuda/rope.h"
-#include "kernels/skinny.h"
 
 enum { WARPS = 8, THREADS = WARPS * WARP_THREADS, STEP = 32, COLUMNS_OF_MMA = 8 };
 enum { OUTPUTS = 16, OUTPUTS_PLAIN = 4 }; /* rows of w per block: bf16, f32 */

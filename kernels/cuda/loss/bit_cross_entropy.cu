@@ -54,9 +54,6 @@ extern "C" void cuda_bit_cross_entropy_backward(struct device *device, struct ma
 {
     bool quads = in_quads(dlogits, logits) && array_in_quads(bits, 1, logits.columns);
     i64 runs = logits.rows * logits.columns / (quads ? QUAD : 1);
-    require(dlogits.rows == logits.rows && dlogits.columns == logits.columns,
-            "bit_cross_entropy_backward: [%lld,%lld] from [%lld,%lld]", (long long)dlogits.rows,
-            (long long)dlogits.columns, (long long)logits.rows, (long long)logits.columns);
     if (runs > 0)
         LAUNCH_RUNS_BY_DTYPES(device, quads, dlogits.dtype, logits.dtype, bit_gradients, blocks_for(runs),
                               BLOCK_THREADS, dlogits, logits, bits, coefficient);

@@ -106,9 +106,8 @@ static struct entropy_problem problem_of(const float *u, i64 n, i64 d, const str
                                          const float *amplitude, float sharpness)
 {
     struct entropy_problem p = {};
-    require(scale_count >= 1 && scale_count <= SCALES_MOST && n >= 1,
-            "bit_entropy of %lld scales of %lld images, at most %d scales are known", (long long)scale_count,
-            (long long)n, (int)SCALES_MOST);
+    require(scale_count <= SCALES_MOST, "bit_entropy of %lld scales, at most %d are known", (long long)scale_count,
+            SCALES_MOST);
     p.u = u;
     p.amplitude = amplitude;
     p.n = n;

@@ -98,9 +98,6 @@ extern "C" void cuda_cross_entropy_backward(struct device *device, struct matrix
 {
     bool quads = in_quads(dlogits, logits);
     i64 runs = logits.rows * logits.columns / (quads ? QUAD : 1);
-    require(dlogits.rows == logits.rows && dlogits.columns == logits.columns,
-            "cross_entropy_backward: [%lld,%lld] from [%lld,%lld]", (long long)dlogits.rows, (long long)dlogits.columns,
-            (long long)logits.rows, (long long)logits.columns);
     if (runs > 0)
         LAUNCH_RUNS_BY_DTYPES(device, quads, dlogits.dtype, logits.dtype, gradients, blocks_for(runs), BLOCK_THREADS,
                               dlogits, logits, lse, target, coefficient);

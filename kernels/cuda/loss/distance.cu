@@ -19,15 +19,8 @@ static __global__ void row_distances(float *loss, struct matrix x, struct matrix
         loss[row] = sum / (float)x.columns;
 }
 
-static void check_pair(struct matrix x, struct matrix y)
-{
-    require(x.rows == y.rows && x.columns == y.columns && x.dtype == y.dtype, "distance: [%lld,%lld] and [%lld,%lld]",
-            (long long)x.rows, (long long)x.columns, (long long)y.rows, (long long)y.columns);
-}
-
 extern "C" void cuda_distance(struct device *device, float *loss, struct matrix x, struct matrix y, enum distance kind)
 {
-    check_pair(x, y);
     LAUNCH_ROWS_OF_RUNS(device, in_quads(x, y), x.dtype, row_distances, x.rows, x.columns, loss, x, y, kind);
 }
 
@@ -56,11 +49,8 @@ static __global__ void derivatives(struct matrix dx, struct matrix x, struct mat
 extern "C" void cuda_distance_backward(struct device *device, struct matrix dx, struct matrix x, struct matrix y,
                                        enum distance kind, const float *coefficient, bool add)
 {
-    check_pair(x, y);
     bool quads = in_quads(dx, x, y);
     i64 runs = x.rows * x.columns / (quads ? QUAD : 1);
-    require(dx.rows == x.rows && dx.columns == x.columns, "distance_backward: dx [%lld,%lld] of x [%lld,%lld]",
-            (long long)dx.rows, (long long)dx.columns, (long long)x.rows, (long long)x.columns);
     if (runs > 0)
         LAUNCH_RUNS_BY_DTYPES(device, quads, dx.dtype, x.dtype, derivatives, blocks_for(runs), BLOCK_THREADS, dx, x, y,
                               kind, coefficient, add);

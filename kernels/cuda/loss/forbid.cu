@@ -15,7 +15,6 @@ static __global__ void forbid_ids(struct matrix logits, const u32 *allowed, cons
 extern "C" void cuda_forbid(struct device *device, struct matrix logits, const u32 *allowed, const i32 *set)
 {
     i64 elements = logits.rows * logits.columns;
-    require(logits.dtype == DTYPE_F32, "forbid: logits of %s", dtype_name(logits.dtype));
     if (elements > 0)
         LAUNCH(device, forbid_ids, blocks_for(elements), BLOCK_THREADS, 0, logits, allowed, set);
 }

@@ -10,7 +10,6 @@ static __global__ void normalizers(float *out, const float *loss, struct matrix 
 extern "C" void cuda_log_normalizers(struct device *device, float *out, const float *loss, struct matrix logits,
                                      const i32 *target)
 {
-    require(logits.dtype == DTYPE_F32, "log_normalizers: logits of %s", dtype_name(logits.dtype));
     if (logits.rows > 0)
         LAUNCH(device, normalizers, blocks_for(logits.rows), BLOCK_THREADS, 0, out, loss, logits, target);
 }
@@ -24,7 +23,6 @@ static __global__ void shift(struct matrix x, const float *to, const float *from
 
 extern "C" void cuda_shift_rows(struct device *device, struct matrix x, const float *to, const float *from)
 {
-    require(x.dtype == DTYPE_F32, "shift_rows of %s", dtype_name(x.dtype));
     if (x.rows * x.columns > 0)
         LAUNCH(device, shift, blocks_for(x.rows * x.columns), BLOCK_THREADS, 0, x, to, from);
 }

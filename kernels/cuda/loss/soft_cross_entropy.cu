@@ -4,19 +4,6 @@
 
 enum { IGNORED = -100 };
 
-static void check_teacher(const char *op, struct matrix logits, struct matrix teacher)
-{
-    require(logits.rows == teacher.rows && logits.columns == teacher.columns && logits.dtype == teacher.dtype,
-            "%s: [%lld,%lld] and a teacher's [%lld,%lld]", op, (long long)logits.rows, (long long)logits.columns,
-            (long long)teacher.rows, (long long)teacher.columns);
-}
-
-static void check_gradient(const char *op, struct matrix dlogits, struct matrix logits)
-{
-    require(dlogits.rows == logits.rows && dlogits.columns == logits.columns, "%s: [%lld,%lld] from [%lld,%lld]", op,
-            (long long)dlogits.rows, (long long)dlogits.columns, (long long)logits.rows, (long long)logits.columns);
-}
-
 /* ---- classes ---- */
 
 template <typename T, int N>
@@ -42,7 +29,6 @@ static __global__ void divergences(float *divergence, struct matrix logits, cons
 extern "C" void cuda_soft_cross_entropy(struct device *device, float *divergence, struct matrix logits,
                                         const float *lse, struct matrix teacher, const float *teacher_lse)
 {
-    check_teacher("soft_cross_entropy", logits, teacher);
     LAUNCH_ROWS_OF_RUNS(device, in_quads(logits, teacher), logits.dtype, divergences, logits.rows, logits.columns,
                         divergence, logits, lse, teacher, teacher_lse);
 }
@@ -77,8 +63,6 @@ extern "C" void cuda_soft_cross_entropy_backward(struct device *device, struct m
 {
     bool quads = in_quads(dlogits, logits, teacher);
     i64 runs = logits.rows * logits.columns / (quads ? QUAD : 1);
-    check_teacher("soft_cross_entropy_backward", logits, teacher);
-    check_gradient("soft_cross_entropy_backward", dlogits, logits);
     if (runs > 0)
         LAUNCH_RUNS_BY_DTYPES(device, quads, dlogits.dtype, logits.dtype, mixed_gradients, blocks_for(runs),
                               BLOCK_THREADS, dlogits, logits, lse, teacher, teacher_lse, target, coefficient, weight);
@@ -112,7 +96,6 @@ static __global__ void bit_divergences(float *divergence, struct matrix logits, 
 extern "C" void cuda_soft_bit_cross_entropy(struct device *device, float *divergence, struct matrix logits,
                                             struct matrix teacher)
 {
-    check_teacher("soft_bit_cross_entropy", logits, teacher);
     LAUNCH_ROWS(device, logits.dtype, bit_divergences, logits.rows, logits.columns, divergence, logits, teacher);
 }
 
@@ -143,8 +126,6 @@ extern "C" void cuda_soft_bit_cross_entropy_backward(struct device *device, stru
 {
     bool quads = in_quads(dlogits, logits, teacher) && array_in_quads(bits, 1, logits.columns);
     i64 runs = logits.rows * logits.columns / (quads ? QUAD : 1);
-    check_teacher("soft_bit_cross_entropy_backward", logits, teacher);
-    check_gradient("soft_bit_cross_entropy_backward", dlogits, logits);
     if (runs > 0)
         LAUNCH_RUNS_BY_DTYPES(device, quads, dlogits.dtype, logits.dtype, mixed_bit_gradients, blocks_for(runs),
                               BLOCK_THREADS, dlogits, logits, teacher, bits, coefficient, weight);

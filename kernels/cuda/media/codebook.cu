@@ -134,8 +134,7 @@ static __global__ void mean_words(float *words, struct word_rows rows, i64 level
 extern "C" void cuda_codebook_mean(struct device *device, float *words, const i32 *codes, struct matrix x, i64 level,
                                    i64 attempt, const struct codebooks *books)
 {
-    require(x.dtype == DTYPE_F32 && x.columns == books->width && x.rows > 0, "codebook_mean: %lld rows of %lld F32",
-            (long long)x.rows, (long long)books->width);
+    require(x.rows > 0, "codebook_mean of no rows: there is none to draw");
     struct word_rows rows = {codes, (const float *)x.data, x.rows, 1, x.stride};
     if (books->codes > 0)
         LAUNCH(device, mean_words, (unsigned)ceil_div(books->codes, WARPS), WARPS * WARP_THREADS, 0, words, rows, level,

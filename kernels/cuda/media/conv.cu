@@ -525,9 +525,6 @@ static struct conv_problem problem_of(const struct conv *c, struct matrix out, s
 extern "C" void cuda_conv(struct device *device, struct matrix y, struct matrix x, struct matrix w,
                           const struct conv *conv)
 {
-    conv_check(conv, x, y, w);
-    require(x.dtype == w.dtype && y.dtype == x.dtype, "conv: x is %s, w %s, y %s", dtype_name(x.dtype),
-            dtype_name(w.dtype), dtype_name(y.dtype));
     if (is_product(conv))
         cuda_matmul(device, y, x, false, w, true, false);
     else
@@ -537,9 +534,6 @@ extern "C" void cuda_conv(struct device *device, struct matrix y, struct matrix 
 extern "C" void cuda_conv_backward_data(struct device *device, struct matrix dx, struct matrix dy, struct matrix w,
                                         const struct conv *conv, bool add)
 {
-    conv_check(conv, dx, dy, w);
-    require(dy.dtype == w.dtype && dx.dtype == dy.dtype, "conv_backward_data: dy is %s, w %s, dx %s",
-            dtype_name(dy.dtype), dtype_name(w.dtype), dtype_name(dx.dtype));
     if (is_product(conv)) {
         cuda_matmul(device, dx, dy, false, w, false, add);
         return;
@@ -564,9 +558,6 @@ static void cut_weights(struct device *device, struct conv_problem *p)
 extern "C" void cuda_conv_backward_weights(struct device *device, struct matrix dw, struct matrix dy, struct matrix x,
                                            const struct conv *conv, bool add)
 {
-    conv_check(conv, x, dy, dw);
-    require(dy.dtype == x.dtype && dw.dtype == DTYPE_F32, "conv_backward_weights: dy is %s, x %s, dw %s",
-            dtype_name(dy.dtype), dtype_name(x.dtype), dtype_name(dw.dtype));
     struct conv_problem p = problem_of(conv, dw, x, dy, WEIGHTS);
     p.add = add;
     cut_weights(device, &p);

@@ -14,8 +14,6 @@ static __global__ void map_elements(struct matrix out, struct matrix x, enum map
 extern "C" void cuda_map(struct device *device, struct matrix out, struct matrix x, enum map kind, float least)
 {
     i64 elements = x.rows * x.columns;
-    require(out.rows == x.rows && out.columns == x.columns && out.dtype == DTYPE_F32 && x.dtype == DTYPE_F32,
-            "map: two F32 of one shape");
     if (elements > 0)
         LAUNCH(device, map_elements, blocks_for(elements), BLOCK_THREADS, 0, out, x, kind, least);
 }
@@ -30,7 +28,6 @@ static __global__ void multiply_by_rows(struct matrix x, const float *by, i64 re
 extern "C" void cuda_multiply_rows(struct device *device, struct matrix x, const float *by, i64 repeat)
 {
     i64 elements = x.rows * x.columns;
-    require(x.dtype == DTYPE_F32 && repeat > 0, "multiply_rows: F32, each row of `by` for at least one");
     if (elements > 0)
         LAUNCH(device, multiply_by_rows, blocks_for(elements), BLOCK_THREADS, 0, x, by, repeat);
 }
@@ -49,9 +46,6 @@ extern "C" void cuda_multiply_ratio(struct device *device, struct matrix x, stru
                                     float eps)
 {
     i64 elements = x.rows * x.columns;
-    require(over.rows == x.rows && over.columns == x.columns && under.rows == x.rows && under.columns == x.columns &&
-                x.dtype == DTYPE_F32 && over.dtype == DTYPE_F32 && under.dtype == DTYPE_F32,
-            "multiply_ratio: three F32 of one shape");
     if (elements > 0)
         LAUNCH(device, multiply_by_ratio, blocks_for(elements), BLOCK_THREADS, 0, x, over, under, eps);
 }

@@ -38,18 +38,9 @@ static __global__ void push_phases(struct matrix spectrum, struct matrix now, st
     }
 }
 
-static void check(struct matrix spectrum, struct matrix magnitude)
-{
-    require(spectrum.columns == 2 * magnitude.columns && spectrum.dtype == DTYPE_F32 && magnitude.dtype == DTYPE_F32 &&
-                (magnitude.rows > 0 || spectrum.rows == 0),
-            "phases [%lld,%lld] of magnitudes [%lld,%lld]", (long long)spectrum.rows, (long long)spectrum.columns,
-            (long long)magnitude.rows, (long long)magnitude.columns);
-}
-
 extern "C" void cuda_phases_draw(struct device *device, struct matrix spectrum, struct matrix magnitude,
                                  struct rng_key key)
 {
-    check(spectrum, magnitude);
     i64 elements = spectrum.rows * magnitude.columns;
     if (elements > 0)
         LAUNCH(device, draw_phases, blocks_for(elements), BLOCK_THREADS, 0, spectrum, magnitude, key);
@@ -58,10 +49,6 @@ extern "C" void cuda_phases_draw(struct device *device, struct matrix spectrum, 
 extern "C" void cuda_phases_push(struct device *device, struct matrix spectrum, struct matrix now, struct matrix last,
                                  struct matrix magnitude, float momentum)
 {
-    check(spectrum, magnitude);
-    require(now.rows == spectrum.rows && last.rows == spectrum.rows && now.columns == spectrum.columns &&
-                last.columns == spectrum.columns && now.dtype == DTYPE_F32 && last.dtype == DTYPE_F32,
-            "phases_push: three spectra of one shape");
     i64 elements = spectrum.rows * magnitude.columns;
     if (elements > 0)
         LAUNCH(device, push_phases, blocks_for(elements), BLOCK_THREADS, 0, spectrum, now, last, magnitude, momentum);

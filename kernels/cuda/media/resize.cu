@@ -97,11 +97,6 @@ static void run(struct device *device, struct matrix to, struct matrix from, i64
                 enum resize kind, bool backward)
 {
     const i64 *to_size = backward ? in : out, *from_size = backward ? out : in;
-    require(to.rows == n * to_size[0] * to_size[1] && from.rows == n * from_size[0] * from_size[1] &&
-                to.columns == from.columns && to.dtype == from.dtype,
-            "resize: [%lld,%lld] and [%lld,%lld] are not %lld images of [%lld,%lld] and [%lld,%lld]",
-            (long long)to.rows, (long long)to.columns, (long long)from.rows, (long long)from.columns, (long long)n,
-            (long long)to_size[0], (long long)to_size[1], (long long)from_size[0], (long long)from_size[1]);
     if (to.rows == 0 || to.columns == 0)
         return;
     i64 line = to_size[1] * to.columns, rows = n * to_size[0];

@@ -46,18 +46,9 @@ template <typename Out, typename T> static __global__ void combine_rows(struct c
         combine_row<Out, T, 1>(c, blockIdx.x);
 }
 
-static bool may_be_added(struct matrix other, struct matrix out)
-{
-    return !other.data || (other.rows == out.rows && other.columns == out.columns && other.dtype == out.dtype);
-}
-
 extern "C" void cuda_combine(struct device *device, struct matrix out, struct matrix a, struct matrix b,
                              struct matrix y, const i32 *slot, const float *weights, i64 k_max)
 {
-    require(out.columns == y.columns && may_be_added(a, out) && may_be_added(b, out),
-            "combine: [%lld,%lld] from rows of %lld, [%lld,%lld] and [%lld,%lld]", (long long)out.rows,
-            (long long)out.columns, (long long)y.columns, (long long)a.rows, (long long)a.columns, (long long)b.rows,
-            (long long)b.columns);
     struct combine_call c = {out, y, {a, b}, slot, NULL, NULL, weights, k_max};
     if (out.rows > 0)
         LAUNCH_BY_DTYPES(device, out.dtype, y.dtype, combine_rows, (unsigned)out.rows,
@@ -110,8 +101,6 @@ template <typename T> static __global__ void backward_rows(struct combine_call c
 extern "C" void cuda_combine_backward(struct device *device, struct matrix dy, struct matrix dout, const i32 *slot,
                                       const i32 *source, const i32 *rows, const float *weights, i64 k_max)
 {
-    require(dout.columns == dy.columns && dout.dtype == dy.dtype, "combine_backward: dy [%lld,%lld], dout [%lld,%lld]",
-            (long long)dy.rows, (long long)dy.columns, (long long)dout.rows, (long long)dout.columns);
     struct combine_call c = {dy, dout, {}, slot, source, rows, weights, k_max};
     i64 warps = dout.rows * k_max + dy.rows;
     if (warps > 0)
@@ -131,8 +120,6 @@ static __global__ void dispatch_rows(struct matrix out, struct matrix x, const i
 extern "C" void cuda_dispatch(struct device *device, struct matrix out, struct matrix x, const i32 *source,
                               const i32 *rows)
 {
-    require(out.columns == x.columns && out.dtype == x.dtype, "dispatch: [%lld,%lld] from [%lld,%lld]",
-            (long long)out.rows, (long long)out.columns, (long long)x.rows, (long long)x.columns);
     if (out.rows > 0)
         LAUNCH_BY_DTYPE(device, out.dtype, dispatch_rows, (unsigned)ceil_div(out.rows, WARPS), WARPS * WARP_THREADS, 0,
                         out, x, source, rows);

@@ -24,8 +24,6 @@ extern "C" void cuda_gather(struct device *device, struct matrix out, struct mat
 {
     bool quads = in_quads(out, table);
     i64 runs = out.rows * out.columns / (quads ? QUAD : 1);
-    require(out.columns == table.columns, "gather: %lld columns from %lld", (long long)out.columns,
-            (long long)table.columns);
     if (runs > 0)
         LAUNCH_RUNS_BY_DTYPES(device, quads, out.dtype, table.dtype, gather_rows, blocks_for(runs), BLOCK_THREADS, out,
                               table, index, add);
