@@ -47,7 +47,7 @@ static void add_bytes(struct decode_reading *r, const void *at, i64 bytes)
 /* Adds parts [first, first + count) of a weight in the format that gemms read. */
 static void add_parts(struct decode_reading *r, const struct weight *w, i64 first, i64 count)
 {
-    const struct quantized_weight *n = w->value.quantized;
+    const struct quantized_weight *n = w->forms.quantized;
     i64 strips = quantized_strips(w->rows),
         codes = strips * quantized_steps(w->columns) * QUANTIZED_ROWS * QUANTIZED_COLUMNS;
     i64 bytes = w->rows * w->columns * dtype_bytes(w->value.dtype);

@@ -33,6 +33,10 @@ struct attention;
 struct rope_cache rope_cache_of(const struct attention *a);
 struct tensor *attend_cached(struct tape *tape, struct tensor *qkv, const struct attention *a);
 
+/* weight_forms.c: bytes of the packed copy that a weight wants, 0: none. forms_drop: what was made of the
+ * weight's copy is stale. */
+i64 image_bytes_of(const struct weights *weights, const struct weight *w);
+void forms_drop(struct weight *w);
 /* quantize.c: the quantized form of a weight, if the table asks for one. quantized_bytes: its size, 0:
  * none. quantized_replaces: no copy is kept beside it. quantized_put rounds rows as weight_put puts
  * them. */

@@ -1,5 +1,5 @@
 /* Ops that work row by row (gemm, norms, elementwise), and rearrangements. */
-#include "tensor/fp8.h"
+#include "tensor/linear.h"
 #include "tensor/ops.h"
 
 #include "tensor/inside.h"
@@ -87,9 +87,14 @@ struct grouped_swiglu_record {
     const struct groups *groups;
 };
 
+static const i32 *source_of(const struct tensor *x)
+{
+    return x->rows_of ? x->rows_of->source : NULL;
+}
+
 static struct matrix rows_of(const struct tensor *x)
 {
-    return tensor_matrix(x->table ? x->table : x);
+    return tensor_matrix(x->rows_of ? x->rows_of->table : x);
 }
 
 /* Computes the gradient of gate_up in-place. */
@@ -101,7 +106,7 @@ BACKWARD(linear_grouped_swiglu)
         return;
     struct tensor *w = self->w;
     struct gradient dx = tape_gradient(tape, self->x), dweights = tape_gradient(tape, self->weights);
-    struct linear_weight by = {tape, w, self->groups, self->x->source};
+    struct linear_weight by = {tape, w, self->groups, source_of(self->x)};
     struct gradient dw = {matrix_of(w->grad, DTYPE_F32, w->rows, w->columns), false};
     require(!dx.add, "the input of a grouped product has one use");
     require(!dweights.add, "weights of rows have one use");
@@ -119,7 +124,7 @@ struct tensor *op_linear_grouped_swiglu(struct tape *tape, const struct expert_r
     struct tensor *y = tape_tensor(tape, x->dtype, x->rows, width);
     void *kept = tape->recording ? tape_alloc(tape, x->rows * 2 * width * dtype_bytes(x->dtype)) : NULL;
     struct matrix gate_up = matrix_of(kept, x->dtype, x->rows, 2 * width);
-    linear_swiglu_forward(&(struct linear_weight){tape, w, rows->groups, x->source}, tensor_matrix(y), gate_up,
+    linear_swiglu_forward(&(struct linear_weight){tape, w, rows->groups, source_of(x)}, tensor_matrix(y), gate_up,
                           rows_of(x));
     struct grouped_swiglu_record *r = RECORD(grouped_swiglu_record, linear_grouped_swiglu_backward, y, x, weights, w);
     KEEP(r, .x = x, .weights = weights, .w = w, .y = y, .gate_up = gate_up, .groups = rows->groups);

@@ -13,7 +13,7 @@
  * way: its logits exist for one chunk at a time. */
 #include "tensor/ops.h"
 
-#include "tensor/fp8.h"
+#include "tensor/linear.h"
 
 struct loss_record {
     struct tape_record record;

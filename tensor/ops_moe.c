@@ -124,8 +124,9 @@ struct expert_rows op_sorted(struct tape *tape, struct tensor *x, const struct r
 {
     x = normed(tape, x);
     struct tensor *y = op_borrow(tape, NULL, x->dtype, routing->rows_bound, x->columns);
-    y->table = x;
-    y->source = routing->source;
+    struct deferred_rows *rows = arena_alloc(&tape->host, sizeof *rows);
+    *rows = (struct deferred_rows){.table = x, .source = routing->source};
+    y->rows_of = rows;
     return record_dispatch(tape, x, y, routing);
 }
 

@@ -1,6 +1,6 @@
 /* Fused ops for decoding on a GPU: skinny gemms with a fused prologue and epilogue, which save
  * launches. Elsewhere the unfused ops run one after the other. */
-#include "tensor/fp8.h"
+#include "tensor/linear.h"
 #include "tensor/inside.h"
 #include "tensor/ops.h"
 
@@ -21,16 +21,17 @@ static struct tensor *norm_deferred(struct tape *tape, struct tensor *x, struct 
     if (!is_decoding(tape) || x->rows > SKINNY_NORMED_ROWS)
         return op_rmsnorm(tape, x, norm, eps);
     struct tensor *n = op_borrow(tape, NULL, x->dtype, x->rows, x->columns);
-    n->table = x;
-    n->norm = norm;
-    n->eps = eps;
+    struct deferred_rows *rows = arena_alloc(&tape->host, sizeof *rows);
+    *rows = (struct deferred_rows){.table = x, .norm = norm, .eps = eps};
+    n->rows_of = rows;
     return n;
 }
 
 struct tensor *normed(struct tape *tape, struct tensor *x)
 {
-    if (x->norm)
-        *x = *op_rmsnorm(tape, (struct tensor *)x->table, (struct tensor *)x->norm, x->eps);
+    const struct deferred_rows *of = x->rows_of;
+    if (of && of->norm)
+        *x = *op_rmsnorm(tape, (struct tensor *)of->table, (struct tensor *)of->norm, of->eps);
     return x;
 }
 
@@ -38,11 +39,12 @@ struct tensor *skinny_gemm(struct tape *tape, struct tensor *x, struct tensor *w
                            struct gemm_fusion fusion)
 {
     struct tensor *y = tape_tensor(tape, dtype, x->rows, w->rows / (fusion.gated ? 2 : 1));
-    if (x->norm) {
-        fusion.norm = tensor_matrix(x->norm);
-        fusion.eps = x->eps;
+    const struct deferred_rows *of = x->rows_of;
+    if (of) {
+        fusion.norm = tensor_matrix(of->norm);
+        fusion.eps = of->eps;
     }
-    tape->device->ops->matmul_skinny(tape->device, tensor_matrix(y), tensor_matrix(x->norm ? x->table : x),
+    tape->device->ops->matmul_skinny(tape->device, tensor_matrix(y), tensor_matrix(of ? of->table : x),
                                      tensor_matrix(w), &fusion);
     return y;
 }
@@ -106,7 +108,7 @@ static bool is_plain(struct tape *tape, struct tensor *w, const struct groups *g
 bool op_takes_skinny_experts(struct tape *tape, const struct tensor *n, i64 k_max, const struct experts *e)
 {
     struct groups some = {0};
-    return is_decoding(tape) && n->norm && n->rows * k_max <= SKINNY_ASSIGNMENTS &&
+    return is_decoding(tape) && n->rows_of && n->rows * k_max <= SKINNY_ASSIGNMENTS &&
            is_plain(tape, e->gate_up, &some, n->dtype) && is_plain(tape, e->down, &some, n->dtype) &&
            is_plain(tape, e->shared_gate_up, NULL, n->dtype) && is_plain(tape, e->shared_down, NULL, n->dtype);
 }
@@ -135,8 +137,8 @@ struct tensor *op_skinny_experts(struct tape *tape, struct tensor *x, struct ten
     struct tensor *out = tape_tensor(tape, n->dtype, n->rows, n->columns);
     if (e->shared_down)
         shared = tape_tensor(tape, n->dtype, n->rows, e->shared_down->columns);
-    ops->experts_skinny_in(tape->device, tensor_matrix(inside), weight_or_none(shared), tensor_matrix(n->table),
-                           tensor_matrix(n->norm), n->eps, &skinny);
+    ops->experts_skinny_in(tape->device, tensor_matrix(inside), weight_or_none(shared),
+                           tensor_matrix(n->rows_of->table), tensor_matrix(n->rows_of->norm), n->rows_of->eps, &skinny);
     ops->experts_skinny_out(tape->device, tensor_matrix(out), tensor_matrix(x), tensor_matrix(inside),
                             weight_or_none(shared), &skinny);
     return out;

@@ -333,7 +333,7 @@ void quantized_allocate(struct weights *weights, struct weight *w)
                                              .rows = w->rows,
                                              .columns = w->columns,
                                              .bits = weights->bits};
-    w->value.quantized = &w->quantized;
+    w->forms.quantized = &w->quantized;
     open_strips(&last, 0, 1, &w->quantized);
     for (i64 part = 0; part < w->matrices && w->rows % QUANTIZED_ROWS && has_values(weights); part++) {
         last.first = (part + 1) * strips - 1;

@@ -24,11 +24,32 @@
  *                             ops_moe.c (experts), ops_skinny.c (decoding), ops_loss.c, ops_rows.c
  *   weights.h, weights.c      the table of weights: init, copies, gradients; weights_file.c: files;
  *                             weights_place.c: which rows and columns a rank holds
- *   fp8.c, quantize.c            products in fp8; weights quantized to 8 or 4 bits for inference */
+ *   linear.c                  products with a weight in any of its forms; weight_forms.c makes those of
+ *                             training, quantize.c those of 8 or 4 bits for inference */
 #ifndef WEFT_TENSOR_H
 #define WEFT_TENSOR_H
 #include "kernels/kernels.h"
 
+/* What gemms may read of a weight beside its `data`. A row of a weights table keeps it (weights.h), and
+ * linear.c alone chooses among the forms: a further one, such as an adapter or a place in a store on disk,
+ * is a member here and a case there. NULL: none, or stale. */
+struct weight_forms {
+    const void *packed; /* packed copy of data */
+    bool fp8;           /* gemms of the training step use fp8 operands */
+    /* Fp8 weights: data rounded to fp8 values, and its packed copy. */
+    const void *rounded, *rounded_packed;
+    /* On devices with fp8 gemm, instead of the two above: data and its transpose as fp8 codes. */
+    const struct fp8_matrix *codes;
+    const struct quantized_weight *quantized; /* 8 or 4 bits, read instead of data */
+};
+/* Rows that their readers compute. `norm` NULL: row i is row source[i] of `table`, or zeros for -1
+ * (op_sorted). Otherwise rmsnorm of `table` with this weight, for skinny gemms to fuse as prologue. */
+struct deferred_rows {
+    const struct tensor *table;
+    const i32 *source;
+    const struct tensor *norm;
+    float eps;
+};
 struct tensor {
     void *data;
     void *grad;        /* NULL until first written */
@@ -42,27 +63,14 @@ struct tensor {
     i64 matrices;
     /* Trained weights: number of records that have yet to write the gradient in this step. */
     i64 uses;
-    const struct quantized_weight *quantized; /* quantized weights that gemms read instead of data; NULL elsewhere */
-    const void *packed; /* trained weights: packed copy of data for gemm, if valid; NULL elsewhere */
-    bool fp8;           /* trained weights: gemms of the training step use fp8 operands */
-    /* Fp8 weights: data rounded to fp8 values, and its packed copy. NULL if stale. */
-    const void *rounded, *rounded_packed;
-    /* On devices with fp8 gemm, instead of the two above: data and its transpose as fp8 codes. */
-    const struct fp8_matrix *codes;
-    /* Gathered rows (op_sorted): row i is row source[i] of `table`, or zeros for -1. `data` is
-     * unused. NULL elsewhere. */
-    const struct tensor *table;
-    const i32 *source;
-    /* Deferred rmsnorm of `table` with this weight, for skinny gemms to fuse as prologue. NULL
-     * elsewhere. */
-    const struct tensor *norm;
-    float eps;
+    const struct weight_forms *forms;    /* of a weight; NULL elsewhere */
+    const struct deferred_rows *rows_of; /* what the rows are made of, while `data` is unused; NULL elsewhere */
 };
 static inline struct matrix tensor_matrix(const struct tensor *t)
 {
-    require(!t->table, "rows that are not there as such are read by products alone");
+    require(!t->rows_of, "rows that are not there as such are read by products alone");
     struct matrix m = matrix_of(t->data, t->dtype, t->rows, t->columns);
-    m.packed = t->packed;
+    m.packed = t->forms ? t->forms->packed : NULL;
     return m;
 }
 
@@ -98,7 +106,7 @@ struct tape {
     i64 staged_from;
     struct tape_record *last;
     bool recording; /* false: forward only */
-    /* Forward only, but with the numerics of training (fp8 operands, tensor/fp8.h). Kept by
+    /* Forward only, but with the numerics of training (fp8 operands, tensor/linear.h). Kept by
      * tape_clear. */
     bool as_trained;
     enum dtype activations; /* dtype of activations: BF16 or F32 */

@@ -63,13 +63,6 @@ static enum dtype copy_dtype(const struct weights *weights, const struct weight 
     return w->spec.type == TYPE_F32 ? DTYPE_F32 : weights->dtype;
 }
 
-static i64 image_bytes_of(const struct weights *weights, const struct weight *w)
-{
-    bool wanted = weights->training && w->spec.trained && w->spec.multiplied && elements_of(w) > 0 &&
-                  copy_dtype(weights, w) == DTYPE_BF16;
-    return wanted ? kernels_packed_bytes(weights->device, w->matrices, w->rows, w->columns) : 0;
-}
-
 /* An f32 copy is its own master. Only training updates masters: a table that does not train has none
  * beside bf16 copies. */
 static void allocate_values(struct weights *weights, struct weight *w)
@@ -92,7 +85,8 @@ static void allocate_one(struct weights *weights, struct weight *w)
                                .grad_dtype = DTYPE_F32,
                                .rows = w->matrices * w->rows,
                                .columns = w->columns,
-                               .matrices = w->matrices};
+                               .matrices = w->matrices,
+                               .forms = &w->forms};
     allocate_values(weights, w);
     if (!weights->training || !w->spec.trained || n == 0)
         return;
@@ -147,59 +141,6 @@ void weights_allocate(struct weights *weights)
     forget_gradients(weights);
 }
 
-static struct matrix copy_of(const struct weight *w)
-{
-    return matrix_of(w->value.data, w->value.dtype, w->value.rows, w->value.columns);
-}
-
-static struct fp8_matrix codes_of(const struct weight *w, bool transposed)
-{
-    return fp8_matrix_of(FP8_E4M3, FP8_TILES, copy_of(w), transposed, w->matrices, NULL);
-}
-
-static i64 rounded_bytes(const struct weights *weights, const struct weight *w)
-{
-    if (!w->spec.fp8 || !w->value.needs_grad)
-        return 0;
-    struct fp8_matrix standing = codes_of(w, false), transposed = codes_of(w, true);
-    return weights->device->has_fp8 ? round_up(fp8_matrix_bytes(&standing), 64) + fp8_matrix_bytes(&transposed)
-                                    : elements_of(w) * dtype_bytes(w->value.dtype);
-}
-
-static void place_codes(struct weight *w)
-{
-    w->codes[0] = codes_of(w, false);
-    w->codes[1] = codes_of(w, true);
-    fp8_matrix_place(&w->codes[0], w->rounded);
-    fp8_matrix_place(&w->codes[1], (char *)w->rounded + round_up(fp8_matrix_bytes(&w->codes[0]), 64));
-}
-
-/* Drops what was made of the weight's copy: packed copies and fp8 forms. */
-static void drop_forms(struct weight *w)
-{
-    w->value.packed = w->value.rounded = w->value.rounded_packed = NULL;
-    w->value.codes = NULL;
-}
-
-void weights_fp8(struct weights *weights)
-{
-    i64 bytes = 0;
-    for (i64 i = 0; i < weights->count; i++)
-        bytes += round_up(rounded_bytes(weights, &weights->list[i]), 64);
-    require(weights->training && !weights->rounded.base, "weights in 8 bits of a table that does not train, or again");
-    device_arena_open(weights->device, &weights->rounded, bytes + 4096);
-    for (i64 i = 0; i < weights->count; i++) {
-        struct weight *w = &weights->list[i];
-        if (rounded_bytes(weights, w) == 0)
-            continue;
-        w->rounded = arena_alloc(&weights->rounded, rounded_bytes(weights, w));
-        if (weights->device->has_fp8)
-            place_codes(w);
-        w->value.fp8 = true;
-        drop_forms(w);
-    }
-}
-
 void weights_close(struct weights *weights)
 {
     for (i64 i = 0; i < weights->count; i++) {
@@ -245,11 +186,11 @@ static void put_copy(struct weights *weights, struct weight *w, i64 at, i64 coun
 void weight_put(struct weights *weights, struct weight *w, i64 row, i64 rows, const float *values)
 {
     i64 first = max_i64(row, w->share_first), end = min_i64(row + rows, w->share_first + w->share_rows);
-    if (w->value.quantized)
+    if (w->forms.quantized)
         quantized_put(weights, w, row, rows, values);
     if (w->value.data)
         put_copy(weights, w, row * w->columns, rows * w->columns, values);
-    drop_forms(w);
+    forms_drop(w);
     if (w->master && w->value.dtype != DTYPE_F32 && first < end)
         device_put(weights->device, w->master + (first - w->share_first) * w->columns,
                    values + (first - row) * w->columns, (end - first) * w->columns * 4);
@@ -319,27 +260,6 @@ void weights_init(struct weights *weights, u64 seed)
     }
 }
 
-/* For an fp8 weight, `image` is packed from the rounded values. Products without a backward then
- * use no packed copy. */
-static void pack_rounded(struct device *device, struct weight *w)
-{
-    struct matrix from = copy_of(w), to = from;
-    to.data = w->rounded;
-    if (w->value.rounded || w->value.codes)
-        return;
-    if (device->has_fp8) {
-        for (int transposed = 0; transposed < 2; transposed++)
-            device->ops->pack_fp8(device, &w->codes[transposed], from, transposed, w->matrices, NULL);
-        w->value.codes = w->codes;
-        return;
-    }
-    device->ops->round_fp8(device, to, from, FP8_E4M3, FP8_TILES, w->matrices, NULL);
-    if (w->image)
-        device->ops->pack_weight(device, w->image, to, w->matrices);
-    w->value.rounded = w->rounded;
-    w->value.rounded_packed = w->image;
-}
-
 struct device *weights_begin_ops(struct weights *weights)
 {
     return weights->deferred ? deferred_begin(weights->deferred) : weights->device;
@@ -349,29 +269,6 @@ void weights_end_ops(struct weights *weights)
 {
     if (weights->deferred)
         deferred_end(weights->deferred, weights->recordings);
-}
-
-void weights_pack(struct weights *weights)
-{
-    struct device *device = weights_begin_ops(weights);
-    for (i64 i = 0; i < weights->count; i++) {
-        struct weight *w = &weights->list[i];
-        if (w->rounded) {
-            pack_rounded(device, w);
-            continue;
-        }
-        if (w->image && !w->value.packed)
-            device->ops->pack_weight(device, w->image, tensor_matrix(&w->value), w->matrices);
-        w->value.packed = w->image;
-    }
-    weights_end_ops(weights);
-}
-
-void weights_updated(struct weights *weights)
-{
-    for (i64 i = 0; i < weights->count; i++)
-        drop_forms(&weights->list[i]);
-    weights_pack(weights);
 }
 
 void weights_begin_step(struct weights *weights)

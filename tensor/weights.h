@@ -53,10 +53,11 @@ struct weight_spec {  /* a row of the table; shapes are those of the unsharded w
 };
 
 struct weight {
-    struct weight_spec spec;           /* owns its names */
-    struct tensor value;               /* this rank's slice, read by gemms, and its gradient */
-    struct quantized_weight quantized; /* quantized form, to which value.quantized points */
-    void *image;                       /* device memory of the packed copy for gemm; NULL: none wanted */
+    struct weight_spec spec;   /* owns its names */
+    struct tensor value;       /* this rank's slice, read by gemms, and its gradient */
+    struct weight_forms forms; /* to which value.forms points; their memory follows */
+    struct quantized_weight quantized;
+    void *image; /* device memory of the packed copy for gemm; NULL: none wanted */
     i64 image_bytes;
     /* Device memory of the fp8 form: rounded values in the copy's dtype, or codes. NULL: gemms use
      * the copy. */
@@ -112,7 +113,7 @@ struct weight_spec weight_matrix(const char *name, i64 rows, i64 columns);
  * weights cannot be read back or saved. */
 void weights_quantize(struct weights *weights, int bits);
 void weights_allocate(struct weights *weights);
-/* Switches gemms of the training step to fp8 operands (tensor/fp8.h), for the weights whose spec
+/* Switches gemms of the training step to fp8 operands (tensor/linear.h), for the weights whose spec
  * allows it. Call once, after weights_allocate, on a training table. */
 void weights_fp8(struct weights *weights);
 void weights_close(struct weights *weights);

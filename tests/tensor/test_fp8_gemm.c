@@ -326,12 +326,12 @@ static void expect_rounded(struct fp8_layer *p)
     const struct tensor *w = weight_of(p);
     struct matrix wanted = rounded(p, matrix_of(w->data, w->dtype, OUT, IN), FP8_E4M3, FP8_TILES, 1);
     if (!device.has_fp8) {
-        expect_rows(w->rounded, wanted, "the weight");
+        expect_rows(w->forms->rounded, wanted, "the weight");
         return;
     }
     double *values = host_values(wanted);
     for (int transposed = 0; transposed < 2; transposed++) {
-        const struct fp8_matrix *m = &w->codes[transposed];
+        const struct fp8_matrix *m = &w->forms->codes[transposed];
         u8 *codes = to_host(&device, m->codes, m->outer * m->depth);
         float *scales = to_host(&device, m->scales, m->outer * m->depth / FP8_BLOCK * 4);
         for (i64 o = 0; o < m->outer; o++)
@@ -353,13 +353,13 @@ static void a_weight_that_changes_is_rounded_again(void **state)
     (void)state;
     linear_open(&p, DTYPE_BF16, true, false, false);
     struct weight *w = &p.weights.list[0];
-    assert_true(device.has_fp8 ? w->value.codes != NULL : w->value.rounded != NULL);
+    assert_true(device.has_fp8 ? w->forms.codes != NULL : w->forms.rounded != NULL);
     expect_rounded(&p);
     for (i64 i = 0; i < OUT * IN; i++)
         values[i] = (float)uniform(9, (u32)i);
     weight_put(&p.weights, w, 0, OUT, values);
-    assert_null(w->value.rounded);
-    assert_null(w->value.codes);
+    assert_null(w->forms.rounded);
+    assert_null(w->forms.codes);
     weights_begin_step(&p.weights);
     expect_rounded(&p);
     memory_free(values);

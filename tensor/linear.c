@@ -1,13 +1,19 @@
-#include "tensor/fp8.h"
+#include "tensor/linear.h"
+
+static const struct weight_forms *forms_of(const struct linear_weight *by)
+{
+    static const struct weight_forms data_alone;
+    return by->w->forms ? by->w->forms : &data_alone;
+}
 
 static bool is_rounded(const struct linear_weight *by)
 {
-    return by->w->fp8 && (by->tape->recording || by->tape->keeping || by->tape->as_trained);
+    return forms_of(by)->fp8 && (by->tape->recording || by->tape->keeping || by->tape->as_trained);
 }
 
 bool linear_is_plain(const struct linear_weight *by)
 {
-    return !is_rounded(by) && !by->w->quantized;
+    return !is_rounded(by) && !forms_of(by)->quantized;
 }
 
 /* ---- Products of unrounded values, or of values rounded to fp8 ---- */
@@ -28,9 +34,9 @@ static struct matrix operand_weight(const struct linear_weight *by)
     struct matrix w = tensor_matrix(by->w);
     if (!is_rounded(by))
         return w;
-    require(by->w->rounded, "a weight in 8 bits without weights_begin_step");
-    w.data = (void *)(uintptr_t)by->w->rounded;
-    w.packed = by->w->rounded_packed;
+    require(forms_of(by)->rounded, "a weight in 8 bits without weights_begin_step");
+    w.data = (void *)(uintptr_t)forms_of(by)->rounded;
+    w.packed = forms_of(by)->rounded_packed;
     return w;
 }
 
@@ -38,8 +44,8 @@ static void forward(const struct linear_weight *by, struct matrix y, struct matr
 {
     struct device *device = by->tape->device;
     struct matrix in = operand(by, x, FP8_E4M3, FP8_ALONG_ROWS);
-    if (by->w->quantized)
-        device->ops->matmul_quantized(device, y, in, by->w->quantized, by->groups);
+    if (forms_of(by)->quantized)
+        device->ops->matmul_quantized(device, y, in, forms_of(by)->quantized, by->groups);
     else if (by->groups)
         device->ops->matmul_grouped(device, y, in, operand_weight(by), by->w->matrices, true, by->groups);
     else
@@ -90,9 +96,9 @@ static void multiply_by_codes(const struct linear_weight *by, struct matrix out,
                               bool transposed, bool add)
 {
     struct device *device = by->tape->device;
-    require(by->w->codes, "a weight in 8 bits without weights_begin_step");
+    require(forms_of(by)->codes, "a weight in 8 bits without weights_begin_step");
     struct fp8_matrix in = packed(by, x, format, false);
-    device->ops->matmul_fp8(device, out, &in, &by->w->codes[transposed], by->groups, add);
+    device->ops->matmul_fp8(device, out, &in, &forms_of(by)->codes[transposed], by->groups, add);
 }
 
 static void weight_gradient_of_codes(const struct linear_weight *by, struct gradient dw, struct matrix dy,

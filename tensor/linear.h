@@ -16,8 +16,8 @@
  * `as_trained` set uses the rounded operands of training: rollouts and the reference
  * log-probabilities of an update then agree with the update itself. Attention scores, norms,
  * embeddings, heads, routers, reductions and the optimizer never use fp8. */
-#ifndef WEFT_TENSOR_FP8_H
-#define WEFT_TENSOR_FP8_H
+#ifndef WEFT_TENSOR_LINEAR_H
+#define WEFT_TENSOR_LINEAR_H
 #include "tensor/tensor.h"
 
 /* A weight and how to multiply with it. groups: rows grouped by expert; NULL: none. source: row r
