@@ -9,16 +9,17 @@
  * In: matrices and arrays of kernels.h, which the caller owns. Out: the op's outputs. An op has
  * run when its call returns.
  *
- * Where is what, also of the subfolders, of which routing, loss and media have no main header:
+ * Where is what, also of the subfolders, of which routing, loss, draw and media have no main header:
  *   here        rows.h (loops over rows for any dtype), tiles.h (every tile and scratch size),
  *               transpose.h, scratch.c (memory of workers), adamw.c, rmsnorm.c, rope.c, swiglu.c,
  *               permute.c, round_fp8.c, copy.c, bias.c
- *   gemm/       dense, skinny, grouped, quantized and fp8 products: start at amx.h
+ *   gemm/       dense, skinny, grouped, quantized and fp8 products: start at gemm.h
  *   attention/  training, backward, decoding: start at attention.h; strips.c: keys in strips
  *   routing/    route.c (softmax and top-k of a position, bias), route_sort.c (rows by expert),
  *               combine.c (rows to experts and back), route_capacity.c (rows for other ranks)
- *   loss/       cross_entropy.c, bit_cross_entropy.c, distance.c; soft_*.c: distillation; sample.c
- *               draws from logits by temperature, top_k and top_p; policy_loss.c is RL's loss
+ *   loss/       cross_entropy.c, bit_cross_entropy.c, distance.c; soft_*.c: distillation;
+ *               policy_loss.c is RL's loss
+ *   draw/       sample.c draws ids from logits by temperature, top_k and top_p; forbid.c: which may be
  *   media/      conv.c and amx_conv.c (patches.h, patches.c), stft.c, spectra.c (mel bands), resize.c, quantize_bits.c (vision code),
  *               quantize_vectors.c and codebook.c (audio code)
  * The level for this machine is chosen in kernels/device/isa.c. */

@@ -154,7 +154,7 @@ static inline i64 skinny_experts_out_bytes(struct matrix x, const struct skinny_
     return round_up(e->rows_bound * row, 64) + x.rows * row;
 }
 
-/* ---- AMX gemm (amx.h): blocks of 32 x 32 sums over steps of 32 ----
+/* ---- AMX gemm (gemm.h): blocks of 32 x 32 sums over steps of 32 ----
  *
  * The part of b that a tile of the output reads (or of a, if b is small) stays in L2, and so do the
  * tile's sums. */

@@ -6,7 +6,7 @@
  * All device memory belongs to the caller; the workspace, counters and pinned buffers in struct
  * cuda_handles belong to the device and are shared by its ops.
  *
- * Where is what, also of the subfolders, of which routing, loss and media have no main header:
+ * Where is what, also of the subfolders, of which routing, loss, draw and media have no main header:
  *   here        device.c (opening, which ops exist), memory.c (arenas), staging.c (copies), graph.c
  *               (CUDA graphs), ptx.h and hopper.h (instructions), built_for.cu (architecture),
  *               adamw.cu, bias.cu, rmsnorm.cu, rope.cu
@@ -15,8 +15,8 @@
  *   attention/  attention.h; attention.cu and attention_backward.cu choose the Hopper kernels
  *   routing/    route.cu (softmax and top-k, one warp a position), route_sort.cu (rows by expert),
  *               combine.cu, gather.cu, scatter.cu, route_capacity.cu (rows for other ranks)
- *   loss/       cross_entropy.cu, soft_cross_entropy.cu (distillation), sample.cu (temperature, top_k,
- *               top_p; draw.h)
+ *   loss/       cross_entropy.cu, soft_cross_entropy.cu (distillation)
+ *   draw/       sample.cu (temperature, top_k, top_p; draw.h)
  *   media/      conv.cu, stft.cu, resize.cu, quantize_bits.cu, quantize_vectors.cu, codebook.cu,
  *               phases.cu */
 #ifndef WEFT_CUDA_H

@@ -17,7 +17,7 @@
  * the rows is operand b. */
 #ifndef WEFT_CPU_AMX_ATTENTION_H
 #define WEFT_CPU_AMX_ATTENTION_H
-#include "kernels/cpu/gemm/amx.h"
+#include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/transpose.h"
 

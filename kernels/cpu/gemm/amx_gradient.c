@@ -15,7 +15,7 @@
  * has few tiles, K is cut into segments (split K) that are added in order.
  *
  *     Mr, Nr  32     Mc  AMX_ROWS_MOST     Nc  AMX_COLUMNS_MOST     Kc  DEPTH_RUN, 512 */
-#include "kernels/cpu/gemm/amx.h"
+#include "kernels/cpu/gemm/gemm.h"
 
 enum { PANEL_BYTES = AMX_PANEL_STEPS * AMX_STEP_BYTES };
 

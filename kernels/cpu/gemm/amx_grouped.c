@@ -12,12 +12,12 @@
  *
  *     M  rows of a group   Mc  AMX_GROUP_ROWS_MOST 512, halved down to 32 for enough tiles
  *     N  columns of out    Nc  AMX_COLUMNS_MOST 512
- *     K  columns of a      Kc  DEPTH_RUN 512;  Mr, Nr  32 (amx.h)
+ *     K  columns of a      Kc  DEPTH_RUN 512;  Mr, Nr  32 (gemm.h)
  *
  * Groups with few rows each (decoding) take amx_skinny.c. Source: experts without dropped rows
  * as in MegaBlocks (Gale et al. 2022, arXiv 2211.15841), with groups in place of block-sparse
  * matrices. */
-#include "kernels/cpu/gemm/amx.h"
+#include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/gemm/skinny_groups.h"
 
 struct group_piece {

@@ -5,7 +5,7 @@
  * (pack_weight). Each tile walks along K in runs (amx_tile.c). Fewer than AMX_ROWS_LEAST rows
  * take amx_skinny.c, weight gradients amx_gradient.c, and what tiles do not take goes to the
  * level v4 (matmul.c). */
-#include "kernels/cpu/gemm/amx.h"
+#include "kernels/cpu/gemm/gemm.h"
 
 struct amx_matmul_job {
     struct matrix out, a;

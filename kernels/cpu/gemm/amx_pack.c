@@ -1,6 +1,6 @@
 /* Packs operands of AMX gemms: pairs of the depth side by side, in blocks of 2 kB, padded with
  * zeros. */
-#include "kernels/cpu/gemm/amx.h"
+#include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/transpose.h"
 
 INLINED void put(char *out, __m512i value, bool far)

@@ -1,5 +1,5 @@
 /* Peak flops of AMX: tile products that never leave the registers. */
-#include "kernels/cpu/gemm/amx.h"
+#include "kernels/cpu/gemm/gemm.h"
 
 enum { REPEATS = 500 };
 

@@ -20,7 +20,7 @@
  *
  * Source: TDPBSSD in Intel's manuals. The layout of the weights is that of struct quantized_weight
  * (kernels.h). */
-#include "kernels/cpu/gemm/amx.h"
+#include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/gemm/skinny_groups.h"
 #include "kernels/cpu/gemm/quantized_steps.h"
 #include "kernels/cpu/transpose.h"

@@ -17,8 +17,8 @@
  *     N  rows of w (weights)                  Nr  STRIP 32, rows of tiles 4 and 5
  *     K  whole steps of 32                    Kc  all of K: sums stay in tiles 0 to 3
  *
- * Source: TDPBF16PS and TILELOADD in Intel's manuals; sums have the order of amx.h. */
-#include "kernels/cpu/gemm/amx.h"
+ * Source: TDPBF16PS and TILELOADD in Intel's manuals; sums have the order of gemm.h. */
+#include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/gemm/skinny_groups.h"
 #include "kernels/cpu/transpose.h"
 

@@ -1,4 +1,4 @@
-/* One tile of the output on AMX, for one run of the depth. amx.h shows a single block of 32 x
+/* One tile of the output on AMX, for one run of the depth. gemm.h shows a single block of 32 x
  * 32.
  *
  *     a tile, Mc x Nc,        order of its blocks where        order where
@@ -20,7 +20,7 @@
  *
  * Source: as for gemm.c, with the tile loops of Intel's Optimization Reference Manual (Intel
  * AMX). */
-#include "kernels/cpu/gemm/amx.h"
+#include "kernels/cpu/gemm/gemm.h"
 
 /* Prefetch for the product of panel `column` with block `row`: this block's share of the next panel
  * of b or, if b streams (a_stays), of the next block of a. All blocks of a pass together fetch the

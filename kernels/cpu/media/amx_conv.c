@@ -3,7 +3,7 @@
  *
  * As conv.c, with the patches of at most AMX_CONV_POSITIONS_MOST (128) positions as operand a of
  * amx_tile.c, rows an odd number of steps apart (amx_patch_bytes), so that they spread over L1. */
-#include "kernels/cpu/gemm/amx.h"
+#include "kernels/cpu/gemm/gemm.h"
 #include "kernels/cpu/media/patches.h"
 
 enum { SLOT_PATCHES = 4 };

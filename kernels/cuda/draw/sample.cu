@@ -3,7 +3,7 @@
  * draw; each pass over the row measures the mass above 3 cuts, so 16 passes suffice. For a wide
  * row, the candidates are first copied to shared memory if there are few of them. Sums are f64, in
  * a fixed tree of threads. */
-#include "kernels/cuda/loss/draw.h"
+#include "kernels/cuda/draw/draw.h"
 
 enum { CUTS = 3, CANDIDATES_MOST = WIDE, BINS = WIDE_THREADS };
 constexpr float BINS_PER_NAT = 16;

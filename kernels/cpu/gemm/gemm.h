@@ -36,8 +36,8 @@
  * tiling only decides what stays in cache. A panel of b, or a block of a, stays in L1 for a run
  * of DEPTH_RUN (32 kB). The other operand streams through it from L2. Finished sums are written
  * out while the next block is multiplied. */
-#ifndef WEFT_CPU_AMX_H
-#define WEFT_CPU_AMX_H
+#ifndef WEFT_CPU_GEMM_H
+#define WEFT_CPU_GEMM_H
 #include "kernels/cpu/cpu.h"
 
 #include <immintrin.h>
