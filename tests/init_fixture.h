@@ -7,6 +7,7 @@
 #include "core/json.h"
 #include "data/media/media.h"
 #include "tests/cli_fixture.h"
+#include "tests/files.h"
 
 static struct json *recipe; /* of the last folder, as the reader of recipes resolves it */
 
@@ -38,18 +39,11 @@ static inline char *new_folder(const char *name)
     return folder;
 }
 
-static inline void put(const char *folder, const char *name, const char *text)
-{
-    char *path = path_join(folder, name);
-    assert_int_equal(file_replace(path, text, (i64)strlen(text)), 0);
-    memory_free(path);
-}
-
 static inline void put_numbered(const char *folder, const char *form, i64 number, const char *text)
 {
     char name[64];
     snprintf(name, sizeof name, "%03lld%s", (long long)number, form);
-    put(folder, name, text);
+    text_in(folder, name, text);
 }
 
 static inline void put_picture(const char *folder, i64 number)
@@ -85,7 +79,7 @@ static inline void put_chats(const char *folder, i64 count)
                       "\"content\": \"%lld\"}]}\n",
                       (long long)i, (long long)i);
     buffer_append(&lines, "", 1);
-    put(folder, "chats.jsonl", lines.data);
+    text_in(folder, "chats.jsonl", lines.data);
     buffer_release(&lines);
 }
 
@@ -103,7 +97,7 @@ static inline void put_long_chats(const char *folder, const char *name, i64 coun
         buffer_printf(&lines, "\"}]}\n");
     }
     buffer_append(&lines, "", 1);
-    put(folder, name, lines.data);
+    text_in(folder, name, lines.data);
     buffer_release(&lines);
 }
 
@@ -166,7 +160,7 @@ static inline void put_lines(const char *folder, i64 count)
         buffer_printf(&text, "Line %lld says that there are many lines, and that no two of them agree.\n",
                       (long long)i);
     buffer_append(&text, "", 1);
-    put(folder, "all.txt", text.data);
+    text_in(folder, "all.txt", text.data);
     buffer_release(&text);
 }
 

@@ -3,6 +3,7 @@
 #define WEFT_TESTS_SAMPLE_TEXT_H
 #include "core/json.h"
 #include "data/sources/sources.h"
+#include "tests/files.h"
 #include "tests/scratch.h"
 #include "tests/tier.h"
 
@@ -114,11 +115,7 @@ static inline void expect_source(const char *name, const struct source_request *
 static inline void put_all(const char *const files[][2], i64 count)
 {
     for (i64 i = 0; i < count; i++) {
-        char *path = path_join(directory, files[i][0]), *slash = strrchr(path, '/');
-        *slash = 0;
-        assert_int_equal(directory_make(path), 0);
-        memory_free(path);
-        memory_free(put_file(files[i][0], files[i][1], (i64)strlen(files[i][1])));
+        text_in(directory, files[i][0], files[i][1]);
     }
 }
 

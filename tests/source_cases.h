@@ -28,10 +28,9 @@ static const struct setting source_case_table[] = {
 
 /* ---- Files of a case ---- */
 
-static inline void put_content(struct cases *c, const char *name, const struct json *content)
+static inline void put_content(const char *name, const struct json *content)
 {
     struct buffer bytes = {0};
-    char *path = path_join(directory, name), *slash = strrchr(path, '/');
     if (json_kind(content) == JSON_STRING)
         buffer_append(&bytes, json_string(content, ""), json_string_length(content));
     for (i64 i = 0; json_kind(content) == JSON_ARRAY && i < json_count(content); i++) {
@@ -46,23 +45,17 @@ static inline void put_content(struct cases *c, const char *name, const struct j
     }
     if (json_kind(json_at(content, 0)) == JSON_ARRAY)
         tar_end(&bytes);
-    *slash = 0;
-    if (directory_make(path))
-        fail_msg("%s", error_text());
-    *slash = '/';
-    if (file_replace(path, bytes.data ? bytes.data : "", bytes.length))
-        case_wrong(c, "%s", error_text());
+    put_in(directory, name, bytes.data ? bytes.data : "", bytes.length);
     buffer_release(&bytes);
-    memory_free(path);
 }
 
-static inline void put_files(struct cases *c, const struct json *files)
+static inline void put_files(const struct json *files)
 {
     struct json_iterator member;
     if (directory_remove(directory) || directory_make(directory))
         fail_msg("%s", error_text());
     for (bool more = json_first(&member, files); more; more = json_next(&member, files))
-        put_content(c, member.key, member.value);
+        put_content(member.key, member.value);
 }
 
 /* ---- Cases ---- */
@@ -106,7 +99,7 @@ static inline void check_record(struct cases *c, const struct json *record, cons
     json_set(files, "record.jsonl", list);
     json_set(files, "red.png", json_of_string("?"));
     json_set(files, "a.wav", json_of_string("?"));
-    put_files(c, files);
+    put_files(files);
     expect_gives(c, path_of("record.jsonl"), request);
     expect_gives(c, path_of("record.json"), request);
     buffer_release(&text);
@@ -127,7 +120,7 @@ static inline void check_sources(const char *name)
                                                .test = settings.test,
                                                .media_alone = settings.media_alone};
         if (files) {
-            put_files(c, files);
+            put_files(files);
             json_first(&first, files);
             snprintf(only, sizeof only, "%s", first.key);
         }

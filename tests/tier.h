@@ -9,6 +9,7 @@
  *   *_fixture.h         shards, streams, media, models and tokenizers to read
  *   ranks.h             several ranks; weft_process.h: the program as a process; http_server.h
  *   cases.h             cases as data: one a line of a file below cases/
+ *   files.h             files of folders: to write, to compare
  *   golden.h            numbers of reference implementations in golden/; runner.c: one program
  *   emulator/, amx/     the emulated GPU and tiles; fuzz/: fuzz targets
  *

@@ -6,6 +6,7 @@
 #include "tests/shard_fixture.h"
 #include "tests/scratch.h"
 #include "tests/weft_process.h"
+#include "tests/files.h"
 #include "train/heldout.h"
 
 static char *shards;
@@ -72,17 +73,6 @@ static void expect_words(const char *words)
         fail_msg("expected \"%s\" in: %s", words, complained.data ? complained.data : "(nothing)");
 }
 
-static bool same_files(const char *a, const char *b)
-{
-    struct buffer x = {0}, y = {0};
-    succeed(file_read(&x, path_of(a)));
-    succeed(file_read(&y, path_of(b)));
-    bool same = x.length == y.length && memcmp(x.data, y.data, (size_t)x.length) == 0;
-    buffer_release(&x);
-    buffer_release(&y);
-    return same;
-}
-
 /* A value in the metrics line of step `step`; NaN if there is none. */
 static double metric(const char *stage_folder, i64 step, const char *name)
 {
@@ -110,7 +100,7 @@ static void stages_draw_for_themselves(void **state)
     run_well("two", two, "");
     assert_true(metric("two/one", 1, "loss/text") != metric("two/two", 1, "loss/text"));
     run_well("again", two, "two"); /* the same when run alone */
-    assert_true(same_files("two/two/model.safetensors", "again/two/model.safetensors"));
+    assert_true(same_files(path_of("two/two/model.safetensors"), path_of("again/two/model.safetensors")));
 }
 
 /* All stages hold out the same samples, so that none trains on another's held-out data. */
@@ -129,7 +119,7 @@ static void stages_hold_out_the_same(void **state)
                            "  two: {kind: prepare, data: %s, text: %s/text, validation: 0.3, test: 0.1}\n",
                            texts, shards, texts, shards);
     run_well("parts-drawn", stages, "");
-    assert_true(same_files("parts-drawn/one/validation/index", "parts-drawn/two/validation/index"));
+    assert_true(same_files(path_of("parts-drawn/one/validation/index"), path_of("parts-drawn/two/validation/index")));
     memory_free(stages);
     memory_free(texts);
 }
@@ -235,7 +225,7 @@ static void continued_equals_at_once(void **state)
     for (i64 i = 0; i < COUNT_OF(files); i++) {
         char *a = string_format("once/base/checkpoints/step-000008/%s", files[i]);
         char *b = string_format("parts/more/checkpoints/step-000008/%s", files[i]);
-        assert_true(same_files(a, b));
+        assert_true(same_files(path_of(a), path_of(b)));
         memory_free(a);
         memory_free(b);
     }
@@ -243,7 +233,7 @@ static void continued_equals_at_once(void **state)
         for (i64 i = 0; i < COUNT_OF(metrics); i++)
             assert_true(metric("once/base", step, metrics[i]) == metric("parts/more", step, metrics[i]));
     assert_true(isnan(metric("parts/more", 4, "lr")));
-    assert_true(same_files("once/base/heldout.json", "parts/more/heldout.json"));
+    assert_true(same_files(path_of("once/base/heldout.json"), path_of("parts/more/heldout.json")));
 }
 
 /* A continuing stage, interrupted after its first checkpoint, resumes from that. */
@@ -258,8 +248,8 @@ static void what_continues_is_resumed(void **state)
     succeed(directory_remove(path_of("parts/more.partial/checkpoints/step-000008")));
     run_well("parts", parts, "");
     expect_words("resuming from step 6\n");
-    assert_true(same_files("once/base/checkpoints/step-000008/weft/optimizer.safetensors",
-                           "parts/more/checkpoints/step-000008/weft/optimizer.safetensors"));
+    assert_true(same_files(path_of("once/base/checkpoints/step-000008/weft/optimizer.safetensors"),
+                           path_of("parts/more/checkpoints/step-000008/weft/optimizer.safetensors")));
 }
 
 /* A stage that is killed after its last checkpoint has no step left when it goes on. */
@@ -291,7 +281,7 @@ static void a_kill_at_the_end_changes_no_file(void **state)
         for (i64 f = 0; f < COUNT_OF(files); f++) {
             char *a = string_format("end/%s/%s", names[i], files[f]);
             char *b = string_format("end/%s.kept/%s", names[i], files[f]);
-            if (!same_files(a, b))
+            if (!same_files(path_of(a), path_of(b)))
                 fail_msg("%s differs", a);
             memory_free(a);
             memory_free(b);
@@ -326,7 +316,7 @@ static void what_another_stage_made_is_refused(void **state)
     assert_int_equal(run("swapped", stages, "base"), 1);
     expect_words("step-000008 is a checkpoint of another stage or of other settings: stage_seed (");
     run_well("swapped", stages, "base --redo");
-    assert_true(same_files("swapped/base/model.safetensors", "parts/base/model.safetensors"));
+    assert_true(same_files(path_of("swapped/base/model.safetensors"), path_of("parts/base/model.safetensors")));
 }
 
 static void a_branch_may_decay_and_lengthen(void **state)

@@ -94,7 +94,7 @@ static void each_folder_gets_its_recipe_or_a_reason(void **state)
         for (i64 i = 0; i < json_count(kinds); i++)
             put_kind(c, folder, json_at(kinds, i));
         for (bool more = json_first(&file, files); more; more = json_next(&file, files))
-            put(folder, file.key, json_string(file.value, ""));
+            text_in(folder, file.key, json_string(file.value, ""));
         int status = WEFT("init", folder, json_string(json_at(words, 0), NULL), json_string(json_at(words, 1), NULL));
         if (status != json_integer(json_get(c->row, "status"), 0))
             case_wrong(c, "status %d: %s", status, complained.data);
@@ -124,7 +124,7 @@ static void put_shown_pictures(const char *folder, i64 count)
                       "\"shown/%03lld.png\"}]}, {\"role\": \"assistant\", \"content\": \"grey\"}]}\n",
                       (long long)i);
     buffer_append(&lines, "", 1);
-    put(folder, "shown.jsonl", lines.data);
+    text_in(folder, "shown.jsonl", lines.data);
     buffer_release(&lines);
     memory_free(inside);
 }
@@ -193,10 +193,10 @@ static void a_recipe_goes_on_from_a_model(void **state)
     put_texts(folder, 60);
     put_pictures(folder, 60, true);
     put_sounds(heard, 30, 0.5);
-    put(vision, "config.json", "{}");
+    text_in(vision, "config.json", "{}");
     assert_int_equal(WEFT("init", folder, "--from", model), 1);
     expect_complaint("the model has no tokenizer.json");
-    put(model, "tokenizer.json", "{}");
+    text_in(model, "tokenizer.json", "{}");
     expect_recipe_from(folder, model, "shards before base grid after samples routing export report");
     assert_int_equal(WEFT("init", folder, "--from", model), 0);
     expect_complaint("has no audio tokenizer: sounds are left out");
@@ -212,11 +212,11 @@ static void a_recipe_goes_on_from_a_model(void **state)
     assert_non_null(strstr(said.data, "image_in: "));
     assert_null(strstr(said.data, "audio_in"));
 
-    put(model, "identity.json",
-        "{\"settings\": {\"data\": \"shards\", \"mixture\": {\"text\": 0.5, \"image_in\": 30, \"image_out\": 10, "
-        "\"chat\": 2}}}");
+    text_in(model, "identity.json",
+            "{\"settings\": {\"data\": \"shards\", \"mixture\": {\"text\": 0.5, \"image_in\": 30, \"image_out\": 10, "
+            "\"chat\": 2}}}");
     expect_recipe_from(folder, model, "shards before base grid after samples routing export report"); /* it is gone */
-    put(old, "shards.json", "{}");
+    text_in(old, "shards.json", "{}");
     expect_recipe_from(folder, model,
                        "shards before old-before base grid after old-after samples routing export report");
     quoted[strlen(quoted) - 1] = 0;
@@ -226,7 +226,7 @@ static void a_recipe_goes_on_from_a_model(void **state)
     expect_setting("base", "mixture.chat", "2.0"); /* of the shards alone */
     expect_setting("base", "mixture.video_in", "0.0");
 
-    put(model, "config.json", "{}");
+    text_in(model, "config.json", "{}");
     assert_int_equal(WEFT("init", folder, "--from", model), 1);
     expect_complaint("config.json");
     assert_int_equal(WEFT("init", folder, "--from", "/nowhere"), 1);
@@ -304,10 +304,10 @@ static void what_cannot_be_trained_on_is_refused(void **state)
          *inside = path_join(lines, "my.yaml"), *rar = in_folder("photos.rar");
     refuse("/nowhere/at/all", "there is no /nowhere/at/all");
     refuse(empty, "nothing there that can be read");
-    put(shards, "photos.rar", "PK");
+    text_in(shards, "photos.rar", "PK");
     refuse(rar, "photos.rar: an archive of a kind that is not read: unpack it into a folder");
     put_texts(lines, 3);
-    put(shards, "there.yaml", "mine");
+    text_in(shards, "there.yaml", "mine");
     assert_int_equal(WEFT("init", lines, "-o", there), 1);
     expect_complaint("there.yaml exists");
     assert_int_equal(WEFT("init", lines, "-o", inside), 1);
@@ -397,7 +397,7 @@ static void stages_without_their_medium_are_skipped(void **state)
         "  report: {kind: report}\n",
         words, words, words);
     buffer_append(&text, "", 1);
-    put(shards, "skip.yaml", text.data);
+    text_in(shards, "skip.yaml", text.data);
     expect_plan(path, folder, out, false);
     if (run_skipping(path, folder, out))
         fail_msg("%s", complained.data);

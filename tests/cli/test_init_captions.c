@@ -85,7 +85,7 @@ static void without_captions_tokenizers_are_a_recipe(void **state)
     char *alone = new_folder("wordless"), *file = in_folder("my.yaml"), *out = in_folder("wordless-run"),
          *word = string_format("run=%s", out), *page = path_join(out, "report.html");
     put_pictures(alone, 60, false);
-    put(alone, "000.txt", "words that are not read");
+    text_in(alone, "000.txt", "words that are not read");
     put_long_chats(alone, "long.jsonl", 1, 5000);
     unlink(file);
     assert_int_equal(WEFT("init", alone, "--captions", "none", "-o", file), 0);

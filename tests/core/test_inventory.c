@@ -4,6 +4,7 @@
 #include "core/json.h"
 #include "core/safetensors.h"
 #include "tests/scratch.h"
+#include "tests/files.h"
 
 #define APPLE "a red apple\n"
 #define APPLE_XXH3 "3bdb6a2e36dbd4fe"
@@ -11,16 +12,6 @@
 static const float values[64] = {1, 2, 3};
 
 static char *stage;
-
-static void put(const char *name, const void *bytes, i64 count)
-{
-    char *path = path_join(stage, name), *slash = strrchr(path, '/');
-    *slash = 0;
-    succeed(directory_make(path));
-    *slash = '/';
-    succeed(file_replace(path, bytes, count));
-    memory_free(path);
-}
 
 static void save_tensors(const char *name)
 {
@@ -38,16 +29,16 @@ static void make_stage(const char *name)
         bytes[i] = (u8)i;
     stage = path_join(directory, name);
     succeed(directory_remove(stage));
-    put("apple.txt", APPLE, (i64)strlen(APPLE));
-    put("empty", "", 0);
-    put("done.json", "{}\n", 3);
-    put("weft/vision/bytes", bytes, 1280);
-    put("train/index", bytes, 100);
-    put("train/00000.shard", bytes, 500);
-    put("alone.shard", bytes, 500);
-    put("checkpoints/step-000001/model", bytes, 50);
-    put("events.out.tfevents.1", bytes, 50);
-    put("weft/submodels.json", "{}", 2);
+    put_in(stage, "apple.txt", APPLE, (i64)strlen(APPLE));
+    put_in(stage, "empty", "", 0);
+    put_in(stage, "done.json", "{}\n", 3);
+    put_in(stage, "weft/vision/bytes", bytes, 1280);
+    put_in(stage, "train/index", bytes, 100);
+    put_in(stage, "train/00000.shard", bytes, 500);
+    put_in(stage, "alone.shard", bytes, 500);
+    put_in(stage, "checkpoints/step-000001/model", bytes, 50);
+    put_in(stage, "events.out.tfevents.1", bytes, 50);
+    put_in(stage, "weft/submodels.json", "{}", 2);
     save_tensors("model.safetensors");
     succeed(inventory_save(stage));
 }
@@ -128,14 +119,14 @@ static void damaged_files_are_not_read(void **state)
         assert_int_equal(refusals(names[i]), 0);
         succeed(file_read(&whole, path));
         whole.data[whole.length / 2] ^= 1; /* a flipped bit */
-        put(names[i], whole.data, whole.length);
+        put_in(stage, names[i], whole.data, whole.length);
         assert_int_equal(refusals(names[i]), 3);
         whole.data[whole.length / 2] ^= 1;
-        put(names[i], whole.data, whole.length / 2); /* cut */
+        put_in(stage, names[i], whole.data, whole.length / 2); /* cut */
         assert_int_equal(refusals(names[i]), 3);
         inventory_forget();
         assert_int_equal(inventory_check(stage), -1);
-        put(names[i], whole.data, whole.length);
+        put_in(stage, names[i], whole.data, whole.length);
         assert_int_equal(refusals(names[i]), 0);
         buffer_release(&whole);
         memory_free(path);
@@ -191,7 +182,7 @@ static void a_damaged_inventory_is_named_and_a_deleted_one_says_nothing(void **s
         if (strchr(" \n", whole.data[at]))
             continue;
         whole.data[at] ^= 1;
-        put(INVENTORY_FILE, whole.data, whole.length);
+        put_in(stage, INVENTORY_FILE, whole.data, whole.length);
         whole.data[at] ^= 1;
         inventory_forget();
         if (inventory_check(stage) < 0)
@@ -199,10 +190,10 @@ static void a_damaged_inventory_is_named_and_a_deleted_one_says_nothing(void **s
         else /* the name of the seal itself: the rest is right */
             assert_non_null(strstr(whole.data + at - 12, "weft.xxh3"));
     }
-    put(INVENTORY_FILE, whole.data, whole.length / 2);
+    put_in(stage, INVENTORY_FILE, whole.data, whole.length / 2);
     assert_int_equal(refusals("apple.txt"), 1); /* the other two messages name the inventory */
     succeed(remove(path));
-    put("apple.txt", "green\n", 6);
+    put_in(stage, "apple.txt", "green\n", 6);
     assert_int_equal(refusals("apple.txt"), 0); /* as in a folder of an older version */
     inventory_forget();
     succeed(inventory_check(stage));
@@ -215,7 +206,7 @@ static void an_edit_by_intent_can_be_taken(void **state)
 {
     (void)state;
     make_stage("edited");
-    put("apple.txt", "green\n", 6);
+    put_in(stage, "apple.txt", "green\n", 6);
     assert_int_equal(refusals("apple.txt"), 3);
     succeed(inventory_save(stage));
     assert_int_equal(refusals("apple.txt"), 0);
@@ -228,8 +219,8 @@ static void an_inventory_of_others_is_passed_over(void **state)
     struct buffer text = {0};
     (void)state;
     stage = path_join(directory, "others");
-    put("a/apple.txt", APPLE, (i64)strlen(APPLE));
-    put(INVENTORY_FILE, "[\"apples\", 3", 13);
+    put_in(stage, "a/apple.txt", APPLE, (i64)strlen(APPLE));
+    put_in(stage, INVENTORY_FILE, "[\"apples\", 3", 13);
     char *path = path_join(stage, "a/apple.txt");
     succeed(file_read(&text, path));
     succeed(inventory_check(stage));
@@ -247,7 +238,7 @@ static void a_replaced_folder_is_read_anew(void **state)
     char *path = path_join(stage, "apple.txt"), *first = stage;
     succeed(file_read(&text, path));
     make_stage("next");
-    put("apple.txt", "green\n", 6);
+    put_in(stage, "apple.txt", "green\n", 6);
     succeed(inventory_save(stage));
     succeed(directory_replace(stage, first));
     succeed(file_read(&text, path));
@@ -265,7 +256,7 @@ static void a_new_folder_is_read_anew(void **state)
     make_stage("begun");
     char *done = path_join(directory, "done");
     succeed(inventory_check(done));
-    put("apple.txt", "green\n", 6);
+    put_in(stage, "apple.txt", "green\n", 6);
     succeed(directory_replace(stage, done));
     assert_int_equal(inventory_check(done), -1);
     assert_says("apple.txt: 6 bytes, expected 12");

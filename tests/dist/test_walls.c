@@ -14,6 +14,7 @@
 #include "tests/device.h"
 #include "tests/ranks.h"
 #include "tests/toy.h"
+#include "tests/files.h"
 #include "train/step.h"
 
 enum { STEPS_MOST = 20, ROWS = 2, LENGTH = 24, MICRO = 4 };
@@ -411,19 +412,6 @@ static void check_norm(const char *folder, double want, double tolerance)
         fail_msg("%s: norm %.9g, of the gradients %.9g", folder, norm, want);
     buffer_release(&text);
     memory_free(path);
-}
-
-static void expect_same_file(const char *folder, const char *other, const char *name)
-{
-    struct buffer x = {0}, y = {0};
-    char *a = path_join(folder, name), *b = path_join(other, name);
-    assert_int_equal(file_read(&x, a) || file_read(&y, b), 0);
-    if (x.length != y.length || memcmp(x.data, y.data, (size_t)x.length) != 0)
-        fail_msg("%s and %s differ", a, b);
-    buffer_release(&x);
-    buffer_release(&y);
-    memory_free(a);
-    memory_free(b);
 }
 
 /* Compares the files that must not depend on the bucket size. */

@@ -10,6 +10,7 @@
 #include "pipeline/pipeline.h"
 #include "tests/ranks.h"
 #include "tests/shard_fixture.h"
+#include "tests/files.h"
 
 enum { RANKS = 2, STEPS = 5 };
 static char *shards, *root; /* root: beside the shards, whose content the run's identity has */
@@ -61,23 +62,15 @@ static char *run_on_ranks(struct run_of_ranks r)
     return said.data;
 }
 
-static void same_files(const char *name)
+static void expect_same_bits(const char *name)
 {
     static const char *const files[] = {"base/model.safetensors", "base/weft/extra.safetensors",
                                         "base/checkpoints/step-000005/weft/optimizer.safetensors"};
-    for (i64 i = 0; i < COUNT_OF(files); i++) {
-        struct buffer a = {0}, b = {0};
-        char *whole = string_format("%s/whole/%s", root, files[i]),
-             *other = string_format("%s/%s/%s", root, name, files[i]);
-        assert_int_equal(file_read(&a, whole), 0);
-        assert_int_equal(file_read(&b, other), 0);
-        assert_int_equal(a.length, b.length);
-        assert_memory_equal(a.data, b.data, (size_t)a.length);
-        buffer_release(&a);
-        buffer_release(&b);
-        memory_free(whole);
-        memory_free(other);
-    }
+    char *whole = path_join(root, "whole"), *other = path_join(root, name);
+    for (i64 i = 0; i < COUNT_OF(files); i++)
+        expect_same_file(whole, other, files[i]);
+    memory_free(whole);
+    memory_free(other);
 }
 
 static i64 times_in(const char *text, const char *words)
@@ -98,7 +91,7 @@ static void ranks_meet_again_in_the_middle_of_a_stage(void **state)
     assert_int_equal(times_in(said, "the ranks have met again: 2, before 2"), 2);
     assert_int_equal(times_in(said, "base: resuming from step "), 2);
     memory_free(said);
-    same_files("twice");
+    expect_same_bits("twice");
 }
 
 /* Other layouts sum in another order, so only the end is compared: the stage is done. */

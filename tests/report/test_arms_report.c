@@ -3,6 +3,7 @@
 #include "report/arms.h"
 #include "report/report.h"
 #include "tests/scratch.h"
+#include "tests/files.h"
 
 #include <math.h>
 
@@ -56,16 +57,6 @@ static void test_pairs_are_compared(void **state)
 
 /* ---- Runs made up ---- */
 
-static void put(const char *run, const char *name, const char *content)
-{
-    char *path = path_join(run, name), *folder = string_copy(path);
-    *strrchr(folder, '/') = 0;
-    succeed(directory_make(folder));
-    succeed(file_replace(path, content, (i64)strlen(content)));
-    memory_free(folder);
-    memory_free(path);
-}
-
 /* A run with held-out losses, a grid of one point, a speed, and losses of two steps. */
 static void put_run(const char *root, const char *part, const char *about, double loss)
 {
@@ -75,12 +66,12 @@ static void put_run(const char *root, const char *part, const char *about, doubl
     char *metrics = string_format("{\"step\":1,\"loss/text\":8,\"tokens_per_s\":100}\n"
                                   "{\"step\":2,\"loss/text\":%.17g,\"tokens_per_s\":100,\"heldout/text\":%.17g}\n",
                                   loss + 2, loss);
-    put(run, "run.json", about);
-    put(run, "base/done.json", "{\"hash\":\"0\",\"identity\":{\"kind\":\"pretrain\",\"settings\":{\"steps\":2}}}");
-    put(run, "base/heldout.json", held);
-    put(run, "base/metrics.jsonl", metrics);
-    put(run, "grid/done.json", "{\"hash\":\"0\",\"identity\":{\"kind\":\"grid\",\"settings\":{}}}");
-    put(run, "grid/grid.json", grid);
+    text_in(run, "run.json", about);
+    text_in(run, "base/done.json", "{\"hash\":\"0\",\"identity\":{\"kind\":\"pretrain\",\"settings\":{\"steps\":2}}}");
+    text_in(run, "base/heldout.json", held);
+    text_in(run, "base/metrics.jsonl", metrics);
+    text_in(run, "grid/done.json", "{\"hash\":\"0\",\"identity\":{\"kind\":\"grid\",\"settings\":{}}}");
+    text_in(run, "grid/grid.json", grid);
     memory_free(held);
     memory_free(grid);
     memory_free(metrics);
@@ -94,9 +85,9 @@ static char *experiment(const char *name, const char *without)
 {
     char *root = path_join(directory, name);
     succeed(directory_remove(root));
-    put(root, "run.json",
-        "{\"precision\":\"f32\",\"recipe\":\"r.yaml\",\"runs\":[\"plain/1\",\"other/1\",\"plain/2\",\"other/2\","
-        "\"plain/3\",\"other/3\"]}");
+    text_in(root, "run.json",
+            "{\"precision\":\"f32\",\"recipe\":\"r.yaml\",\"runs\":[\"plain/1\",\"other/1\",\"plain/2\",\"other/2\","
+            "\"plain/3\",\"other/3\"]}");
     for (int seed = 1; seed <= 3; seed++)
         for (int other = 0; other < 2; other++) {
             const char *arm = other ? "other" : "plain";
@@ -224,7 +215,7 @@ static void test_missing_runs_are_said(void **state)
 {
     char *root = experiment("missing", "plain/2");
     (void)state;
-    put(root, "plain/2/run.json", "{\"recipe\":\"r.yaml\",\"arm\":\"plain\",\"seed\":2}"); /* begun, no stage is */
+    text_in(root, "plain/2/run.json", "{\"recipe\":\"r.yaml\",\"arm\":\"plain\",\"seed\":2}"); /* begun, no stage is */
     struct buffer text = markdown_of((const char *const *)&root, 1, NULL);
     says(&text, "| plain, 2 runs | other, 3 runs |");
     says(&text, "| base | held-out loss, text | 2.000 (1.000 to 3.000) | 2.042 (1.034 to 3.057) |\n");
@@ -242,7 +233,7 @@ static void test_missing_runs_are_said(void **state)
     assert_true(number_at(json_at(json_get(j, "arms"), 1), "pairs") == 2);
     json_free(j);
     char *empty = path_join(directory, "empty");
-    put(empty, "run.json", "{\"runs\":[\"plain/1\",\"../paged/plain/1\"]}");
+    text_in(empty, "run.json", "{\"runs\":[\"plain/1\",\"../paged/plain/1\"]}");
     assert_int_equal(report_write(path_of("page.html"), (const char *const *)&empty, 1), -1);
     assert_non_null(strstr(error_text(), "none of their runs has begun"));
     memory_free(empty);
@@ -288,7 +279,7 @@ static void test_several_folders_are_grouped(void **state)
     buffer_release(&text);
     for (int k = 0; k < 2; k++) {
         char *root = path_join(directory, k ? "slow" : "fast");
-        put(root, "run.json", "{\"recipe\":\"r.yaml\",\"runs\":[\"1\",\"2\",\"3\"]}");
+        text_in(root, "run.json", "{\"recipe\":\"r.yaml\",\"runs\":[\"1\",\"2\",\"3\"]}");
         for (int seed = 1; seed <= 3; seed++) {
             char *part = string_format("%d", seed), *about = string_format("{\"seed\":%d}", seed);
             put_run(root, part, about, (k ? other_losses : plain_losses)[seed - 1]);
@@ -326,7 +317,7 @@ static void test_hostile_arms_stay_words(void **state)
 {
     char *root = path_join(directory, "hostile");
     (void)state;
-    put(root, "run.json", "{\"runs\":[\"a\",\"b\"]}");
+    text_in(root, "run.json", "{\"runs\":[\"a\",\"b\"]}");
     put_run(root, "a", "{\"arm\":\"<b>|'x\",\"seed\":1}", 1);
     put_run(root, "b", "{\"arm\":\"<script>\",\"seed\":1}", 2);
     struct buffer page = page_of((const char *const *)&root, 1, NULL);

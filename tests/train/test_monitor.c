@@ -6,6 +6,7 @@
 
 #include "core/json.h"
 #include "tests/pretrain_toy.h"
+#include "tests/files.h"
 #include "train/heldout_set.h"
 #include "train/routing_monitor.h"
 
@@ -332,17 +333,6 @@ static void each_measurement_stands_at_its_step(void **state)
     free_lines(lines);
 }
 
-static bool same_files(const char *one, const char *other)
-{
-    struct buffer a = {0}, b = {0};
-    succeed(file_read(&a, path_of(one)));
-    succeed(file_read(&b, path_of(other)));
-    bool same = a.length == b.length && memcmp(a.data, b.data, (size_t)a.length) == 0;
-    buffer_release(&a);
-    buffer_release(&b);
-    return same;
-}
-
 /* All members of the last checkpoint's state, but for the history of measurements. */
 static void same_states(const char *without, const char *with)
 {
@@ -379,8 +369,8 @@ static void measurements_move_nothing(void **state)
         char *without = string_format("unmeasured/checkpoints/step-%06d/%s", STEPS, files[i]);
         char *with = string_format("measured/checkpoints/step-%06d/%s", STEPS, files[i]);
         char *again = string_format("recomputed/checkpoints/step-%06d/%s", STEPS, files[i]);
-        assert_true(same_files(without, with));
-        assert_true(same_files(without, again));
+        assert_true(same_files(path_of(without), path_of(with)));
+        assert_true(same_files(path_of(without), path_of(again)));
         memory_free(without);
         memory_free(with);
         memory_free(again);

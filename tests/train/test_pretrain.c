@@ -3,6 +3,7 @@
 #include "core/json.h"
 #include "tests/pretrain_toy.h"
 #include "tests/toy.h"
+#include "tests/files.h"
 #include "submodels/submodels.h"
 #include "train/pretrain.h"
 #include "train/shard_order.h"
@@ -523,20 +524,6 @@ static void sft_names_the_ends_of_answers_and_both_stages_the_trained_length(voi
     memory_free(text);
 }
 
-static void expect_same_file(const char *one, const char *other, const char *file)
-{
-    struct buffer a = {0}, b = {0};
-    char *x = path_join(path_of(one), file), *y = path_join(path_of(other), file);
-    succeed(file_read(&a, x));
-    succeed(file_read(&b, y));
-    if (a.length != b.length || memcmp(a.data, b.data, (size_t)a.length) != 0)
-        fail_msg("%s and %s differ", x, y);
-    buffer_release(&a);
-    buffer_release(&b);
-    memory_free(x);
-    memory_free(y);
-}
-
 /* A rate that is far too high spoils the model after some steps. The result is that of a stage of as many
  * steps as the best one: weights, the use of experts, loss weights, and held-out losses after it. */
 static void the_result_is_the_best_step(void **state)
@@ -558,7 +545,7 @@ static void the_result_is_the_best_step(void **state)
     char *less = string_format(setting, (int)best, "heldout_steps: 1");
     pretrain_toy("as many", (struct stage){.seed = 6}, less);
     for (i64 i = 0; i < COUNT_OF(files); i++)
-        expect_same_file("kept", "as many", files[i]);
+        expect_same_file(path_of("kept"), path_of("as many"), files[i]);
     struct json *other = json_load(path_of("as many/heldout.json"));
     struct buffer end = {0}, expected = {0};
     json_print(&end, json_get(held, "end"), 0);

@@ -8,6 +8,7 @@
 #include "core/json.h"
 #include "data/loader/packer.h"
 #include "data/prepare/prepare.h"
+#include "tests/files.h"
 #include "kernels/kernels.h"
 #include "tokenizers/text/text.h"
 #include <cmocka.h>
@@ -15,13 +16,6 @@
 enum { FILES = 11, PARTS = 3 };
 static char *folder, *corpus, *text_folder;
 static struct device device;
-
-static void put(const char *name, const char *content)
-{
-    char *path = path_join(corpus, name);
-    assert_int_equal(file_replace(path, content, (i64)strlen(content)), 0);
-    memory_free(path);
-}
 
 static void make_tokenizer(const char *out, i64 vocabulary)
 {
@@ -49,11 +43,11 @@ static int make(void **state)
         for (i64 k = 0; k < 20 + 3 * i; k++)
             buffer_printf(&lines, "{\"text\": \"line %lld of file %lld, again and again\"}\n", (long long)k,
                           (long long)i);
-        put(name, lines.data);
+        text_in(corpus, name, lines.data);
         memory_free(name);
         buffer_release(&lines);
     }
-    put("what.xyz", "nobody reads this");
+    text_in(corpus, "what.xyz", "nobody reads this");
     return 0;
 }
 

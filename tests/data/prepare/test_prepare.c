@@ -12,6 +12,7 @@
 #include "data/media/media.h"
 #include "data/loader/packer.h"
 #include "data/prepare/prepare.h"
+#include "tests/files.h"
 #include "kernels/kernels.h"
 #include "tokenizers/audio/audio.h"
 #include "tokenizers/vision/vision.h"
@@ -20,13 +21,6 @@
 static char *folder, *corpus, *text_folder, *vision_folder, *audio_folder, *out;
 static struct device device;
 static struct text_tokenizer *tokenizer;
-
-static void put(const char *name, const char *content)
-{
-    char *path = path_join(corpus, name);
-    assert_int_equal(file_replace(path, content, (i64)strlen(content)), 0);
-    memory_free(path);
-}
 
 static void put_image(const char *name, u8 shade)
 {
@@ -91,13 +85,15 @@ static void make_tokenizers(void)
 
 static void make_corpus(void)
 {
-    put("captions.jsonl", "{\"image\": \"a.png\", \"text\": \"red apple\"}\n"
-                          "{\"video\": \"b.mp4\", \"text\": \"a clip goes on\"}\n"
-                          "{\"audio\": \"c.wav\", \"text\": \"seven\"}\n"
-                          "{\"image\": \"d.png\", \"text\": \"another\"}\n"
-                          "{\"video\": \"short.mp4\", \"text\": \"short\"}\n");
-    put("text.jsonl", "{\"text\": \"some plain text\"}\n{\"text\": \"more of it\"}\n");
-    put("chat.jsonl",
+    text_in(corpus, "captions.jsonl",
+            "{\"image\": \"a.png\", \"text\": \"red apple\"}\n"
+            "{\"video\": \"b.mp4\", \"text\": \"a clip goes on\"}\n"
+            "{\"audio\": \"c.wav\", \"text\": \"seven\"}\n"
+            "{\"image\": \"d.png\", \"text\": \"another\"}\n"
+            "{\"video\": \"short.mp4\", \"text\": \"short\"}\n");
+    text_in(corpus, "text.jsonl", "{\"text\": \"some plain text\"}\n{\"text\": \"more of it\"}\n");
+    text_in(
+        corpus, "chat.jsonl",
         "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"image\", \"image\": \"a.png\"}, {\"type\": "
         "\"text\", \"text\": \"what?\"}]}, {\"role\": \"assistant\", \"content\": \"an apple\"}]}\n");
     put_image("a.png", 10);
@@ -375,7 +371,8 @@ static void unreadable_files_are_counted(void **state)
 {
     struct prepare_settings settings = settings_of(corpus);
     struct shards s;
-    put("captions.jsonl",
+    text_in(
+        corpus, "captions.jsonl",
         "{\"image\": \"a.png\", \"text\": \"red apple\"}\n{\"image\": \"missing.png\", \"text\": \"x\"}\nrubbish\n");
     assert_int_equal(prepare_stage(&settings, out, 1, &device, DTYPE_F32), -1);
     assert_non_null(strstr(error_text(), "2 of 6"));
@@ -418,8 +415,8 @@ static void damaged_files_are_counted(void **state)
     corpus = data;
     for (i64 i = 0; i < 200; i++)
         buffer_printf(&lines, "{\"text\": \"some text %lld\"}\n", (long long)i);
-    put("z.jsonl", lines.data);
-    put("a.tar", "no archive");
+    text_in(corpus, "z.jsonl", lines.data);
+    text_in(corpus, "a.tar", "no archive");
     char *link = path_join(data, "b.jsonl");
     assert_int_equal(symlink("nowhere", link), 0);
     settings.validation = 0;
@@ -430,7 +427,7 @@ static void damaged_files_are_counted(void **state)
     settings.bad_share = 0.005;
     assert_int_equal(prepare_stage(&settings, out, 1, &device, DTYPE_F32), -1);
     assert_non_null(strstr(error_text(), "2 of 202"));
-    put("c.tar", lines.data);
+    text_in(corpus, "c.tar", lines.data);
     settings.bad_share = 0.05;
     assert_int_equal(prepare_stage(&settings, out, 1, &device, DTYPE_F32), -1);
     assert_non_null(strstr(error_text(), "of the bytes are damaged"));
@@ -475,7 +472,8 @@ static void conversations_without_an_answer_are_counted(void **state)
     struct shards s;
     assert_int_equal(directory_make(data), 0);
     corpus = data;
-    put("a.jsonl",
+    text_in(
+        corpus, "a.jsonl",
         "{\"messages\": [{\"role\": \"user\", \"content\": \"what?\"}]}\n"
         "{\"messages\": [{\"role\": \"user\", \"content\": \"what?\"}, {\"role\": \"assistant\", \"content\": \"an "
         "apple\", "
@@ -518,7 +516,7 @@ static void a_long_text_is_several_samples_with_one_end(void **state)
     corpus = data;
     for (i64 i = 0; i < 8000; i++)
         buffer_printf(&lines, "line %lld\n\n", (long long)i);
-    put("a.txt", lines.data);
+    text_in(corpus, "a.txt", lines.data);
     settings.validation = 0;
     run(&settings);
     assert_int_equal(shards_open(&s, out, "train"), 0);
@@ -550,9 +548,9 @@ static void held_out_folders_stay_out_of_train(void **state)
     settings.validation = settings.test = 0.5; /* no random split: the folders exist */
     assert_int_equal(directory_make(other) || directory_make(held), 0);
     corpus = data;
-    put("books/b.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\": \"c\"}\n");
-    put("d.jsonl", "{\"text\": \"d\"}\n");
-    put("validation/v.jsonl", "{\"text\": \"e\"}\n{\"text\": \"f\"}\n");
+    text_in(corpus, "books/b.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n{\"text\": \"c\"}\n");
+    text_in(corpus, "d.jsonl", "{\"text\": \"d\"}\n");
+    text_in(corpus, "validation/v.jsonl", "{\"text\": \"e\"}\n{\"text\": \"f\"}\n");
     run(&settings);
     assert_samples("train", 4, ".jsonl:");
     assert_samples("validation", 2, "validation/v.jsonl:");
@@ -570,7 +568,8 @@ static void long_sounds_are_left_out_not_bad(void **state)
     settings.validation = settings.bad_share = 0;
     settings.audio_seconds = 0.35;
     put_sound("long.wav", 16000);
-    put("captions.jsonl", "{\"audio\": \"c.wav\", \"text\": \"seven\"}\n{\"audio\": \"long.wav\", \"text\": \"x\"}\n");
+    text_in(corpus, "captions.jsonl",
+            "{\"audio\": \"c.wav\", \"text\": \"seven\"}\n{\"audio\": \"long.wav\", \"text\": \"x\"}\n");
     run(&settings);
     assert_samples("train", 2 + 2 + 1, ".jsonl:");
     settings.audio_seconds = 2;
@@ -598,7 +597,7 @@ static void windows_of_a_long_clip_are_samples(void **state)
                  {9, 1.5, 3, ":1@3.000"}, {0, 3.875, 2, ":1@3.875"}, {0, 1.5, 3, ":1@3.000"}};
     settings.validation = settings.bad_share = 0;
     put_clip("long.mp4", 40);
-    put("captions.jsonl", "{\"video\": \"long.mp4\", \"text\": \"a clip goes on\"}\n");
+    text_in(corpus, "captions.jsonl", "{\"video\": \"long.mp4\", \"text\": \"a clip goes on\"}\n");
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         settings.windows.most = cases[i].most;
         settings.windows.every_s = cases[i].every_s;
@@ -633,10 +632,10 @@ static void subtitles_are_the_text_of_their_window(void **state)
     settings.validation = settings.bad_share = 0;
     settings.windows.every_s = 1.5; /* 0, 1.5, 3, of 1.125 s each */
     put_clip("talk.mp4", 40);
-    put("talk.srt",
-        "1\r\n00:00:00,200 --> 00:00:00,900\r\n<i>red</i> apple\r\n\r\n2\r\n00:00:00,950 --> 00:00:01,600\r\n"
-        "goes on\r\n\r\n3\r\n00:01:00,000 --> 00:01:02,000\r\nnever\r\n");
-    put("captions.jsonl", "{\"image\": \"a.png\", \"text\": \"red apple\"}\n");
+    text_in(corpus, "talk.srt",
+            "1\r\n00:00:00,200 --> 00:00:00,900\r\n<i>red</i> apple\r\n\r\n2\r\n00:00:00,950 --> 00:00:01,600\r\n"
+            "goes on\r\n\r\n3\r\n00:01:00,000 --> 00:01:02,000\r\nnever\r\n");
+    text_in(corpus, "captions.jsonl", "{\"image\": \"a.png\", \"text\": \"red apple\"}\n");
     run(&settings);
     assert_int_equal(shards_open(&s, out, "train"), 0);
     assert_text(&s, find(&s, DIRECTION_VIDEO_IN, "talk.mp4") + 1, false, " red apple goes on");
@@ -679,7 +678,8 @@ static void a_long_sound_is_cut_into_samples(void **state)
     settings.audio_seconds = 0.35;
     settings.cut_sounds = true;
     put_sound("long.wav", 16000); /* 1 s: at least 3 pieces, each in and out */
-    put("captions.jsonl", "{\"audio\": \"c.wav\", \"text\": \"seven\"}\n{\"audio\": \"long.wav\", \"text\": \"x\"}\n");
+    text_in(corpus, "captions.jsonl",
+            "{\"audio\": \"c.wav\", \"text\": \"seven\"}\n{\"audio\": \"long.wav\", \"text\": \"x\"}\n");
     run(&settings);
     struct shards s;
     assert_int_equal(shards_open(&s, out, "train"), 0);
@@ -814,11 +814,12 @@ static void marks_spelled_out_in_texts_are_text(void **state)
     struct prepare_settings settings = settings_of(data);
     assert_int_equal(directory_make(spelled), 0);
     corpus = spelled;
-    put("text.jsonl", "{\"text\": \"one <|endoftext|> and <|im_end|> more\"}\n");
-    put("plain.txt", "two <|endoftext|> and <|im_end|> more\n");
-    put("captions.jsonl", "{\"image\": \"a.png\", \"text\": \"three <|endoftext|> and <|im_end|>\"}\n"
-                          "{\"video\": \"b.mp4\", \"text\": \"four <|endoftext|> and <|im_end|>\"}\n"
-                          "{\"audio\": \"c.wav\", \"text\": \"five <|endoftext|> and <|im_end|>\"}\n");
+    text_in(corpus, "text.jsonl", "{\"text\": \"one <|endoftext|> and <|im_end|> more\"}\n");
+    text_in(corpus, "plain.txt", "two <|endoftext|> and <|im_end|> more\n");
+    text_in(corpus, "captions.jsonl",
+            "{\"image\": \"a.png\", \"text\": \"three <|endoftext|> and <|im_end|>\"}\n"
+            "{\"video\": \"b.mp4\", \"text\": \"four <|endoftext|> and <|im_end|>\"}\n"
+            "{\"audio\": \"c.wav\", \"text\": \"five <|endoftext|> and <|im_end|>\"}\n");
     put_image("a.png", 10);
     put_clip("b.mp4", 9);
     put_sound("c.wav", 5000);

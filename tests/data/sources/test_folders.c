@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "core/json.h"
+#include "tests/files.h"
 #include "tests/weft_process.h"
 
 static char *folder;
@@ -19,16 +20,6 @@ static struct buffer said, complained; /* stdout and stderr of the last run */
 static char *in_folder(const char *name)
 {
     return path_join(folder, name);
-}
-
-static void put(const char *name, const char *content)
-{
-    char *path = in_folder(name), *slash = strrchr(path, '/');
-    *slash = 0;
-    assert_int_equal(directory_make(path), 0);
-    *slash = '/';
-    assert_int_equal(file_replace(path, content, (i64)strlen(content)), 0);
-    memory_free(path);
 }
 
 static void read_output(struct buffer *out, const char *name)
@@ -93,7 +84,7 @@ static void put_recipe(const char *name, const char *data)
     struct buffer yaml = {0};
     buffer_printf(&yaml, "run: %s/run\nstages:\n  bpe: {kind: tokenizer-text, data: %s, vocabulary: 300}\n", folder,
                   data);
-    put(name, yaml.data);
+    text_in(folder, name, yaml.data);
     buffer_release(&yaml);
 }
 
@@ -107,7 +98,7 @@ static void an_edit_of_equal_length_is_seen(void **state)
 {
     char *data = in_folder("books"), *recipe = in_folder("books.yaml"), *file = in_folder("books/a.txt");
     struct stat before;
-    put("books/a.txt", "the first text\n");
+    text_in(folder, "books/a.txt", "the first text\n");
     put_recipe("books.yaml", data);
     assert_int_equal(WEFT("run", recipe), 0);
     assert_int_equal(WEFT("run", recipe), 0);
@@ -133,12 +124,12 @@ static void a_page_is_of_the_stages_as_they_are(void **state)
 {
     char *recipe = in_folder("paged.yaml"), *page = in_folder("paged/report.html");
     struct buffer yaml = {0}, html = {0};
-    put("pages/a.txt", "the first text\n");
+    text_in(folder, "pages/a.txt", "the first text\n");
     buffer_printf(&yaml,
                   "run: %s/paged\nstages:\n  bpe: {kind: tokenizer-text, data: %s/pages, vocabulary: 300}\n"
                   "  page: {kind: report}\n",
                   folder, folder);
-    put("paged.yaml", yaml.data);
+    text_in(folder, "paged.yaml", yaml.data);
     assert_int_equal(WEFT("run", recipe), 0);
     assert_int_equal(WEFT("run", recipe, "bpe.vocabulary=310"), 1);
     assert_int_equal(WEFT("run", recipe, "bpe.vocabulary=310", "--redo"), 0);
@@ -185,7 +176,7 @@ static void contents_are_read_once(void **state)
 static void what_an_older_version_made_is_refused_with_the_reason(void **state)
 {
     char *data = in_folder("old"), *recipe = in_folder("old.yaml"), *done = in_folder("run/bpe/done.json");
-    put("old/a.txt", "a text\n");
+    text_in(folder, "old/a.txt", "a text\n");
     put_recipe("old.yaml", data);
     assert_int_equal(WEFT("run", recipe, "--redo"), 0);
     struct json *j = json_load(done);
@@ -239,15 +230,15 @@ static void give_digest_of_before(const char *done, const char *data)
 static void shards_are_known_by_their_index(void **state)
 {
     char *data = in_folder("indexed"), *recipe = in_folder("indexed.yaml"), *done = in_folder("run/bpe/done.json");
-    put("indexed/a.txt", "a text of words\n");
-    put("indexed/x/index", "checksums");
-    put("indexed/x/00000.shard", "payloads");
+    text_in(folder, "indexed/a.txt", "a text of words\n");
+    text_in(folder, "indexed/x/index", "checksums");
+    text_in(folder, "indexed/x/00000.shard", "payloads");
     put_recipe("indexed.yaml", data);
     assert_int_equal(WEFT("run", recipe, "--redo"), 0);
     give_digest_of_before(done, data);
     assert_int_equal(WEFT("run", recipe), 0);
     expect_in(&complained, "done before");
-    put("indexed/x/index", "checksumz");
+    text_in(folder, "indexed/x/index", "checksumz");
     assert_int_equal(WEFT("run", recipe), 1);
     memory_free(data);
     memory_free(recipe);
@@ -272,7 +263,7 @@ static void links_into_the_system_are_not_followed(void **state)
                                            {"system/all", "/dev"},
                                            {"system/status.txt", "/proc/self/status"}};
     char *data = in_folder("system"), *recipe = in_folder("system.yaml");
-    put("system/a.txt", "a text of words\n");
+    text_in(folder, "system/a.txt", "a text of words\n");
     put_recipe("system.yaml", data);
     for (i64 i = 0; i < COUNT_OF(links); i++) {
         char *link = in_folder(links[i][0]);
@@ -294,7 +285,7 @@ static void a_linked_folder_enters_once(void **state)
     char *data = in_folder("twice"), *recipe = in_folder("twice.yaml"), *done = in_folder("run/bpe/done.json");
     char *link = in_folder("twice/link"), *loop = in_folder("twice/texts/loop");
     struct buffer all = {0};
-    put("twice/texts/a.txt", "words\n");
+    text_in(folder, "twice/texts/a.txt", "words\n");
     put_recipe("twice.yaml", data);
     assert_int_equal(symlink("texts", link), 0);
     assert_int_equal(WEFT("run", recipe, "--redo"), 0);
@@ -312,7 +303,7 @@ static void a_linked_folder_enters_once(void **state)
     expect_in(&complained, "done before");
     assert_int_equal(symlink("..", loop), 0); /* by the older rule 2^16 files */
     assert_int_equal(WEFT("run", recipe), 1);
-    put("twice/texts/a.txt", "wordz\n");
+    text_in(folder, "twice/texts/a.txt", "wordz\n");
     assert_int_equal(WEFT("run", recipe), 1);
     json_free(j);
     buffer_release(&all);
@@ -343,16 +334,16 @@ static void inspect_says_what_becomes_of_every_file(void **state)
     for (i64 i = 0; i < 20; i++) {
         char *picture = string_format("mixed/%02lld.jpg", (long long)i),
              *text = string_format("mixed/%02lld.txt", (long long)i);
-        put(picture, "J");
-        put(text, "said\n");
+        text_in(folder, picture, "J");
+        text_in(folder, text, "said\n");
         memory_free(picture);
         memory_free(text);
     }
-    put("mixed/a.orc", "?");
-    put("mixed/b.png", "P");
-    put("mixed/c.jsonl",
-        "{\"image\": \"d.png\", \"text\": \"x\"}\n{\"score\": 2}\n{\"image\": \"no.png\", \"text\": \"x\"}\n");
-    put("mixed/d.png", "P");
+    text_in(folder, "mixed/a.orc", "?");
+    text_in(folder, "mixed/b.png", "P");
+    text_in(folder, "mixed/c.jsonl",
+            "{\"image\": \"d.png\", \"text\": \"x\"}\n{\"score\": 2}\n{\"image\": \"no.png\", \"text\": \"x\"}\n");
+    text_in(folder, "mixed/d.png", "P");
     assert_int_equal(WEFT("inspect", data, "--json"), 0);
     struct json *j = json_parse(said.data, said.length, "inspect");
     const struct json *samples = json_get(j, "samples"), *left_out = json_get(j, "left_out"),
@@ -391,10 +382,10 @@ static void inspect_says_what_becomes_of_every_file(void **state)
 static void inspect_obeys_no_name(void **state)
 {
     char *data = in_folder("named"), *loop = in_folder("named/loop"), *more = in_folder("named/more");
-    put("named/a.txt", "text\n");
-    put("named/\x1b[2J\n\xe2\x80\xae.orc", "?");
-    put("named/lines.jsonl",
-        "{\"image\": \"/dev/zero\", \"text\": \"x\"}\n{\"image\": \"../x.png\", \"text\": \"x\"}\n");
+    text_in(folder, "named/a.txt", "text\n");
+    text_in(folder, "named/\x1b[2J\n\xe2\x80\xae.orc", "?");
+    text_in(folder, "named/lines.jsonl",
+            "{\"image\": \"/dev/zero\", \"text\": \"x\"}\n{\"image\": \"../x.png\", \"text\": \"x\"}\n");
     assert_int_equal(symlink(".", loop) || symlink("loop", more), 0);
     assert_int_equal(WEFT("inspect", data), 0);
     expect_in(&said, "named/\\u001b[2J\\u000a\\u202e.orc");
@@ -496,15 +487,15 @@ static void a_killed_prepare_goes_on_to_the_same_bytes(void **state)
     char *recipe = in_folder("kill.yaml");
     for (i64 i = 0; i < 6000; i++)
         buffer_printf(&lines, i % 50 == 7 ? "no sample\n" : "{\"text\": \"line %lld of many\"}\n", (long long)i);
-    put("kill/a.jsonl", lines.data);
-    put("kill/b.txt", "the last text\n");
+    text_in(folder, "kill/a.jsonl", lines.data);
+    text_in(folder, "kill/b.txt", "the last text\n");
     buffer_printf(&yaml,
                   "run: /none\nstages:\n"
                   "  bpe: {kind: tokenizer-text, data: %s/kill, vocabulary: 300}\n"
                   "  shards: {kind: prepare, data: %s/kill, text: bpe, validation: 0.3, test: 0.1, shard_bytes: 16384, "
                   "dropout: 0.1, filter: {duplicates: near, personal: mask}}\n",
                   folder, folder);
-    put("kill.yaml", yaml.data);
+    text_in(folder, "kill.yaml", yaml.data);
     assert_int_equal(run_within(0, recipe, "whole"), 0);
     assert_int_equal(run_within(60000, recipe, "cut"), 1);
     spoil_tables("cut");

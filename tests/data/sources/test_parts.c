@@ -11,6 +11,7 @@
 #include "tokenizer_training/tokenizer_training.h"
 #include "data/sources/media_list.h"
 #include "tests/tar_text.h"
+#include "tests/files.h"
 #include <cmocka.h>
 
 static char *folder, *data, *out;
@@ -43,23 +44,13 @@ static int begin(void **state)
     return directory_remove(data) || directory_remove(out) || directory_make(data) || directory_make(out);
 }
 
-static void put(const char *name, const struct buffer *content)
-{
-    char *path = path_join(data, name), *slash = strrchr(path, '/');
-    *slash = 0;
-    assert_int_equal(directory_make(path), 0);
-    *slash = '/';
-    assert_int_equal(file_replace(path, content->data, content->length), 0);
-    memory_free(path);
-}
-
 /* Writes words of a script that no other file uses. */
 static void put_words(const char *name, i64 bytes, const char *word)
 {
     struct buffer text = {0};
     while (text.length < bytes)
         buffer_printf(&text, "%s%s", word, text.length % 400 > 380 ? "\n\n" : " ");
-    put(name, &text);
+    put_in(data, name, text.data, text.length);
     buffer_release(&text);
 }
 
@@ -121,7 +112,7 @@ static void bad_samples_are_a_share_of_all_samples(void **state)
                           "\"content\": \"b\"}, {\"role\": \"user\", \"content\": \"c\"}, {\"role\": \"assistant\", "
                           "\"content\": \"d\"}]}\n");
         buffer_printf(&lines, "no json\n");
-        put("train/a.jsonl", &lines);
+        put_in(data, "train/a.jsonl", lines.data, lines.length);
         assert_int_equal(settings_read(&settings, text_stage_table, NULL, NULL, all, 2), 0);
         int status = text_stage(&settings, &stage);
         assert_int_equal(status, cases[i].refused ? -1 : 0);
@@ -254,8 +245,8 @@ static void tokenizers_of_media_take_captions_of_any_form(void **state)
     struct buffer bytes = {"?", 1, 0}, seen = {0}, line = {"{\"file_name\": \"c.wav\", \"text\": \"said\"}", 38, 0};
     const char *const names[] = {"train/a.jpg", "train/a.txt", "train/b.png", "train/c.wav", "test/d.png"};
     for (i64 i = 0; i < COUNT_OF(names); i++)
-        put(names[i], &bytes);
-    put("train/metadata.jsonl", &line);
+        put_in(data, names[i], bytes.data, bytes.length);
+    put_in(data, "train/metadata.jsonl", line.data, line.length);
     struct media_request request = {.data = data, .kinds = 1 << MODALITY_IMAGE | 1 << MODALITY_AUDIO};
     struct media_list list;
     assert_int_equal(media_list(&list, &request), 0);
@@ -265,14 +256,6 @@ static void tokenizers_of_media_take_captions_of_any_form(void **state)
     assert_string_equal(seen.data, "train/a.jpg '?'\ntrain/c.wav 'said'\ntrain/b.png ''\n");
     buffer_release(&seen);
     (void)state;
-}
-
-static void put_string(const char *name, const char *text)
-{
-    struct buffer content = {0};
-    buffer_append(&content, text, (i64)strlen(text));
-    put(name, &content);
-    buffer_release(&content);
 }
 
 /* The media of train as PATH 'TEXT', or the bytes of those that are carried. */
@@ -313,18 +296,18 @@ static void tokenizers_of_media_take_those_of_conversations_once(void **state)
     static const char *const names[] = {"train/p/a.jpg", "train/p/b.jpg", "train/p/c.jpg", "train/p/d.jpg",
                                         "train/p/e.jpg", "train/p/s.wav", "test/f.jpg"};
     for (i64 i = 0; i < COUNT_OF(names); i++)
-        put_string(names[i], "?");
-    put_string("train/p/b.txt", "bee");
-    put_string("train/chats.jsonl",
-               TURN "\"images\": [\"p/a.jpg\"]}\n" TURN "\"images\": [\"p/b.jpg\"]}\n" TURN
-                    "\"images\": [\"./p/../p/a.jpg\"]}\n"
-                    "{\"texts\": [\"one\", null, null], \"images\": [null, \"p/c.jpg\", \"p/a.jpg\"]}\n");
-    put_string("train/zz.jsonl",
-               "{\"image\": \"p/d.jpg\", \"text\": \"dee\"}\n{\"image\": \"p/d.jpg\", \"text\": \"D\"}\n"
-               "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"audio\", \"audio\": \"p/s.wav\"}, "
-               "{\"type\": \"image\", \"image\": \"p/d.jpg\"}]}, "
-               "{\"role\": \"assistant\", \"content\": \"x\"}]}\n");
-    put_string("test/chats.jsonl", TURN "\"images\": [\"f.jpg\"]}\n");
+        text_in(data, names[i], "?");
+    text_in(data, "train/p/b.txt", "bee");
+    text_in(data, "train/chats.jsonl",
+            TURN "\"images\": [\"p/a.jpg\"]}\n" TURN "\"images\": [\"p/b.jpg\"]}\n" TURN
+                 "\"images\": [\"./p/../p/a.jpg\"]}\n"
+                 "{\"texts\": [\"one\", null, null], \"images\": [null, \"p/c.jpg\", \"p/a.jpg\"]}\n");
+    text_in(data, "train/zz.jsonl",
+            "{\"image\": \"p/d.jpg\", \"text\": \"dee\"}\n{\"image\": \"p/d.jpg\", \"text\": \"D\"}\n"
+            "{\"messages\": [{\"role\": \"user\", \"content\": [{\"type\": \"audio\", \"audio\": \"p/s.wav\"}, "
+            "{\"type\": \"image\", \"image\": \"p/d.jpg\"}]}, "
+            "{\"role\": \"assistant\", \"content\": \"x\"}]}\n");
+    text_in(data, "test/chats.jsonl", TURN "\"images\": [\"f.jpg\"]}\n");
     expect_media(1 << MODALITY_IMAGE, "train/p/b.jpg 'bee'\ntrain/p/d.jpg 'dee'\ntrain/p/d.jpg 'D'\ntrain/p/e.jpg ''\n"
                                       "train/p/a.jpg ''\ntrain/p/c.jpg ''\n");
     expect_media(1 << MODALITY_AUDIO, "train/p/s.wav ''\n");
@@ -345,7 +328,7 @@ static void carried_media_of_conversations_are_taken_once(void **state)
     tar_member(&tar, "d.png", "captioned");
     tar_member(&tar, "d.txt", "dee");
     tar_end(&tar);
-    put("train/all.tar", &tar);
+    put_in(data, "train/all.tar", tar.data, tar.length);
     expect_media(1 << MODALITY_IMAGE, "first\nsecond\ncaptioned\n");
     buffer_release(&tar);
     (void)state;
