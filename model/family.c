@@ -62,7 +62,10 @@ int model_family_choose(struct model_config *config, const char *model_type, con
 void family_layer_name(char *out, size_t size, const char *pattern, i64 layer)
 {
     const char *mark = strstr(pattern, "{l}");
-    snprintf(out, size, "%.*s%lld%s", (int)(mark - pattern), pattern, (long long)layer, mark + 3);
+    if (mark)
+        snprintf(out, size, "%.*s%lld%s", (int)(mark - pattern), pattern, (long long)layer, mark + 3);
+    else
+        snprintf(out, size, "%s", pattern);
 }
 
 /* An id, or a list of several. */

@@ -141,12 +141,13 @@ static void mtp_rows(struct table_builder *b)
 {
     struct model *m = b->model;
     const struct model_config *c = &m->config;
-    m->mtp_embed_norm = table_norm(b, "mtp.embed_norm", "model.", "mtp_emb_norm.0.weight", c->width);
-    m->mtp_hidden_norm = table_norm(b, "mtp.hidden_norm", "model.", "mtp_hidden_norm.0.weight", c->width);
-    m->mtp_project =
-        table_matrix(b, "mtp.project", "model.", "mtp_linear_proj.0.weight", c->width, 2 * c->width, AXIS_NONE);
-    table_attention(b, &m->mtp, "mtp", "model.mtp_block.0.", c->width, c->heads, c->kv_heads, c->head_width);
-    table_dense(b, &m->mtp, "mtp", "model.mtp_block.0.", c->width, c->mtp_width);
+    table_at(b, "mtp.", "model.", 0);
+    m->mtp_embed_norm = table_norm(b, "embed_norm", "mtp_emb_norm.0.weight", c->width);
+    m->mtp_hidden_norm = table_norm(b, "hidden_norm", "mtp_hidden_norm.0.weight", c->width);
+    m->mtp_project = table_matrix(b, "project", "mtp_linear_proj.0.weight", c->width, 2 * c->width, AXIS_NONE);
+    table_at(b, "mtp.", "model.mtp_block.0.", 0);
+    table_attention(b, &m->mtp, c->width, c->heads, c->kv_heads, c->head_width);
+    table_dense(b, &m->mtp, c->width, c->mtp_width);
 }
 
 static bool has_mtp(const struct model_config *c)
@@ -236,13 +237,13 @@ static void vision_rows(struct table_builder *b)
     struct model *m = b->model;
     const struct model_config *c = &m->config;
     b->layer = -1;
-    m->vision_embed = table_matrix(b, "vision.embed", "weft.", "vision_embed.weight", c->width, c->bits, AXIS_NONE);
-    m->scale_embed =
-        table_matrix(b, "vision.scale_embed", "weft.", "scale_embed.weight", c->scales, c->width, AXIS_NONE);
+    table_at(b, "vision.", "weft.", 0);
+    m->vision_embed = table_matrix(b, "embed", "vision_embed.weight", c->width, c->bits, AXIS_NONE);
+    m->scale_embed = table_matrix(b, "scale_embed", "scale_embed.weight", c->scales, c->width, AXIS_NONE);
     m->scale_embed->spec.multiplied = false;
     b->layer = c->layers;
-    m->vision_norm = table_norm(b, "vision.norm", "weft.", "vision_norm.weight", c->width);
-    m->vision_head = table_matrix(b, "vision.head", "weft.", "vision_head.weight", c->bits, c->width, AXIS_NONE);
+    m->vision_norm = table_norm(b, "norm", "vision_norm.weight", c->width);
+    m->vision_head = table_matrix(b, "head", "vision_head.weight", c->bits, c->width, AXIS_NONE);
 }
 
 static double vision_products(const struct model_config *c, const struct batch *b)
@@ -281,17 +282,14 @@ static void audio_rows(struct table_builder *b)
     struct model *m = b->model;
     const struct model_config *c = &m->config;
     i64 codes = c->codes + 1;
-    m->audio_embed = table_shared_matrix(b, "audio.embed", "weft.", "audio_embed.weight", c->levels * codes, c->width);
+    table_at(b, "audio.", "weft.", 0);
+    m->audio_embed = table_shared_matrix(b, "embed", "audio_embed.weight", c->levels * codes, c->width);
     m->audio_embed->spec.multiplied = false;
     for (i64 l = 0; l < c->levels; l++) {
-        char name[64], disk[96];
         b->layer = audio_head_layer(c, l);
-        snprintf(name, sizeof name, "audio.norm.%lld", (long long)l);
-        snprintf(disk, sizeof disk, "audio_norm.%lld.weight", (long long)l);
-        m->audio_norm[l] = table_norm(b, name, "weft.", disk, c->width);
-        snprintf(name, sizeof name, "audio.head.%lld", (long long)l);
-        snprintf(disk, sizeof disk, "audio_head.%lld.weight", (long long)l);
-        m->audio_head[l] = table_matrix(b, name, "weft.", disk, codes, c->width, AXIS_NONE);
+        table_at(b, "audio.", "weft.", l);
+        m->audio_norm[l] = table_norm(b, "norm.{l}", "audio_norm.{l}.weight", c->width);
+        m->audio_head[l] = table_matrix(b, "head.{l}", "audio_head.{l}.weight", codes, c->width, AXIS_NONE);
     }
 }
 

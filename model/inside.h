@@ -78,28 +78,30 @@ void vision_in_weights(struct table_builder *b);
 void vision_in_put(struct pass *p);
 struct tensor *vision_in_forward(struct pass *p, const struct input_list *in);
 
-/* table.c: rows of the weights table, in the order of the calls. `disk` follows `prefix` in the
- * name on disk. `layer` is the layer whose rank holds the next rows, -1: the input's. */
+/* table.c: rows of the weights table, in the order of the calls. `layer` is the layer whose rank holds
+ * the next rows, -1: the input's. */
 struct table_builder {
     struct model *model;
     const struct family_weight *names; /* of weights of layers */
-    struct weight_spec row;            /* template of the next row */
+    const char *stem, *prefix;         /* table_at */
+    i64 number;
+    struct weight_spec row; /* template of the next row */
     i64 layer;
     /* other heads and inputs: stored in a file of their own, replicated on every tensor rank */
     bool extra;
     char name[128], disk[4][160], fused[160];
 };
-
-struct weight *table_matrix(struct table_builder *b, const char *name, const char *prefix, const char *disk, i64 rows,
-                            i64 columns, enum tensor_axis axis);
+/* Names of the next rows begin with `stem`, their names on disk with `prefix`; both are borrowed. {l} in
+ * any part of a name becomes `number`. */
+void table_at(struct table_builder *b, const char *stem, const char *prefix, i64 number);
+struct weight *table_matrix(struct table_builder *b, const char *name, const char *disk, i64 rows, i64 columns,
+                            enum tensor_axis axis);
 /* An embedding that heads read too. */
-struct weight *table_shared_matrix(struct table_builder *b, const char *name, const char *prefix, const char *disk,
-                                   i64 rows, i64 columns);
-struct weight *table_norm(struct table_builder *b, const char *name, const char *prefix, const char *disk, i64 columns);
-void table_attention(struct table_builder *b, struct layer_weights *l, const char *stem, const char *prefix, i64 width,
-                     i64 heads, i64 kv_heads, i64 head_width);
-void table_dense(struct table_builder *b, struct layer_weights *l, const char *stem, const char *prefix, i64 width,
-                 i64 dense_width);
+struct weight *table_shared_matrix(struct table_builder *b, const char *name, const char *disk, i64 rows, i64 columns);
+struct weight *table_norm(struct table_builder *b, const char *name, const char *disk, i64 columns);
+void table_attention(struct table_builder *b, struct layer_weights *l, i64 width, i64 heads, i64 kv_heads,
+                     i64 head_width);
+void table_dense(struct table_builder *b, struct layer_weights *l, i64 width, i64 dense_width);
 
 /* heads.c: the table of modalities. */
 void modality_rows_of_weights(struct table_builder *b);

@@ -20,10 +20,25 @@ static void begin_row(struct table_builder *b, i64 matrices, i64 rows, i64 colum
                                   .decay = true};
 }
 
+void table_at(struct table_builder *b, const char *stem, const char *prefix, i64 number)
+{
+    b->stem = stem;
+    b->prefix = prefix;
+    b->number = number;
+}
+
+/* "layers.{l}." and "out" -> "layers.3.out" */
+static const char *name_of(const struct table_builder *b, char *out, size_t size, const char *before, const char *name)
+{
+    char pattern[192];
+    snprintf(pattern, sizeof pattern, "%s%s", before, name);
+    family_layer_name(out, size, pattern, b->number);
+    return out;
+}
+
 static struct weight *end_row(struct table_builder *b, const char *name)
 {
-    snprintf(b->name, sizeof b->name, "%s", name);
-    b->row.name = b->name;
+    b->row.name = name_of(b, b->name, sizeof b->name, b->stem, name);
     if (b->extra) {
         b->row.file = FILE_EXTRA;
         b->row.tensor_axis = AXIS_NONE;
@@ -33,24 +48,21 @@ static struct weight *end_row(struct table_builder *b, const char *name)
 
 /* Appends one piece to the row: `rows` rows under the name on disk, where
  * {e} stands for the part. */
-static void push_piece(struct table_builder *b, i64 rows, const char *prefix, const char *name)
+static void push_piece(struct table_builder *b, i64 rows, const char *disk)
 {
     int i = 0;
     while (b->row.pieces[i].name)
         i++;
-    snprintf(b->disk[i], sizeof b->disk[i], "%s%s", prefix, name);
-    b->row.pieces[i] = (struct weight_piece){b->disk[i], rows};
+    b->row.pieces[i] = (struct weight_piece){name_of(b, b->disk[i], sizeof b->disk[i], b->prefix, disk), rows};
 }
 
 /* The same, named by the family. */
-static void push_role(struct table_builder *b, i64 rows, const char *prefix, enum weight_role role)
+static void push_role(struct table_builder *b, i64 rows, enum weight_role role)
 {
     const struct family_weight *names = &b->names[role];
-    push_piece(b, rows, prefix, names->disk);
-    if (names->fused) {
-        snprintf(b->fused, sizeof b->fused, "%s%s", prefix, names->fused);
-        b->row.fused = b->fused;
-    }
+    push_piece(b, rows, names->disk);
+    if (names->fused)
+        b->row.fused = name_of(b, b->fused, sizeof b->fused, b->prefix, names->fused);
 }
 
 /* Begins a row of a layer. Layers take most of the flops, so their weights may use FP8. */
@@ -60,11 +72,11 @@ static void begin_layer_row(struct table_builder *b, i64 matrices, i64 rows, i64
     b->row.fp8 = true;
 }
 
-struct weight *table_matrix(struct table_builder *b, const char *name, const char *prefix, const char *disk, i64 rows,
-                            i64 columns, enum tensor_axis axis)
+struct weight *table_matrix(struct table_builder *b, const char *name, const char *disk, i64 rows, i64 columns,
+                            enum tensor_axis axis)
 {
     begin_row(b, 1, rows, columns);
-    push_piece(b, rows, prefix, disk);
+    push_piece(b, rows, disk);
     b->row.tensor_axis = axis;
     return end_row(b, name);
 }
@@ -75,29 +87,28 @@ static enum weight_init output_init(const struct table_builder *b)
     return b->model->config.zero_init ? INIT_ZEROS : INIT_NORMAL;
 }
 
-static struct weight *output_matrix(struct table_builder *b, const char *name, const char *prefix,
-                                    enum weight_role role, i64 rows, i64 columns)
+static struct weight *output_matrix(struct table_builder *b, const char *name, enum weight_role role, i64 rows,
+                                    i64 columns)
 {
-    struct weight *w = table_matrix(b, name, prefix, b->names[role].disk, rows, columns, AXIS_COLUMNS);
+    struct weight *w = table_matrix(b, name, b->names[role].disk, rows, columns, AXIS_COLUMNS);
     w->spec.fp8 = true;
     w->spec.init = output_init(b);
     return w;
 }
 
 /* An embedding that heads read too, so several chunks of a pipeline hold it. */
-struct weight *table_shared_matrix(struct table_builder *b, const char *name, const char *prefix, const char *disk,
-                                   i64 rows, i64 columns)
+struct weight *table_shared_matrix(struct table_builder *b, const char *name, const char *disk, i64 rows, i64 columns)
 {
     begin_row(b, 1, rows, columns);
-    push_piece(b, rows, prefix, disk);
+    push_piece(b, rows, disk);
     b->row.shared = true;
     return end_row(b, name);
 }
 
-struct weight *table_norm(struct table_builder *b, const char *name, const char *prefix, const char *disk, i64 columns)
+struct weight *table_norm(struct table_builder *b, const char *name, const char *disk, i64 columns)
 {
     begin_row(b, 1, 1, columns);
-    push_piece(b, 1, prefix, disk);
+    push_piece(b, 1, disk);
     b->row.disk_rank = 1;
     b->row.init = INIT_ONES;
     b->row.decay = b->row.multiplied = false;
@@ -105,44 +116,34 @@ struct weight *table_norm(struct table_builder *b, const char *name, const char 
 }
 
 /* `up` follows `gate` in enum weight_role. */
-static struct weight *gate_up(struct table_builder *b, const char *name, const char *prefix, enum weight_role gate,
-                              i64 width, i64 columns)
+static struct weight *gate_up(struct table_builder *b, const char *name, enum weight_role gate, i64 width, i64 columns)
 {
     begin_layer_row(b, 1, 2 * width, columns);
-    push_role(b, width, prefix, gate);
-    push_role(b, width, prefix, gate + 1);
+    push_role(b, width, gate);
+    push_role(b, width, gate + 1);
     b->row.tensor_axis = AXIS_ROWS;
     return end_row(b, name);
 }
 
-void table_attention(struct table_builder *b, struct layer_weights *l, const char *stem, const char *prefix, i64 width,
-                     i64 heads, i64 kv_heads, i64 head_width)
+void table_attention(struct table_builder *b, struct layer_weights *l, i64 width, i64 heads, i64 kv_heads,
+                     i64 head_width)
 {
-    char name[128];
     i64 q = heads * head_width, kv = kv_heads * head_width;
-    snprintf(name, sizeof name, "%s.norm1", stem);
-    l->norm1 = table_norm(b, name, prefix, b->names[ROLE_NORM1].disk, width);
-    snprintf(name, sizeof name, "%s.qkv", stem);
+    l->norm1 = table_norm(b, "norm1", b->names[ROLE_NORM1].disk, width);
     begin_layer_row(b, 1, q + 2 * kv, width);
-    push_role(b, q, prefix, ROLE_Q);
-    push_role(b, kv, prefix, ROLE_K);
-    push_role(b, kv, prefix, ROLE_V);
+    push_role(b, q, ROLE_Q);
+    push_role(b, kv, ROLE_K);
+    push_role(b, kv, ROLE_V);
     b->row.tensor_axis = AXIS_ROWS;
-    l->qkv = end_row(b, name);
-    snprintf(name, sizeof name, "%s.out", stem);
-    l->out = output_matrix(b, name, prefix, ROLE_OUT, width, q);
-    snprintf(name, sizeof name, "%s.norm2", stem);
-    l->norm2 = table_norm(b, name, prefix, b->names[ROLE_NORM2].disk, width);
+    l->qkv = end_row(b, "qkv");
+    l->out = output_matrix(b, "out", ROLE_OUT, width, q);
+    l->norm2 = table_norm(b, "norm2", b->names[ROLE_NORM2].disk, width);
 }
 
-void table_dense(struct table_builder *b, struct layer_weights *l, const char *stem, const char *prefix, i64 width,
-                 i64 dense_width)
+void table_dense(struct table_builder *b, struct layer_weights *l, i64 width, i64 dense_width)
 {
-    char name[128];
-    snprintf(name, sizeof name, "%s.gate_up", stem);
-    l->gate_up = gate_up(b, name, prefix, ROLE_GATE, dense_width, width);
-    snprintf(name, sizeof name, "%s.down", stem);
-    l->down = output_matrix(b, name, prefix, ROLE_DOWN, width, dense_width);
+    l->gate_up = gate_up(b, "gate_up", ROLE_GATE, dense_width, width);
+    l->down = output_matrix(b, "down", ROLE_DOWN, width, dense_width);
 }
 
 /* A row of F32 values of each expert, which no optimizer trains. */
@@ -155,94 +156,82 @@ static struct weight *bias_row(struct table_builder *b, const char *name)
     return end_row(b, name);
 }
 
-static void router_rows(struct table_builder *b, struct layer_weights *l, const char *stem, const char *prefix)
+static void router_rows(struct table_builder *b, struct layer_weights *l)
 {
     const struct model_config *c = &b->model->config;
-    char name[128];
     begin_row(b, 1, c->experts, c->width);
-    push_role(b, c->experts, prefix, ROLE_ROUTER);
+    push_role(b, c->experts, ROLE_ROUTER);
     b->row.type = TYPE_F32;
     b->row.elastic = ELASTIC_EXPERT_ROWS;
     b->row.decay = false;
-    snprintf(name, sizeof name, "%s.router", stem);
-    l->router = end_row(b, name);
+    l->router = end_row(b, "router");
     if (!b->names[ROLE_BIAS].disk)
         return;
     begin_row(b, 1, 1, c->experts);
-    push_role(b, 1, prefix, ROLE_BIAS);
-    snprintf(name, sizeof name, "%s.bias", stem);
-    l->bias = bias_row(b, name);
+    push_role(b, 1, ROLE_BIAS);
+    l->bias = bias_row(b, "bias");
 }
 
 /* One matrix for each expert; its pieces have been pushed. */
-static struct weight *expert_row(struct table_builder *b, enum tensor_axis axis, const char *stem, const char *name)
+static struct weight *expert_row(struct table_builder *b, enum tensor_axis axis, const char *name)
 {
-    char full[128];
     b->row.expert_axis = true;
     b->row.tensor_axis = axis;
     b->row.elastic = ELASTIC_EXPERT_MATRICES;
-    snprintf(full, sizeof full, "%s.%s", stem, name);
-    return end_row(b, full);
+    return end_row(b, name);
 }
 
-static void moe_rows(struct table_builder *b, struct layer_weights *l, const char *stem, const char *prefix)
+static void moe_rows(struct table_builder *b, struct layer_weights *l)
 {
     const struct model_config *c = &b->model->config;
     i64 shared = c->shared_experts * c->expert_width;
-    char name[128];
-    router_rows(b, l, stem, prefix);
+    router_rows(b, l);
     begin_layer_row(b, c->experts, 2 * c->expert_width, c->width);
-    push_role(b, c->expert_width, prefix, ROLE_EXPERT_GATE);
-    push_role(b, c->expert_width, prefix, ROLE_EXPERT_UP);
-    l->experts_gate_up = expert_row(b, AXIS_ROWS, stem, "experts_gate_up");
+    push_role(b, c->expert_width, ROLE_EXPERT_GATE);
+    push_role(b, c->expert_width, ROLE_EXPERT_UP);
+    l->experts_gate_up = expert_row(b, AXIS_ROWS, "experts_gate_up");
     begin_layer_row(b, c->experts, c->width, c->expert_width);
     b->row.init = output_init(b);
-    push_role(b, c->width, prefix, ROLE_EXPERT_DOWN);
-    l->experts_down = expert_row(b, AXIS_COLUMNS, stem, "experts_down");
+    push_role(b, c->width, ROLE_EXPERT_DOWN);
+    l->experts_down = expert_row(b, AXIS_COLUMNS, "experts_down");
     if (!c->shared_experts)
         return;
-    snprintf(name, sizeof name, "%s.shared_gate_up", stem);
-    l->shared_gate_up = gate_up(b, name, prefix, ROLE_SHARED_GATE, shared, c->width);
-    snprintf(name, sizeof name, "%s.shared_down", stem);
-    l->shared_down = output_matrix(b, name, prefix, ROLE_SHARED_DOWN, c->width, shared);
+    l->shared_gate_up = gate_up(b, "shared_gate_up", ROLE_SHARED_GATE, shared, c->width);
+    l->shared_down = output_matrix(b, "shared_down", ROLE_SHARED_DOWN, c->width, shared);
 }
 
 static void backbone_rows(struct table_builder *b)
 {
     struct model *m = b->model;
     const struct model_config *c = &m->config;
-    const struct family_weight *names = b->names;
+    const char *embed = b->names[ROLE_EMBED].disk, *head = b->names[ROLE_HEAD].disk;
     b->layer = -1;
-    m->embed = c->tied || c->mtp
-                   ? table_shared_matrix(b, "embed", "", names[ROLE_EMBED].disk, c->vocabulary, c->width)
-                   : table_matrix(b, "embed", "", names[ROLE_EMBED].disk, c->vocabulary, c->width, AXIS_NONE);
+    table_at(b, "", "", 0);
+    m->embed = c->tied || c->mtp ? table_shared_matrix(b, "embed", embed, c->vocabulary, c->width)
+                                 : table_matrix(b, "embed", embed, c->vocabulary, c->width, AXIS_NONE);
     m->embed->spec.multiplied = c->tied;
     for (i64 i = 0; i < c->layers; i++) {
-        char stem[64], prefix[96];
-        snprintf(stem, sizeof stem, "layers.%lld", (long long)i);
-        family_layer_name(prefix, sizeof prefix, model_family(c)->layer, i);
         b->layer = i;
-        table_attention(b, &m->layer[i], stem, prefix, c->width, c->heads, c->kv_heads, c->head_width);
+        table_at(b, "layers.{l}.", model_family(c)->layer, i);
+        table_attention(b, &m->layer[i], c->width, c->heads, c->kv_heads, c->head_width);
         if (i < c->first_moe_layer)
-            table_dense(b, &m->layer[i], stem, prefix, c->width, c->dense_width);
+            table_dense(b, &m->layer[i], c->width, c->dense_width);
         else
-            moe_rows(b, &m->layer[i], stem, prefix);
+            moe_rows(b, &m->layer[i]);
     }
     b->layer = c->layers;
-    m->norm = table_norm(b, "norm", "", names[ROLE_NORM].disk, c->width);
-    m->head =
-        c->tied ? m->embed : table_matrix(b, "head", "", names[ROLE_HEAD].disk, c->vocabulary, c->width, AXIS_NONE);
+    table_at(b, "", "", 0);
+    m->norm = table_norm(b, "norm", b->names[ROLE_NORM].disk, c->width);
+    m->head = c->tied ? m->embed : table_matrix(b, "head", head, c->vocabulary, c->width, AXIS_NONE);
 }
 
 static void reduced_bias_row(struct table_builder *b, i64 layer)
 {
-    char name[64], disk[64];
     b->layer = layer;
-    snprintf(name, sizeof name, "layers.%lld.reduced_bias", (long long)layer);
-    snprintf(disk, sizeof disk, "reduced_bias.%lld", (long long)layer);
+    table_at(b, "layers.{l}.", "weft.", layer);
     begin_row(b, 1, 1, b->model->config.experts);
-    push_piece(b, 1, "weft.", disk);
-    b->model->layer[layer].reduced_bias = bias_row(b, name);
+    push_piece(b, 1, "reduced_bias.{l}");
+    b->model->layer[layer].reduced_bias = bias_row(b, "reduced_bias");
 }
 
 /* Checks that the layout divides every size it splits. */

@@ -32,23 +32,22 @@ void vision_in_weights(struct table_builder *b)
     const struct model_config *c = &b->model->config;
     i64 width = c->vit_width;
     b->layer = -1;
-    v->patch = table_matrix(b, "vit.patch", "weft.", "vit.patch.weight", width, c->patch_values, AXIS_NONE);
+    table_at(b, "vit.", "weft.vit.", 0);
+    v->patch = table_matrix(b, "patch", "patch.weight", width, c->patch_values, AXIS_NONE);
     for (i64 i = 0; i < c->vit_layers; i++) {
-        char stem[64], prefix[96];
-        snprintf(stem, sizeof stem, "vit.%lld", (long long)i);
-        snprintf(prefix, sizeof prefix, "weft.vit.layers.%lld.", (long long)i);
-        table_attention(b, &v->layer[i], stem, prefix, width, c->vit_heads, c->vit_heads, width / c->vit_heads);
-        table_dense(b, &v->layer[i], stem, prefix, width, 2 * width);
+        table_at(b, "vit.{l}.", "weft.vit.layers.{l}.", i);
+        table_attention(b, &v->layer[i], width, c->vit_heads, c->vit_heads, width / c->vit_heads);
+        table_dense(b, &v->layer[i], width, 2 * width);
     }
-    v->norm = table_norm(b, "vit.norm", "weft.", "vit.norm.weight", width);
-    v->features =
-        table_matrix(b, "merger.features", "weft.", "merger.features.weight", width, c->cell_features, AXIS_NONE);
-    v->features_norm = table_norm(b, "merger.features_norm", "weft.", "merger.features_norm.weight", width);
-    v->merge_norm = table_norm(b, "merger.norm", "weft.", "merger.norm.weight", width);
-    v->merge_qkv = table_matrix(b, "merger.qkv", "weft.", "merger.qkv.weight", 3 * width, width, AXIS_NONE);
-    v->merge_out = table_matrix(b, "merger.out", "weft.", "merger.out.weight", width, width, AXIS_NONE);
-    v->project =
-        table_matrix(b, "merger.project", "weft.", "merger.project.weight", c->width, 2 * CELLS * width, AXIS_NONE);
+    table_at(b, "vit.", "weft.vit.", 0);
+    v->norm = table_norm(b, "norm", "norm.weight", width);
+    table_at(b, "merger.", "weft.merger.", 0);
+    v->features = table_matrix(b, "features", "features.weight", width, c->cell_features, AXIS_NONE);
+    v->features_norm = table_norm(b, "features_norm", "features_norm.weight", width);
+    v->merge_norm = table_norm(b, "norm", "norm.weight", width);
+    v->merge_qkv = table_matrix(b, "qkv", "qkv.weight", 3 * width, width, AXIS_NONE);
+    v->merge_out = table_matrix(b, "out", "out.weight", width, width, AXIS_NONE);
+    v->project = table_matrix(b, "project", "project.weight", c->width, 2 * CELLS * width, AXIS_NONE);
 }
 
 /* ---- Attention ranges, among positions of a branch alone ---- */
