@@ -72,6 +72,7 @@ struct settings_command {
     /* `settings` and `sub` are filled, `from` without @NAME. Returns 0, -1 and a message, or STAGE_INTERRUPTED. */
     int (*run)(void *context, const char *argument);
     void *context;
+    bool own_first; /* in the help */
 };
 int settings_command_run(int argc, char **argv, const struct settings_command *command);
 /* Ends a failed command: prints the current error message and returns its exit status. */
@@ -83,21 +84,6 @@ double option_number(const char *text, const char *name, double fallback, double
 
 /* The index of the text in "a|b|c"; NULL gives 0. */
 int option_choice(const char *text, const char *name, const char *choices, int *status);
-
-/* --weights: the form of the weights in memory. */
-#define WEIGHTS_OPTION(text)                                                                                           \
-    {                                                                                                                  \
-        "weights", WEIGHTS_CHOICES, &(text), NULL, WEIGHTS_HELP                                                        \
-    }
-/* Fills dtype and bits of the source. */
-int option_weights(struct model_source *source, const char *text);
-
-#define SUBMODEL_OPTIONS(o)                                                                                            \
-    {"layers", "N|LIST", &(o).layers, NULL, SUBMODEL_LAYERS_HELP},                                                     \
-        {"experts", "N|LIST|@FILE", &(o).experts, NULL, SUBMODEL_EXPERTS_HELP},                                        \
-    {                                                                                                                  \
-        "topk", "K", &(o).topk, NULL, SUBMODEL_TOPK_HELP                                                               \
-    }
 
 /* A variable that is read from the environment; several names with one meaning are separated by commas.
  * A row without help is the title of the rows after it. */

@@ -1,28 +1,13 @@
 /* weft logits MODEL --ids FILE -o FILE: logits and loss of given ids. */
 #include "cli/cli.h"
 #include "core/json.h"
+#include "core/settings.h"
 #include "kernels/device/dry_run.h"
 #include "submodels/submodels.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-static int parse_dtype(enum dtype *out, const char *text, enum dtype fallback)
-{
-    *out = fallback;
-    if (!text)
-        return 0;
-    if (strcmp(text, "f32") == 0)
-        *out = DTYPE_F32;
-    else if (strcmp(text, "bf16") == 0)
-        *out = DTYPE_BF16;
-    else
-        return error_usage("--dtype %s: expected f32 or bf16", text);
-    if (*out == DTYPE_BF16 && !cli_device()->has_bf16)
-        log_warn("this machine has no fast bf16 products");
-    return 0;
-}
 
 /* ---- Logits ---- */
 
@@ -139,39 +124,46 @@ static int run_logits(const struct model_source *weights, struct logits_job *job
     return status;
 }
 
+/* ---- The command ---- */
+
+struct logits_command {
+    char *from;
+    int dtype, weights;
+    struct submodel_options sub;
+    const char *ids, *out;
+};
+static const struct setting logits_table[] = {
+    SETTING(struct logits_command, from, "from", REFERENCE, NULL, 0, 0, NULL, "model"),
+    SETTING(struct logits_command, dtype, "dtype", CHOICE, "f32", 0, 0, "f32|bf16", "compute precision"),
+    SETTING(struct logits_command, weights, "weights", CHOICE, "stored", 0, 0, WEIGHTS_CHOICES, WEIGHTS_HELP),
+    SUBMODEL_ROWS(struct logits_command, sub),
+    {0}};
+
+static int run_command(void *context, const char *argument)
+{
+    const struct logits_command *w = context;
+    struct model_source model = {.directory = w->from, .dtype = w->dtype ? DTYPE_BF16 : DTYPE_F32};
+    struct safetensors set;
+    (void)argument;
+    model_source_take(&model, w->weights);
+    if (!w->ids || !w->out)
+        return error_usage("weft logits: --ids FILE and -o FILE are needed");
+    if (w->dtype && !cli_device()->has_bf16)
+        log_warn("this machine has no fast bf16 products");
+    if (safetensors_open(&set, w->ids))
+        return -1;
+    int status = run_logits(&model, &(struct logits_job){.set = &set, .in = w->ids, .out = w->out, .options = &w->sub});
+    safetensors_close(&set);
+    return status;
+}
+
 int command_logits(int argc, char **argv)
 {
-    struct arguments a;
-    struct submodel_options o = {0};
-    const char *ids = NULL, *out = NULL, *dtype_text = NULL, *weights = NULL;
-    enum dtype dtype = DTYPE_F32;
-    const struct option options[] = {{"ids", "FILE", &ids, NULL, "safetensors file with input_ids [B,T]"},
-                                     {"o", "FILE", &out, NULL, "output safetensors: logits f32 [B,T,V], loss"},
-                                     {"dtype", "f32|bf16", &dtype_text, NULL, "compute precision (default f32)"},
-                                     WEIGHTS_OPTION(weights),
-                                     SUBMODEL_OPTIONS(o),
-                                     DEVICE_OPTION,
-                                     {NULL}};
-    int status = options_parse(&a, argc, argv, options, 1, 1);
-    if (status == 0 && (!ids || !out))
-        status = error_usage("weft logits: --ids FILE and -o FILE are needed");
-    if (status == 0)
-        status = parse_dtype(&dtype, dtype_text, DTYPE_F32);
-    struct model_source model = {.dtype = dtype};
-    if (status == 0)
-        status = option_weights(&model, weights);
-    if (status)
-        return status < 0 ? command_failed() : 0;
-    struct safetensors set;
-    struct submodel_name name;
-    if (submodel_name_open(&name, a.positional[0], &o))
-        return command_failed();
-    model.directory = name.directory;
-    status = safetensors_open(&set, ids);
-    if (status == 0) {
-        status = run_logits(&model, &(struct logits_job){.set = &set, .in = ids, .out = out, .options = &name.options});
-        safetensors_close(&set);
-    }
-    submodel_name_release(&name);
-    return status ? command_failed() : 0;
+    struct logits_command w = {0};
+    const struct option own[] = {{"ids", "FILE", &w.ids, NULL, "safetensors file with input_ids [B,T]"},
+                                 {"o", "FILE", &w.out, NULL, "output safetensors: logits f32 [B,T,V], loss"},
+                                 DEVICE_OPTION,
+                                 {NULL}};
+    const struct settings_command c = {logits_table, own, &w, &w.sub, NULL, run_command, &w, .own_first = true};
+    return settings_command_run(argc, argv, &c);
 }

@@ -181,11 +181,3 @@ int option_choice(const char *text, const char *name, const char *choices, int *
         *status = error_usage("--%s %s: expected one of %s", name, text, choices);
     return choice < 0 ? 0 : choice;
 }
-
-int option_weights(struct model_source *source, const char *text)
-{
-    int status = 0, choice = option_choice(text, "weights", WEIGHTS_CHOICES, &status);
-    if (status == 0)
-        model_source_take(source, choice);
-    return status;
-}

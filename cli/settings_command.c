@@ -9,11 +9,11 @@
 enum { SETTING_OPTIONS_MOST = 40 };
 struct setting_options {
     const struct setting *table;
-    struct option options[SETTING_OPTIONS_MOST + 1]; /* those of settings, then the command's own */
+    struct option options[SETTING_OPTIONS_MOST + 1]; /* those of settings, and the command's own */
     const struct setting *rows[SETTING_OPTIONS_MOST];
     const char *values[SETTING_OPTIONS_MOST];
     char *names[SETTING_OPTIONS_MOST], *helps[SETTING_OPTIONS_MOST];
-    int count; /* of settings */
+    int count, all; /* settings; options */
 };
 
 /* The name of a row as an option. */
@@ -56,30 +56,37 @@ static const char *argument_of(const struct setting *s)
 
 static void add(struct setting_options *out, const struct setting *s, char *name)
 {
-    require(out->count < SETTING_OPTIONS_MOST, "%d options", out->count);
+    require(out->all < SETTING_OPTIONS_MOST, "%d options", out->all);
     const char *fallback = s->fallback ? s->fallback : "";
     int i = out->count++;
     out->rows[i] = s;
     out->names[i] = name;
     out->helps[i] = string_format(*fallback ? "%s (default %s)" : "%s", s->help, fallback);
-    out->options[i] = (struct option){name, argument_of(s), &out->values[i], NULL, out->helps[i], NULL};
+    out->options[out->all++] = (struct option){name, argument_of(s), &out->values[i], NULL, out->helps[i], NULL};
 }
 
-static void open_options(struct setting_options *out, const struct setting *table, const struct option *own)
+static void add_own(struct setting_options *out, const struct option *own)
 {
-    *out = (struct setting_options){.table = table};
-    for (const struct setting *s = table; s->key; s++) {
+    for (; own->name; own++) {
+        require(out->all < SETTING_OPTIONS_MOST, "%d options", out->all);
+        out->options[out->all++] = *own;
+    }
+}
+
+static void open_options(struct setting_options *out, const struct settings_command *c)
+{
+    *out = (struct setting_options){.table = c->table};
+    if (c->own_first)
+        add_own(out, c->own);
+    for (const struct setting *s = c->table; s->key; s++) {
         char *name = name_of(s->key);
-        if (!s->help || strcmp(s->key, "from") == 0 || is_own(own, name))
+        if (!s->help || strcmp(s->key, "from") == 0 || is_own(c->own, name))
             memory_free(name);
         else
             add(out, s, name);
     }
-    int count = out->count;
-    for (; own->name; own++) {
-        require(count < SETTING_OPTIONS_MOST, "%d options", count);
-        out->options[count++] = *own;
-    }
+    if (!c->own_first)
+        add_own(out, c->own);
 }
 
 static bool is_path(const struct setting *s)
@@ -100,9 +107,9 @@ static int check_given(const struct setting_options *o, const char *command)
 {
     for (int i = 0; i < o->count; i++) {
         if (!o->rows[i]->fallback && !o->values[i])
-            return error_usage("weft %s: --%s %s is needed", command, o->names[i], o->options[i].argument);
+            return error_usage("weft %s: --%s %s is needed", command, o->names[i], argument_of(o->rows[i]));
         if (o->values[i] && !*o->values[i])
-            return error_usage("weft %s: --%s is empty, expected %s", command, o->names[i], o->options[i].argument);
+            return error_usage("weft %s: --%s is empty, expected %s", command, o->names[i], argument_of(o->rows[i]));
     }
     return 0;
 }
@@ -159,7 +166,7 @@ int settings_command_run(int argc, char **argv, const struct settings_command *c
 {
     struct arguments a;
     struct setting_options options;
-    open_options(&options, c->table, c->own);
+    open_options(&options, c);
     int status = options_parse(&a, argc, argv, options.options, 1, 1);
     if (status == 0)
         status = read_options(c->settings, &options, argv[0]);

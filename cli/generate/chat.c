@@ -340,10 +340,10 @@ static int set_variables(struct dialogue *c, const char *text)
     return status;
 }
 
-static int open_chat(struct dialogue *c, struct generator *s, const struct generation_arguments *r,
+static int open_chat(struct dialogue *c, struct generator *s, const struct generation_settings *r,
                      const struct chat_words *words)
 {
-    *c = (struct dialogue){.system = words->system, .most = r->most_ids ? r->most_ids : CONVERSATION_IDS};
+    *c = (struct dialogue){.system = words->system, .most = r->most ? r->most : CONVERSATION_IDS};
     if (generation_open(&c->generation, s, r) || conversation_open(&c->conversation, s) ||
         set_variables(c, words->variables))
         return -1;
@@ -360,7 +360,7 @@ static void close_chat(struct dialogue *c)
 
 struct chat_work {
     struct chat_words words;
-    struct generation_arguments arguments;
+    struct generation_settings arguments;
     i64 given_ids; /* of an answer, at the most */
 };
 
@@ -386,12 +386,12 @@ static int run_dry(struct memory_estimate *out, struct device *meta, void *conte
 
 static bool smaller(struct buffer *name, struct dry_run *d)
 {
-    struct generation_arguments *r = &((struct chat_work *)d->context)->arguments;
+    struct generation_settings *r = &((struct chat_work *)d->context)->arguments;
     i64 given = ((struct chat_work *)d->context)->given_ids;
-    r->most_ids = (r->most_ids ? r->most_ids : given) / 2;
-    if (r->most_ids == 0)
+    r->most = (r->most ? r->most : given) / 2;
+    if (r->most == 0)
         return model_source_smaller(name, &r->source);
-    buffer_printf(name, "--max-tokens %lld", (long long)r->most_ids);
+    buffer_printf(name, "--max-tokens %lld", (long long)r->most);
     model_source_name(name, &r->source);
     return true;
 }
@@ -426,16 +426,16 @@ static void log_taught(const char *directory)
     memory_free(path);
 }
 
-/* Returns the exit status. */
-static int run(const struct generation_arguments *r, const struct chat_words *words)
+/* ended: exit status of the process where nobody reads its answers. */
+static int run(int *ended, const struct generation_settings *r, const struct chat_words *words)
 {
     struct generator generator;
     struct dialogue c;
     const char *directory = r->source.directory;
-    struct chat_work w = {*words, *r, r->most_ids ? r->most_ids : CONVERSATION_IDS};
+    struct chat_work w = {*words, *r, r->most ? r->most : CONVERSATION_IDS};
     const struct dry_run check = {directory, run_dry, &w, .smaller = smaller, .otherwise = SMALLER_MODEL};
     if (dry_run_check(&check, cli_device()) || generator_open(&generator, cli_device(), &r->source))
-        return command_failed();
+        return -1;
     int status = open_chat(&c, &generator, r, words);
     c.terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     if (c.terminal)
@@ -452,38 +452,40 @@ static int run(const struct generation_arguments *r, const struct chat_words *wo
         log_taught(directory);
     if (status == 0)
         status = answer_lines(&c);
-    bool unread = c.unread;
+    *ended = c.unread ? 128 + SIGPIPE : 0;
     close_chat(&c);
     generator_close(&generator);
-    return unread ? 128 + SIGPIPE : status < 0 ? command_failed() : 0;
+    return *ended ? 0 : status;
+}
+
+struct chat_call {
+    struct generation_settings settings;
+    struct chat_words words;
+    int status; /* of the process */
+};
+static const struct setting chat_table[] = {
+    GENERATION_ROWS(struct chat_call, settings, "0.7", "maximum ids of an answer, which is text; 0: 256"), {0}};
+
+static int run_call(void *context, const char *argument)
+{
+    struct chat_call *c = context;
+    (void)argument;
+    if (generation_take(&c->settings, "chat", 0.7))
+        return -1;
+    return run(&c->status, &c->settings, &c->words);
 }
 
 int command_chat(int argc, char **argv)
 {
-    struct arguments a;
-    struct generation_arguments r = {0};
-    struct chat_words words = {0};
-    const struct option options[] = {
-        {"system", "TEXT", &words.system, NULL, "system message before the conversation"},
-        {"variables", "JSON", &words.variables, NULL,
+    struct chat_call r = {0};
+    const struct option own[] = {
+        {"system", "TEXT", &r.words.system, NULL, "system message before the conversation"},
+        {"variables", "JSON", &r.words.variables, NULL,
          "variables of the chat template, such as {\"enable_thinking\": false} or {\"tools\": [..]}"},
-        SAMPLING_OPTIONS(r, "0.7"),
-        {"max-tokens", "N", &r.most, NULL, "maximum ids of an answer (default 256); answers are text only"},
-        WEIGHTS_OPTION(r.weights),
-        SUBMODEL_OPTIONS(r.sub),
+        GREEDY_OPTION(r.settings),
         DEVICE_OPTION,
         {NULL}};
-    int status = options_parse(&a, argc, argv, options, 1, 1);
-    if (status == 0)
-        status = generation_parse(&r, "chat", 0.7);
-    if (status)
-        return status < 0 ? command_failed() : 0;
-    struct submodel_name model;
-    if (submodel_name_open(&model, a.positional[0], &r.sub))
-        return command_failed();
-    r.sub = model.options;
-    r.source.directory = model.directory;
-    status = run(&r, &words);
-    submodel_name_release(&model);
-    return status;
+    const struct settings_command c = {chat_table, own, &r, &r.settings.sub, NULL, run_call, &r, .own_first = true};
+    int status = settings_command_run(argc, argv, &c);
+    return r.status ? r.status : status;
 }

@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 struct generate_arguments {
-    const char *prompt, *messages, *to, *shape, *out, *guidance;
+    struct generation_settings drawing;
+    double guidance;
+    const char *prompt, *messages, *to, *shape, *out;
     struct option_uses media; /* files of the prompt; the name of an option is that of a modality */
-    struct generation_arguments drawing;
     enum modality kind;
-    double guidance_number;
     struct buffer conversations; /* contents of the file of messages */
 };
 
@@ -36,7 +36,7 @@ static int build_prompt(struct prompt *p, struct generator *s, const struct gene
             return -1;
     if (r->prompt && prompt_text(p, s, r->prompt))
         return error_prefix("--prompt");
-    return prompt_ask(p, s, r->shape, r->drawing.most_ids) || prompt_fit(p, s) ? -1 : 0;
+    return prompt_ask(p, s, r->shape, r->drawing.most) || prompt_fit(p, s) ? -1 : 0;
 }
 
 /* Says on stderr what was written. */
@@ -85,11 +85,11 @@ struct generate_job {
 static int job_open(struct generate_job *g, struct generator *s, const struct generate_arguments *r)
 {
     prompt_init(&g->prompt, r->kind);
-    g->prompt.guidance = r->guidance_number;
+    g->prompt.guidance = r->guidance;
     if (generation_open(&g->generation, s, &r->drawing))
         return -1;
     g->generation.options.slots = 1;
-    generator_check_guidance(s, r->guidance_number);
+    generator_check_guidance(s, r->guidance);
     return build_prompt(&g->prompt, s, r);
 }
 
@@ -102,7 +102,7 @@ static void job_close(struct generate_job *g)
 static int answer_messages(struct generator *s, const struct generate_arguments *r)
 {
     struct generation g;
-    i64 most = r->drawing.most_ids ? r->drawing.most_ids : CONVERSATION_IDS;
+    i64 most = r->drawing.most ? r->drawing.most : CONVERSATION_IDS;
     const char *path = strcmp(r->messages, "-") == 0 ? "stdin" : r->messages;
     int status = generation_open(&g, s, &r->drawing);
     if (status == 0)
@@ -137,7 +137,7 @@ static int run_dry(struct memory_estimate *out, struct device *meta, void *conte
         status = job_open(&g, &generator, &w->request);
         if (status == 0)
             status = generator_dry_run_answer(&generator, &g.prompt, &g.generation.options);
-        w->request.drawing.most_ids = g.prompt.most;
+        w->request.drawing.most = g.prompt.most;
         w->given_ids = max_i64(w->given_ids, g.prompt.most);
         job_close(&g);
     }
@@ -164,16 +164,16 @@ static bool other_shape(struct generate_work *w)
 
 static bool shorter(struct generate_work *w)
 {
-    if (w->request.drawing.most_ids <= 1)
+    if (w->request.drawing.most <= 1)
         return false;
-    w->request.drawing.most_ids /= 2;
+    w->request.drawing.most /= 2;
     return true;
 }
 
 /* The same request with fewer bits a weight. */
 static bool fewer_bits(struct buffer *name, struct generate_work *w)
 {
-    w->request.drawing.most_ids = w->given_ids;
+    w->request.drawing.most = w->given_ids;
     w->request.shape = w->asked_shape;
     w->pixels = 0;
     return model_source_smaller(name, &w->request.drawing.source);
@@ -182,14 +182,14 @@ static bool fewer_bits(struct buffer *name, struct generate_work *w)
 static bool smaller(struct buffer *name, struct dry_run *d)
 {
     struct generate_work *w = d->context;
-    if (w->request.messages && !w->request.drawing.most_ids)
-        w->request.drawing.most_ids = w->given_ids = CONVERSATION_IDS;
+    if (w->request.messages && !w->request.drawing.most)
+        w->request.drawing.most = w->given_ids = CONVERSATION_IDS;
     if (modality_has_form(w->request.kind, FORM_SCALES) ? !other_shape(w) : !shorter(w))
         return fewer_bits(name, w);
     if (modality_has_form(w->request.kind, FORM_SCALES))
         buffer_printf(name, "--shape %s", w->request.shape);
     else
-        buffer_printf(name, "--max-tokens %lld", (long long)w->request.drawing.most_ids);
+        buffer_printf(name, "--max-tokens %lld", (long long)w->request.drawing.most);
     model_source_name(name, &w->request.drawing.source);
     return true;
 }
@@ -213,13 +213,13 @@ static int generate_with(struct generator *s, const struct generate_arguments *r
     if (status == 0)
         status = generator_run(&answer, s, &request, 1, &g.generation.options);
     if (status == 0)
-        status = print_answer(s, &g.prompt, &answer, r, (u64)r->drawing.seed_number);
+        status = print_answer(s, &g.prompt, &answer, r, (u64)r->drawing.seed);
     answer_release(&answer);
     job_close(&g);
     return status;
 }
 
-static int run(const struct generate_arguments *r)
+static int answer_one(const struct generate_arguments *r)
 {
     struct generator generator;
     if (check_memory(r) || generator_open(&generator, cli_device(), &r->drawing.source))
@@ -247,8 +247,10 @@ static int check_suffix(const struct generate_arguments *r)
                        modality_rows[named].one, asked->name, asked->one, asked->ending);
 }
 
-static int check_request(const struct generate_arguments *r)
+static int check_request(struct generate_arguments *r)
 {
+    if (parse_kind(r))
+        return -1;
     bool given = r->prompt || r->media.count > 0;
     if (given && r->messages)
         return error_usage("weft generate: --messages %s holds all that is asked: leave --prompt, --image, --video and "
@@ -262,8 +264,8 @@ static int check_request(const struct generate_arguments *r)
         return error_usage("weft generate: --to %s needs -o FILE", r->to);
     if (r->shape && !modality_has_form(r->kind, FORM_SCALES))
         return error_usage("weft generate: --shape %s is for --to image and --to video", r->shape);
-    if (r->guidance && r->kind == MODALITY_TEXT)
-        return error_usage("weft generate: --guidance %s is for --to image, video and audio: text is never guided",
+    if (r->guidance != 1 && r->kind == MODALITY_TEXT)
+        return error_usage("weft generate: --guidance %g is for --to image, video and audio: text is never guided",
                            r->guidance);
     return check_suffix(r);
 }
@@ -287,9 +289,30 @@ static int read_messages(struct generate_arguments *r)
                      : 0;
 }
 
+static const struct setting generate_table[] = {
+    GENERATION_ROWS(struct generate_arguments, drawing, "1",
+                    "maximum text ids or sound frames; 0: 64 ids, with --messages 256, and 100 frames"),
+    SETTING(struct generate_arguments, guidance, "guidance", NUMBER, "1", 0, 100, NULL,
+            "classifier-free guidance scale for pictures, clips and sound; 1: none"),
+    {0}};
+
+static int check(const void *settings)
+{
+    struct generate_arguments r = *(const struct generate_arguments *)settings;
+    return check_request(&r);
+}
+
+static int run(void *context, const char *argument)
+{
+    struct generate_arguments *r = context;
+    (void)argument;
+    if (parse_kind(r) || generation_take(&r->drawing, "generate", 1) || (r->messages && read_messages(r)))
+        return -1;
+    return answer_one(r);
+}
+
 int command_generate(int argc, char **argv)
 {
-    struct arguments a;
     struct generate_arguments r = {.to = "text"};
     struct buffer kinds = {0};
     modality_names(&kinds, "|", "|");
@@ -300,44 +323,21 @@ int command_generate(int argc, char **argv)
         {"to", kinds.data, &r.to, NULL, "modality to generate (default text)"},
         {"shape", "NAME", &r.shape, NULL,
          "picture or clip shape: name of a tokenizer shape or aspect ratio, e.g. 3:2 (default: the model's choice)"},
-        {"guidance", "G", &r.guidance, NULL,
-         "classifier-free guidance scale for pictures, clips and sound, 0 to 100 (default 1: none)"},
-        SAMPLING_OPTIONS(r.drawing, "1"),
-        {"max-tokens", "N", &r.drawing.most, NULL,
-         "maximum text ids (default 64, with --messages 256) or sound frames (default 100)"},
         {"o", "FILE", &r.out, NULL, "output file: PNG, MP4, WAV or text (text: default stdout)"},
-        WEIGHTS_OPTION(r.drawing.weights),
-        SUBMODEL_OPTIONS(r.drawing.sub),
+        GREEDY_OPTION(r.drawing),
         DEVICE_OPTION,
         {NULL}};
-    struct option options[1 + MODALITIES + COUNT_OF(rest)] = {
+    struct option own[1 + MODALITIES + COUNT_OF(rest)] = {
         {"prompt", "TEXT", &r.prompt, NULL, "prompt text, placed after all media"}};
     i64 count = 1;
     for (int kind = 0; kind < MODALITIES; kind++)
         if (modality_rows[kind].prompt)
-            options[count++] =
+            own[count++] =
                 (struct option){modality_rows[kind].name, "FILE", NULL, NULL, modality_rows[kind].prompt, &r.media};
-    memcpy(options + count, rest, sizeof rest);
-    int status = options_parse(&a, argc, argv, options, 1, 1);
+    memcpy(own + count, rest, sizeof rest);
+    const struct settings_command c = {generate_table, own, &r, &r.drawing.sub, check, run, &r, .own_first = true};
+    int status = settings_command_run(argc, argv, &c);
     buffer_release(&kinds);
-    if (status == 0)
-        status = parse_kind(&r);
-    if (status == 0)
-        status = check_request(&r);
-    if (status == 0)
-        status = generation_parse(&r.drawing, "generate", 1);
-    if (status == 0)
-        r.guidance_number = option_number(r.guidance, "guidance", 1, 0, 100, &status);
-    if (status == 0 && r.messages)
-        status = read_messages(&r);
-    struct submodel_name model = {0};
-    if (status == 0)
-        status = submodel_name_open(&model, a.positional[0], &r.drawing.sub);
-    r.drawing.sub = model.options;
-    r.drawing.source.directory = model.directory;
-    if (status == 0)
-        status = run(&r);
-    submodel_name_release(&model);
     buffer_release(&r.conversations);
-    return status < 0 ? command_failed() : 0;
+    return status;
 }

@@ -1,25 +1,21 @@
 #include "cli/generate/generation.h"
 
-int generation_parse(struct generation_arguments *r, const char *command, double temperature)
+int generation_take(struct generation_settings *s, const char *command, double usual)
 {
-    int status = 0;
-    if (r->greedy && (r->temperature || r->top_p))
+    if (s->greedy && (s->temperature != usual || s->top_p != 1))
         return error_usage("weft %s: --greedy draws nothing: leave --temperature and --top-p out", command);
-    r->seed_number = option_integer(r->seed, "seed", 1, 0, INT64_MAX, &status);
-    r->most_ids = option_integer(r->most, "max-tokens", 0, 1, 1 << 20, &status);
-    r->temperature_number = option_number(r->temperature, "temperature", r->greedy ? 0 : temperature, 0, 100, &status);
-    r->top_p_number = option_number(r->top_p, "top-p", 1, 0, 1, &status);
-    r->source.dtype = DTYPE_OTHER;
-    return status ? status : option_weights(&r->source, r->weights);
+    s->temperature = s->greedy ? 0 : s->temperature;
+    s->source = (struct model_source){.directory = s->from, .dtype = DTYPE_OTHER};
+    model_source_take(&s->source, s->weights);
+    return 0;
 }
 
-int generation_open(struct generation *g, struct generator *s, const struct generation_arguments *r)
+int generation_open(struct generation *g, struct generator *s, const struct generation_settings *r)
 {
     *g = (struct generation){0};
     arena_open(&g->arena, 64 << 20);
     g->options = (struct generator_options){
-        .sampling = {(float)r->temperature_number, (float)r->top_p_number, 0, {(u64)r->seed_number, RNG_SAMPLING}},
-        .sub = &g->sub};
+        .sampling = {(float)r->temperature, (float)r->top_p, 0, {(u64)r->seed, RNG_SAMPLING}}, .sub = &g->sub};
     return submodel_parse(&g->sub, &g->arena, &r->sub, &s->model);
 }
 

@@ -105,8 +105,11 @@ static void values_of_options_are_within_their_range(void **state)
         const char *text;
         enum dtype dtype;
         int bits;
-    } weights[] = {{NULL, DTYPE_OTHER, 0},  {"stored", DTYPE_OTHER, 0}, {"f32", DTYPE_F32, 0},
-                   {"bf16", DTYPE_BF16, 0}, {"int8", DTYPE_OTHER, 8},   {"int4", DTYPE_OTHER, 4}};
+    } weights[] = {{"stored", DTYPE_OTHER, 0},
+                   {"f32", DTYPE_F32, 0},
+                   {"bf16", DTYPE_BF16, 0},
+                   {"int8", DTYPE_OTHER, 8},
+                   {"int4", DTYPE_OTHER, 4}};
     (void)state;
     for (i64 i = 0; i < COUNT_OF(integers); i++) {
         int status = 0;
@@ -122,11 +125,13 @@ static void values_of_options_are_within_their_range(void **state)
     }
     for (i64 i = 0; i < COUNT_OF(weights); i++) {
         struct model_source source = {.dtype = DTYPE_OTHER, .bits = 3};
-        assert_int_equal(option_weights(&source, weights[i].text), 0);
+        int choice = setting_choice(WEIGHTS_CHOICES, weights[i].text);
+        assert_true(choice >= 0);
+        model_source_take(&source, choice);
         if (source.dtype != weights[i].dtype || source.bits != weights[i].bits)
             fail_msg("%s: dtype %d, %d bits", weights[i].text, (int)source.dtype, source.bits);
     }
-    assert_int_equal(option_weights(&(struct model_source){0}, "int2"), -1);
+    assert_int_equal(setting_choice(WEIGHTS_CHOICES, "int2"), -1);
 }
 
 /* Behind -- words are no options. */
