@@ -229,9 +229,12 @@ static int read_key(struct model_config *c, enum model_number number, const stru
 /* DERIVED values of absent keys. */
 static i64 derived_number(const struct model_config *c, enum model_number number)
 {
-    return number == NUMBER_kv_heads     ? c->heads
-           : number == NUMBER_head_width ? (c->heads > 0 ? c->width / c->heads : 0)
-                                         : c->head_width / 2 * 20 / 64; /* NUMBER_t_pairs */
+    if (number == NUMBER_kv_heads)
+        return c->heads;
+    if (number == NUMBER_head_width)
+        return c->heads > 0 ? c->width / c->heads : 0;
+    bool sane = c->head_width > 0 && c->head_width <= model_numbers[NUMBER_head_width].most; /* or refused later */
+    return sane ? c->head_width / 2 * 20 / 64 : 0;                                           /* NUMBER_t_pairs */
 }
 
 static void set_absent(struct model_config *c, const struct family_key *row)
@@ -312,7 +315,7 @@ static int read_token_sizes(struct model_config *c, const struct json *j, const 
         const struct token_size_row *row = &token_size_rows[i];
         char key[64];
         snprintf(key, sizeof key, "weft.%s", row->config_key ? row->config_key : "");
-        const struct json *value = value_at(j, key);
+        const struct json *value = row->config_key ? value_at(j, key) : NULL;
         if (json_kind(value) != JSON_NULL && !read_integer_value(token_size(&c->sizes, row), value))
             return ill_typed(value, origin, key, number_types[NUMBER_IS_INTEGER]);
     }

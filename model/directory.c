@@ -168,10 +168,23 @@ int model_save(const struct model *model, const char *directory)
     return status;
 }
 
-static enum dtype stored_dtype(const struct safetensors *set, const struct model_config *c, struct device *device)
+static enum dtype embed_dtype(const struct safetensors *set)
 {
-    const struct tensor_view *embed = safetensors_find(set, model_family(c)->weights[ROLE_EMBED].disk);
-    return embed && embed->dtype == DTYPE_BF16 && device->has_bf16 ? DTYPE_BF16 : DTYPE_F32;
+    const struct tensor_view *embed = NULL;
+    for (i64 i = 0; model_families[i] && !embed; i++)
+        embed = safetensors_find(set, model_families[i]->weights[ROLE_EMBED].disk);
+    return embed && embed->dtype == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+}
+
+enum dtype model_stored_dtype(const char *directory)
+{
+    struct safetensors set;
+    enum dtype dtype = DTYPE_F32;
+    if (safetensors_open_model(&set, directory) == 0) {
+        dtype = embed_dtype(&set);
+        safetensors_close(&set);
+    }
+    return dtype;
 }
 
 static int load_use_counts(struct model *model, const struct safetensors *extra)
@@ -295,10 +308,9 @@ static void warn_of_own_head(const struct model_config *config, const char *dire
     char *path = path_join(directory, "config.json");
     struct json *j = config->tied ? NULL : json_load(path);
     if (json_bool(json_get(j, "tie_word_embeddings"), !config->tied && j))
-        log_warn(
-            "%s: tie_word_embeddings is true, but lm_head.weight has other values than the embeddings: it is used, "
-            "as transformers 5 does",
-            path);
+        log_warn("%s: tie_word_embeddings is true, but %s has other values than the embeddings: it is used, "
+                 "as transformers 5 does",
+                 path, model_family(config)->weights[ROLE_HEAD].disk);
     json_free(j);
     memory_free(path);
 }
@@ -312,7 +324,7 @@ static int load(struct model *model, struct device *device, struct model_work *w
         return -1;
     w->config = &config;
     if (w->source.dtype == DTYPE_OTHER)
-        w->source.dtype = stored_dtype(&set, &config, device);
+        w->source.dtype = device->has_bf16 ? embed_dtype(&set) : DTYPE_F32;
     int status = parallel ? 0 : check_memory(w, device);
     bool alone = !parallel || parallel->world->size == 1; /* ranks read their own parts of the files only */
     if (status == 0 && device->backend != BACKEND_META)

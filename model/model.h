@@ -228,6 +228,7 @@ int model_config_load(struct model_config *config, const char *directory);
  * stored dtype if the machine supports it. Verifies the checksums that the files state. Returns -1
  * and a message on a missing or invalid file, or when the device has too little memory. */
 int model_load(struct model *model, struct device *device, const char *directory, enum dtype dtype, bool training);
+enum dtype model_stored_dtype(const char *directory); /* of the embeddings; F32 if they cannot be read */
 struct model_source {
     const char *directory;
     enum dtype dtype; /* same as in model_load */

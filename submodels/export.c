@@ -133,18 +133,6 @@ static int copy_tokenizer(const char *from, const char *to)
     return status;
 }
 
-static enum dtype stored_dtype(const char *directory)
-{
-    struct safetensors set;
-    enum dtype dtype = DTYPE_F32;
-    if (safetensors_open_model(&set, directory) == 0) {
-        const struct tensor_view *embed = safetensors_find(&set, "model.embed_tokens.weight");
-        dtype = embed && embed->dtype == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32;
-        safetensors_close(&set);
-    }
-    return dtype;
-}
-
 /* The sub-model in a folder beside `beside`, until it is loaded. Closes `whole`. */
 static int cut_out(struct model *out, struct model *whole, const struct submodel *sub, const char *directory,
                    const char *beside)
@@ -237,7 +225,7 @@ static int load_and_write_hf(const char *directory, const struct submodel_option
 {
     struct model model;
     struct probe probe = {.count = 0};
-    enum dtype stored = stored_dtype(directory);
+    enum dtype stored = model_stored_dtype(directory);
     dtype = dtype == DTYPE_OTHER ? stored : dtype;
     enum dtype computed = dtype == DTYPE_BF16 && stored == DTYPE_BF16 ? DTYPE_OTHER : DTYPE_F32;
     if (check_memory(directory, options, computed, true, device) ||
@@ -303,7 +291,7 @@ int export_gguf(const char *directory, const struct submodel_options *options, c
     if (file_check_new(out) || check_memory(directory, options, DTYPE_OTHER, false, device) ||
         load_cut(&model, directory, options, DTYPE_OTHER, device, out))
         return -1;
-    int status = write_gguf(&model, directory, out, dtype == DTYPE_OTHER ? stored_dtype(directory) : dtype);
+    int status = write_gguf(&model, directory, out, dtype == DTYPE_OTHER ? model_stored_dtype(directory) : dtype);
     model_close(&model);
     return status;
 }

@@ -175,6 +175,25 @@ static void sizes_out_of_bounds_are_refused_by_their_keys(void **state)
             }
 }
 
+/* Sizes of tokenizers without a key in "weft" are not read from it. */
+static void a_key_without_a_name_is_no_size(void **state)
+{
+    struct model_config was = config_of(0), is;
+    struct json *j = save_model(0, "model");
+    (void)state;
+    succeed(load_with(j, "weft.", json_of_integer(5)));
+    succeed(model_config_load(&is, path_of("changed")));
+    assert_memory_equal(&is.sizes, &was.sizes, sizeof is.sizes);
+    json_free(j);
+}
+
+static void a_width_that_no_number_can_hold_is_refused(void **state)
+{
+    (void)state;
+    expect_refused(0, "head_dim", json_of_integer(INT64_MAX), "expected 1 to 65536");
+    expect_refused(0, "head_dim", json_of_integer(INT64_MIN), "expected 1 to 65536");
+}
+
 static int by_text(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
@@ -353,6 +372,8 @@ int main(void)
         cmocka_unit_test(every_number_comes_back),
         cmocka_unit_test(what_a_family_cannot_have_is_refused),
         cmocka_unit_test(sizes_out_of_bounds_are_refused_by_their_keys),
+        cmocka_unit_test(a_key_without_a_name_is_no_size),
+        cmocka_unit_test(a_width_that_no_number_can_hold_is_refused),
         cmocka_unit_test(names_on_disk_are_unique),
         cmocka_unit_test(a_gguf_has_all_weights),
         cmocka_unit_test(no_bias_chooses_as_one_of_zeros),
