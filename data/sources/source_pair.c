@@ -85,7 +85,7 @@ static enum source_result pair_next(void *reader, struct sample *out)
     bool alone = pair->reading->media_alone && !captions_are_named(columns); /* else it gets one in the end */
     if (status == 0 && (out->count > 1 || alone))
         return SOURCE_SAMPLE;
-    if (status < 0)
+    if (status < 0 && strncmp(error_text(), pair->file.caption, strlen(pair->file.caption)) != 0) /* it has its place */
         error_prefix("%s", pair->file.caption);
     sample_release(out);
     return status < 0 ? SOURCE_BAD : SOURCE_END;

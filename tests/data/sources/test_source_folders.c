@@ -147,8 +147,8 @@ static void what_is_no_file_is_not_opened(void **state)
     link_to("special/g.parquet", "d.jsonl");
     expect_source(
         "special", NULL,
-        "bad: special/a.txt: special/a.txt: expected a file, found a named pipe\n"
-        "bad: special/b.json: special/b.json: expected a file, found a device\n"
+        "bad: special/a.txt: expected a file, found a named pipe\n"
+        "bad: special/b.json: expected a file, found a device\n"
         "captioned image@special/p.png text'x'\n1 " LONE_TEXTS " (special/c.txt)\n"
         "4 pipes, sockets and devices (special/d.jsonl)\n1 links into /proc, /sys and /dev (special/f.tar)\n");
     static const char *const names[] = {"special/d.jsonl", "special/e.txt", "special/f.tar", "special/g.parquet"};
