@@ -4,8 +4,8 @@
  *
  * In: settings, a batch, a step. Out: a struct submodel, which model_forward executes.
  *
- * Where is what: pick.c draws the layers, the experts and the top-k of each sample in training;
- * distill.c draws which of them the full model teaches; family.c keeps the best of given ranks, and
+ * Where is what: pick.c draws the layers, the experts and the top-k of each sample in training, and
+ * which of them the full model teaches (`teach` in train/step.c teaches); family.c keeps the best of given ranks, and
  * lists the sub-models that are measured. The op route (kernels/cpu/routing/route.c) chooses the
  * experts of a position. */
 #ifndef WEFT_ELASTIC_H

@@ -44,7 +44,7 @@ struct weight_spec {  /* a row of the table; shapes are those of the unsharded w
     bool multiplied; /* read by gemms; if trained, the backend may want a packed copy */
     bool fp8;        /* its gemms may use fp8 operands: weights_fp8 */
     bool decay;
-    float lr_factor;
+    float lr_factor; /* of the weight's learning rate; 0: 1 */
     enum tensor_axis tensor_axis;
     bool expert_axis; /* matrices are distributed over expert ranks */
     enum elastic_axis elastic;

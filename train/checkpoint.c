@@ -10,6 +10,12 @@
 
 static const char optimizer_name[] = "optimizer", maker_file[] = "weft/stage.json";
 
+/* Masters, moments and the model for other readers: nearly all of a checkpoint. */
+i64 checkpoint_bytes(i64 parameters, enum dtype dtype)
+{
+    return parameters * (12 + dtype_bytes(dtype));
+}
+
 char *checkpoint_path(const char *directory, i64 step)
 {
     return string_format("%s/step-%06lld", directory, (long long)step);

@@ -12,7 +12,7 @@
  *   best.c                keep_best: which step's weights are the result
  *   lr_schedule.c         learning rates; optimizer.c: gradient norm and update. Gradients are clipped inside the
  *                         op adamw (kernels/adamw.h, adamw_scale), by the norm summed here
- *   checkpoint.c          writing, checking and finding checkpoints; metrics.c, events.c: the log
+ *   checkpoint.c          writing, checking and finding checkpoints, and their size; metrics.c, events.c: the log
  *   heldout.c             held-out losses
  *   monitor.c             measurements during training: heldout_set.c, losses of a few rows;
  *                         routing_monitor.c, the router; routing_counts.c, its figures

@@ -47,12 +47,6 @@ static int write_files(void *context, const char *folder)
     return status || !t->state || !folder ? status : t->state(t->context, l->state, folder);
 }
 
-/* Masters, moments and the model for other readers: nearly all of a checkpoint. */
-i64 checkpoint_bytes(i64 parameters, enum dtype dtype)
-{
-    return parameters * (12 + dtype_bytes(dtype));
-}
-
 static int check_room(const struct training_loop *l, const char *path)
 {
     const struct weights *w = l->t->weights;

@@ -10,7 +10,7 @@
  *
  * The caller frees the curation with curation_close and each item with curate_item_release.
  *
- * Where is what: curate_open.c turns settings into rules; curate_inspect.c judges one sample alone
+ * Where is what: curate_open.c turns settings into rules; curate_rules.c judges one sample alone
  * (length, script, language, light, loudness); curate_text.c finds words, scripts, and addresses
  * to mask; curate.c applies the rules that compare samples (duplicates, captions) and counts;
  * curate_seen.c is the bounded memory of keys, curate_keys.c the file of keys beside shards;

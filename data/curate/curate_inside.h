@@ -1,5 +1,5 @@
 /* Internals shared by curate_open.c (settings to rules), curate_against.c (word runs of
- * filter.against), curate_inspect.c (rules on one sample) and curate.c (ordered rules, resuming,
+ * filter.against), curate_rules.c (rules on one sample) and curate.c (ordered rules, resuming,
  * reports). */
 #ifndef WEFT_DATA_CURATE_INSIDE_H
 #define WEFT_DATA_CURATE_INSIDE_H

@@ -81,13 +81,6 @@ bool lone_media_name(const struct lone_media *media, const char *text, size_t le
     return false;
 }
 
-const char *tar_member_extension(const char *name)
-{
-    const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name, *dot = strchr(base, '.');
-    bool meta = strncmp(base, "__", 2) == 0 && strstr(base + 2, "__");
-    return !dot || dot == base || meta ? NULL : dot;
-}
-
 /* The members of a key, as far as their names and sizes tell. */
 struct tar_key {
     char *name;

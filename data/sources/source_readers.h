@@ -103,7 +103,8 @@ bool lone_texts_are_documents(const struct source_columns *columns); /* the sett
 bool lone_texts_are_left(const struct source_columns *columns, i64 lone, i64 captioned);
 /* The same for the texts of a tar, whose first members are read. *media: those without a caption. */
 bool tar_leaves_lone_texts(const char *path, const struct source_columns *columns, struct lone_media *media);
-/* The part of a member's name from the first dot of its base name on; NULL: it is no member of a
+
+/* source_tar.c: the part of a member's name from the first dot of its base name on; NULL: it is no member of a
  * sample: without a dot, or like __meta__. */
 const char *tar_member_extension(const char *name);
 

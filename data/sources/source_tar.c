@@ -97,6 +97,13 @@ static i64 tar_position(const void *reader)
     return archive_file_position(((const struct tar *)reader)->file);
 }
 
+const char *tar_member_extension(const char *name)
+{
+    const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name, *dot = strchr(base, '.');
+    bool meta = strncmp(base, "__", 2) == 0 && strstr(base + 2, "__");
+    return !dot || dot == base || meta ? NULL : dot;
+}
+
 /* Splits KEY.EXTENSION. False for names that are no member of a sample. */
 static bool split_name(const char *name, char **key, char **extension)
 {

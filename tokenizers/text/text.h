@@ -17,7 +17,8 @@
  *   text_added.c        added and special tokens; text_template.c: ids around a text
  *   text_train.c        training: words and counts, text_merges.c: the merges
  *   text_chat.c         conversations; chat_spelled.c, chat_learned.c: what of them is text, is learned;
- *                       chat_day.c: the day that a template writes
+ *                       chat_day.c: the day that a template writes; chat_template.c: the template of
+ *                       tokenizers made here
  *   text_table.c        tokens by id and content; text_save.c
  *   text_find.c         helpers of readers; text_trie.c: longest match */
 #ifndef WEFT_TOKENIZERS_TEXT_H

@@ -6,53 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ChatML. Tools, calls of tools, their results and thoughts stand between the tags that Qwen's models
- * know; thoughts of answers before the last question are left out. */
-const char *const chat_template =
-    "{%- macro text_of(content) -%}\n"
-    "{%- if content is string -%}{{- content -}}\n"
-    "{%- elif content is iterable and content is not mapping -%}\n"
-    "{%- for part in content -%}{%- if part is string -%}{{- part -}}{%- elif part.text is defined -%}"
-    "{{- part.text -}}{%- endif -%}{%- endfor -%}\n"
-    "{%- endif -%}\n"
-    "{%- endmacro -%}\n"
-    "{%- set asked = namespace(last=-1) -%}\n"
-    "{%- for message in messages -%}{%- if message.role == 'user' -%}{%- set asked.last = loop.index0 -%}{%- endif -%}"
-    "{%- endfor -%}\n"
-    "{%- if tools -%}\n"
-    "{{- '<|im_start|>system\\n' -}}\n"
-    "{%- if messages[0].role == 'system' -%}{{- text_of(messages[0].content) + '\\n\\n' -}}{%- endif -%}\n"
-    "{{- '# Tools\\n\\nYou can call these functions:\\n<tools>' -}}\n"
-    "{%- for tool in tools -%}{{- '\\n' + (tool | tojson) -}}{%- endfor -%}\n"
-    "{{- '\\n</tools>\\n\\nA call is a JSON object with the name and the arguments:\\n<tool_call>\\n"
-    "{\"name\": NAME, \"arguments\": OBJECT}\\n</tool_call><|im_end|>\\n' -}}\n"
-    "{%- endif -%}\n"
-    "{%- for message in messages -%}\n"
-    "{%- if message.role == 'tool' -%}\n"
-    "{%- if loop.first or messages[loop.index0 - 1].role != 'tool' -%}{{- '<|im_start|>user' -}}{%- endif -%}\n"
-    "{{- '\\n<tool_response>\\n' + text_of(message.content) + '\\n</tool_response>' -}}\n"
-    "{%- if loop.last or messages[loop.index0 + 1].role != 'tool' -%}{{- '<|im_end|>\\n' -}}{%- endif -%}\n"
-    "{%- elif not (tools and loop.first and message.role == 'system') -%}\n"
-    "{{- '<|im_start|>' + message.role + '\\n' -}}\n"
-    "{%- if message.role == 'assistant' and message.reasoning_content and loop.index0 > asked.last -%}\n"
-    "{{- '<think>\\n' + message.reasoning_content + '\\n</think>\\n\\n' -}}\n"
-    "{%- endif -%}\n"
-    "{%- set content = text_of(message.content) -%}{{- content -}}\n"
-    "{%- for call in message.tool_calls or [] -%}\n"
-    "{%- set function = call.function or call -%}\n"
-    "{%- if content or not loop.first -%}{{- '\\n' -}}{%- endif -%}\n"
-    "{{- '<tool_call>\\n{\"name\": ' + (function.name | tojson) + ', \"arguments\": ' -}}\n"
-    "{{- function.arguments if function.arguments is string else function.arguments | tojson -}}\n"
-    "{{- '}\\n</tool_call>' -}}\n"
-    "{%- endfor -%}\n"
-    "{{- '<|im_end|>\\n' -}}\n"
-    "{%- endif -%}\n"
-    "{%- endfor -%}\n"
-    "{%- if add_generation_prompt -%}\n"
-    "{{- '<|im_start|>assistant\\n' -}}\n"
-    "{%- if enable_thinking is defined and not enable_thinking -%}{{- '<think>\\n\\n</think>\\n\\n' -}}{%- endif -%}\n"
-    "{%- endif -%}\n";
-
 static struct json *content_of(const struct text_tokenizer *tokenizer, i32 id)
 {
     const struct token *token = &tokenizer->tokens[id];
