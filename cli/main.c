@@ -32,7 +32,7 @@ const struct command commands[] = {
      "measure expert usage per stream; write tables and figures", command_routing, true},
     {"reconstruct", "MODEL FILE... -o DIR", "encode and decode media; write results next to the originals",
      command_reconstruct, true},
-    {"verify", "[exact|gsm8k|math|choice|regex|format|wer] [FILE]",
+    {"verify", "[RULE] [FILE]",
      "score answers by a verifier of rl: JSON lines {\"truth\":..,\"answer\":..} of FILE or stdin; without a rule each "
      "names its \"verifier\"",
      command_verify},

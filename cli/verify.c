@@ -29,7 +29,7 @@ static int refuse_rule(const char *where, const char *name, const char * or)
     for (char *rest = names, *word; (word = strsep(&rest, "|"));)
         rules[count++] = word;
     const char *near = string_nearest(name, rules);
-    int status = error_usage("%s%s: expected one of " VERIFIER_RULES "%s%s%s%s", where, name, or,
+    int status = error_usage("%s%s: expected one of %s%s%s%s%s", where, name, VERIFIER_RULES, or,
                              near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
     memory_free(names);
     return status;

@@ -44,21 +44,27 @@ int verifier_of(enum verifier *out, const struct task *p)
     if (*out == VERIFY_AUTO)
         return error_set(
             "%s: no verifier for data_source \"%s\", ability \"%s\", style \"%s\"; set reward_model.style to "
-            "one of " VERIFIER_RULES "|program, or the setting `verifier`",
-            p->origin, p->data_source, p->ability, p->style);
+            "one of %s|program, or the setting `verifier`",
+            p->origin, p->data_source, p->ability, p->style, VERIFIER_RULES);
     return 0;
 }
 
-/* ---- Small rules: regex, format ---- */
+/* ---- Small rules ---- */
 
-static int verify_regex(double *score, const char *pattern, struct text_span answer)
+int verify_exact(double *score, const struct verify_case *c)
+{
+    *score = same(c->truth, trimmed(c->said));
+    return 0;
+}
+
+int verify_regex(double *score, const struct verify_case *c)
 {
     i64 begin, end;
-    struct regex *regex = regex_open(pattern, "ground truth");
+    struct regex *regex = regex_open(c->pattern, "ground truth");
     if (!regex)
         return -1;
     struct regex_scratch *scratch = regex_scratch_open();
-    int found = regex_find(&begin, &end, regex, scratch, (const u8 *)answer.at, 0, answer.length);
+    int found = regex_find(&begin, &end, regex, scratch, (const u8 *)c->said.at, 0, c->said.length);
     if (found < 0)
         log_warn("%s; the answer counts as wrong", error_text());
     *score = found > 0;
@@ -67,16 +73,20 @@ static int verify_regex(double *score, const char *pattern, struct text_span ans
     return 0;
 }
 
-static double verify_format(const char *answer)
+int verify_format(double *score, const struct verify_case *c)
 {
-    struct text_span s = trimmed(span_of(answer));
-    const char *close = strstr(answer, "</think>"), *open = strstr(answer, "<think>");
-    if (open != s.at || !close || strstr(open + 7, "<think>") || strstr(close + 8, "</think>"))
-        return 0;
-    return trimmed(span_of(close + 8)).length > 0;
+    struct text_span s = trimmed(span_of(c->answer));
+    const char *close = strstr(c->answer, "</think>"), *open = strstr(c->answer, "<think>");
+    bool once = open == s.at && close && !strstr(open + 7, "<think>") && !strstr(close + 8, "</think>");
+    *score = once && trimmed(span_of(close + 8)).length > 0;
+    return 0;
 }
 
 /* ---- All rules ---- */
+
+#define RULE(VALUE, name) [VERIFY_##VALUE] = verify_##name,
+static int (*const rules[])(double *score, const struct verify_case *c) = {VERIFIER_ROWS(RULE)};
+#undef RULE
 
 /* The text behind the last </think>; false if a <think> behind it is not closed. */
 static bool after_think(struct text_span *out, const char *answer)
@@ -86,43 +96,18 @@ static bool after_think(struct text_span *out, const char *answer)
     return !strstr(out->at, "<think>");
 }
 
-static int apply_rule(double *score, enum verifier verifier, const char *ground_truth, struct text_span said)
-{
-    struct text_span truth = trimmed(span_of(ground_truth));
-    switch (verifier) {
-    case VERIFY_EXACT:
-        *score = same(truth, trimmed(said));
-        return 0;
-    case VERIFY_GSM8K:
-        *score = verify_gsm8k(truth, said);
-        return 0;
-    case VERIFY_MATH:
-        *score = verify_math(truth, said);
-        return 0;
-    case VERIFY_CHOICE:
-        return verify_choice(score, truth, said);
-    case VERIFY_REGEX:
-        return verify_regex(score, ground_truth, said);
-    case VERIFY_WER:
-        *score = verify_words(truth, said);
-        return 0;
-    default:
-        panic("verifier %d", (int)verifier);
-    }
-}
-
 int verify(double *score, enum verifier verifier, const char *ground_truth, const char *answer)
 {
-    struct text_span said;
-    if (verifier == VERIFY_FORMAT) {
-        *score = verify_format(answer);
-        return 0;
-    }
+    struct verify_case c = {
+        .pattern = ground_truth, .truth = trimmed(span_of(ground_truth ? ground_truth : "")), .answer = answer};
+    require(verifier > VERIFY_AUTO && verifier < VERIFY_PROGRAM, "verifier %d", (int)verifier);
     *score = 0;
-    if (trimmed(span_of(ground_truth)).length == 0)
+    if (verifier == VERIFY_FORMAT) /* needs no truth, and looks at the thinking */
+        return rules[verifier](score, &c);
+    if (c.truth.length == 0)
         return error_set("reward_model.ground_truth is empty; the verifier needs one");
-    bool finished = after_think(&said, answer);
-    int status = apply_rule(score, verifier, ground_truth, said);
+    bool finished = after_think(&c.said, answer);
+    int status = rules[verifier](score, &c);
     *score = finished ? *score : 0;
     return status;
 }

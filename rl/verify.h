@@ -23,20 +23,26 @@
 #define WEFT_RL_VERIFY_H
 #include "rl/prompts.h"
 
+/* The rules, which score an answer alone. A row makes VERIFY_VALUE, a name for settings and commands, and the
+ * declaration of the function verify_name (verify_inside.h). */
+#define VERIFIER_ROWS(RULE)                                                                                            \
+    RULE(EXACT, exact)                                                                                                 \
+    RULE(GSM8K, gsm8k)                                                                                                 \
+    RULE(MATH, math)                                                                                                   \
+    RULE(CHOICE, choice)                                                                                               \
+    RULE(REGEX, regex)                                                                                                 \
+    RULE(FORMAT, format)                                                                                               \
+    RULE(WER, wer)
 enum verifier {
     VERIFY_AUTO,
-    VERIFY_EXACT,
-    VERIFY_GSM8K,
-    VERIFY_MATH,
-    VERIFY_CHOICE,
-    VERIFY_REGEX,
-    VERIFY_FORMAT,
-    VERIFY_WER,
-    VERIFY_PROGRAM
+#define RULE(VALUE, name) VERIFY_##VALUE,
+    VERIFIER_ROWS(RULE)
+#undef RULE
+        VERIFY_PROGRAM
 };
-/* Their names, in the same order. Rules score an answer alone. */
-#define VERIFIER_RULES "exact|gsm8k|math|choice|regex|format|wer"
-#define VERIFIER_CHOICES "auto|" VERIFIER_RULES "|program"
+#define VERIFIER_NAME(VALUE, name) "|" #name
+#define VERIFIER_CHOICES "auto" VERIFIER_ROWS(VERIFIER_NAME) "|program"
+#define VERIFIER_RULES (&VERIFIER_ROWS(VERIFIER_NAME)[1]) /* "exact|gsm8k|..." */
 
 /* Selects the verifier for VERIFY_AUTO. -1 and a message,
  * which lists the rules, if none matches the prompt. */

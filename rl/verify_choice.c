@@ -162,12 +162,12 @@ static char choice_of_truth(struct text_span truth)
     return choice_of(letter ? (struct text_span){&letter, 1} : truth);
 }
 
-int verify_choice(double *score, struct text_span truth, struct text_span answer)
+int verify_choice(double *score, const struct verify_case *c)
 {
-    char right = choice_of_truth(truth);
+    char right = choice_of_truth(c->truth);
     if (!right)
         return error_set("reward_model.ground_truth is \"%.*s\"; the verifier choice needs a letter from A to J",
-                         (int)min_i64(truth.length, 60), truth.at);
-    *score = choice_of(answer) == right;
+                         (int)min_i64(c->truth.length, 60), c->truth.at);
+    *score = choice_of(c->said) == right;
     return 0;
 }

@@ -83,10 +83,15 @@ bool is_equation(struct text_span s); /* has "=" outside of brackets */
 /* Length of "x=", "x_1=", "f(x)=", "(x,y)=" or "x\in" before a value; 0 if it has no such name. */
 i64 name_length(struct text_span s);
 
-double verify_math(struct text_span truth, struct text_span answer);
-double verify_gsm8k(struct text_span truth, struct text_span answer);
-/* -1 and a message: the ground truth names no choice. */
-int verify_choice(double *score, struct text_span truth, struct text_span answer);
-double verify_words(struct text_span truth, struct text_span answer);
+/* What a rule looks at. */
+struct verify_case {
+    const char *pattern;          /* the ground truth as it is */
+    struct text_span truth, said; /* without white space at both ends; behind the thinking */
+    const char *answer;           /* whole */
+};
+/* A rule sets *score, or returns -1 and a message about the ground truth. */
+#define RULE(VALUE, name) int verify_##name(double *score, const struct verify_case *c);
+VERIFIER_ROWS(RULE)
+#undef RULE
 
 #endif

@@ -631,7 +631,7 @@ static bool only_number(struct text_span *out, struct text_span s)
     return true;
 }
 
-double verify_math(struct text_span truth, struct text_span answer)
+static bool is_right(struct text_span truth, struct text_span answer)
 {
     struct text_span found, inside;
     const char *hashes = find_last(answer, "####");
@@ -644,6 +644,12 @@ double verify_math(struct text_span truth, struct text_span answer)
     if (after_answer(&found, answer))
         return equal_values(found, truth) || (only_number(&inside, found) && equal_values(inside, truth));
     return last_number(&found, answer) && equal_values(found, truth);
+}
+
+int verify_math(double *score, const struct verify_case *c)
+{
+    *score = is_right(c->truth, c->said);
+    return 0;
 }
 
 /* ---- gsm8k ---- */
@@ -681,11 +687,12 @@ static bool equal_without_commas(struct text_span a, struct text_span b)
     return equal;
 }
 
-double verify_gsm8k(struct text_span truth, struct text_span answer)
+int verify_gsm8k(double *score, const struct verify_case *c)
 {
-    struct text_span search = answer, number;
-    for (const char *at; (at = find_last(search, "####")); search.length = at - search.at)
-        if (number_after(&number, line_after(at + 4, answer)))
-            return equal_without_commas(number, truth);
+    struct text_span search = c->said, number;
+    bool found = false;
+    for (const char *at; !found && (at = find_last(search, "####")); search.length = at - search.at)
+        found = number_after(&number, line_after(at + 4, c->said));
+    *score = found && equal_without_commas(number, c->truth);
     return 0;
 }

@@ -70,11 +70,11 @@ static i64 word_errors(const struct verify_word_list *a, const struct verify_wor
     return errors;
 }
 
-double verify_words(struct text_span truth, struct text_span answer)
+int verify_wer(double *score, const struct verify_case *c)
 {
     struct buffer x = {0}, y = {0};
-    text_fold(&x, truth.at, truth.length);
-    text_fold(&y, answer.at, answer.length);
+    text_fold(&x, c->truth.at, c->truth.length);
+    text_fold(&y, c->said.at, c->said.length);
     struct verify_word_list reference = split_words((struct text_span){x.data, x.length}),
                             said = split_words((struct text_span){y.data, y.length});
     double errors = (double)word_errors(&reference, &said) / (double)max_i64(reference.count, 1);
@@ -82,5 +82,6 @@ double verify_words(struct text_span truth, struct text_span answer)
     memory_free(said.list);
     buffer_release(&x);
     buffer_release(&y);
-    return fmax(0, 1 - errors);
+    *score = fmax(0, 1 - errors);
+    return 0;
 }
