@@ -12,10 +12,10 @@ FORMULA float route_score(float p, float bias)
     return score > -3e38f ? score : -3e38f;
 }
 
-/* The divisor of the chosen p. */
-FORMULA float route_norm(float sum, float norm_min)
+/* The weight of a chosen expert, from its p and the sum of the chosen p. */
+FORMULA float route_weight(float p, float sum, struct router router)
 {
-    return sum > norm_min ? sum : norm_min;
+    return p / (sum > router.norm_min ? sum : router.norm_min);
 }
 
 /* Derivative in log space, which never divides by a small p. With w_j = p_j / s: dlog p_j = dlog

@@ -64,9 +64,8 @@ static void choose(const struct route_job *job, i64 row, const float *p, float *
         weights[j] = p[experts[j]];
         sum += weights[j];
     }
-    float norm = route_norm(sum, job->router.norm_min);
     for (i64 j = 0; j < k; j++)
-        weights[j] /= norm;
+        weights[j] = route_weight(weights[j], sum, job->router);
     for (i64 j = k; j < job->router.k_max; j++) {
         experts[j] = -1;
         weights[j] = 0;

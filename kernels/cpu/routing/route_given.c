@@ -24,7 +24,7 @@ void CPU(route_given)(struct device *device, float *p, float *weights, const str
             sum += experts[i * router->k_max + j] >= 0 ? p[i * n + experts[i * router->k_max + j]] : 0;
         for (i64 j = 0; j < router->k_max; j++) {
             i32 e = experts[i * router->k_max + j];
-            weights[i * router->k_max + j] = e >= 0 ? p[i * n + e] / route_norm(sum, router->norm_min) : 0;
+            weights[i * router->k_max + j] = e >= 0 ? route_weight(p[i * n + e], sum, *router) : 0;
             if (usage && counted[i] && e >= 0)
                 usage[e] += 1;
         }

@@ -101,7 +101,7 @@ __device__ static void weigh(const struct route_call &r, const float *p, const i
         sum += experts[j] >= 0 ? p[experts[j]] : 0;
     for (i64 j = lane; j < r.router.k_max; j += WARP_THREADS) {
         i32 e = experts[j];
-        r.weights[row * r.router.k_max + j] = e >= 0 ? p[e] / route_norm(sum, r.router.norm_min) : 0;
+        r.weights[row * r.router.k_max + j] = e >= 0 ? route_weight(p[e], sum, r.router) : 0;
         if (r.counts && e >= 0 && r.counted[row])
             atomicAdd(&counts[e], 1);
     }
