@@ -106,13 +106,29 @@ static void setup_route(struct op_run *run)
         op_values(run, ROUTE_BIAS)[e] = 0;
 }
 
+/* norm_min is small, or, where it `clamps`, above every sum of chosen p. */
+static struct router router_of(const struct op_run *run, bool clamps)
+{
+    return (struct router){k_max_of(run), clamps ? 1.5f : NORM_MIN, 0};
+}
+
+/* Weights of one row's experts; unused entries have expert -1 and weight 0. */
+static void weigh(double *weights, const double *p, const double *experts, struct router router)
+{
+    double sum = 0;
+    for (i64 j = 0; j < router.k_max; j++)
+        sum += experts[j] < 0 ? 0 : p[(i64)experts[j]];
+    for (i64 j = 0; j < router.k_max; j++)
+        weights[j] = experts[j] < 0 ? 0 : p[(i64)experts[j]] / fmax(sum, (double)router.norm_min);
+}
+
 static void call_route(struct device *device, struct op_run *run)
 {
     struct sorted_order order = order_of(run, ROUTE_ORDER, k_max_of(run));
+    struct router router = router_of(run, false);
     device->ops->route(device, op_data(run, ROUTE_P), op_data(run, ROUTE_EXPERTS), op_data(run, ROUTE_WEIGHTS), &order,
                        run->variant & 1 ? NULL : op_data(run, ROUTE_USAGE), op_as_matrix(run, ROUTE_LOGITS),
-                       op_data(run, ROUTE_BIAS), op_data(run, ROUTE_TOPK), op_data(run, ROUTE_COUNTED),
-                       &(struct router){k_max_of(run), NORM_MIN});
+                       op_data(run, ROUTE_BIAS), op_data(run, ROUTE_TOPK), op_data(run, ROUTE_COUNTED), &router);
 }
 
 static bool is_taken(const double *experts, i64 count, i64 e)
@@ -127,7 +143,7 @@ static void reference_route(struct op_run *run)
 {
     i64 n = run->columns, k = k_max_of(run);
     for (i64 i = 0; i < run->rows; i++) {
-        double *p = op_values(run, ROUTE_P) + i * n, *experts = op_values(run, ROUTE_EXPERTS) + i * k, sum = 0;
+        double *p = op_values(run, ROUTE_P) + i * n, *experts = op_values(run, ROUTE_EXPERTS) + i * k;
         softmax(p, op_values(run, ROUTE_LOGITS) + i * n, n);
         for (i64 j = 0; j < k; j++) {
             i64 best = -1;
@@ -136,23 +152,16 @@ static void reference_route(struct op_run *run)
                     (best < 0 || p[e] + op_values(run, ROUTE_BIAS)[e] > p[best] + op_values(run, ROUTE_BIAS)[best]))
                     best = e;
             experts[j] = (double)best;
-            sum += best < 0 ? 0 : p[best];
             if (best >= 0 && op_values(run, ROUTE_COUNTED)[i] > 0 && !(run->variant & 1))
                 op_values(run, ROUTE_USAGE)[best] += 1;
         }
-        for (i64 j = 0; j < k; j++)
-            op_values(run, ROUTE_WEIGHTS)[i * k + j] = experts[j] < 0 ? 0 : p[(i64)experts[j]] / fmax(sum, NORM_MIN);
+        weigh(op_values(run, ROUTE_WEIGHTS) + i * k, p, experts, router_of(run, false));
     }
     reference_order(run, ROUTE_ORDER, op_values(run, ROUTE_EXPERTS), k);
 }
 
 /* ---- route_given; bit 0: norm_min clamps the sum, bit 1: no usage ---- */
 enum { GIVEN_LOGITS, GIVEN_EXPERTS, GIVEN_COUNTED, GIVEN_P, GIVEN_WEIGHTS, GIVEN_USAGE, GIVEN_ORDER };
-
-static double norm_min_of(const struct op_run *run)
-{
-    return run->variant & 1 ? 1.5 : (double)NORM_MIN;
-}
 
 /* Distinct experts, fewer than k at most positions. */
 static void fill_experts(struct op_run *run, int index)
@@ -162,16 +171,6 @@ static void fill_experts(struct op_run *run, int index)
         for (i64 j = 0; j < k; j++)
             op_values(run, index)[i * k + j] =
                 j < i % (k + 1) ? (double)((op_below(run->columns, i, 0) + j) % run->columns) : -1;
-}
-
-/* Weights of one row's experts; unused entries have expert -1 and weight 0. */
-static void weigh(double *weights, const double *p, const double *experts, i64 k, double norm_min)
-{
-    double sum = 0;
-    for (i64 j = 0; j < k; j++)
-        sum += experts[j] < 0 ? 0 : p[(i64)experts[j]];
-    for (i64 j = 0; j < k; j++)
-        weights[j] = experts[j] < 0 ? 0 : p[(i64)experts[j]] / fmax(sum, norm_min);
 }
 
 static void setup_route_given(struct op_run *run)
@@ -192,10 +191,10 @@ static void setup_route_given(struct op_run *run)
 static void call_route_given(struct device *device, struct op_run *run)
 {
     struct sorted_order order = order_of(run, GIVEN_ORDER, k_max_of(run));
+    struct router router = router_of(run, run->variant & 1);
     device->ops->route_given(device, op_data(run, GIVEN_P), op_data(run, GIVEN_WEIGHTS), &order,
                              run->variant & 2 ? NULL : op_data(run, GIVEN_USAGE), op_data(run, GIVEN_EXPERTS),
-                             op_as_matrix(run, GIVEN_LOGITS), op_data(run, GIVEN_COUNTED),
-                             &(struct router){k_max_of(run), (float)norm_min_of(run)});
+                             op_as_matrix(run, GIVEN_LOGITS), op_data(run, GIVEN_COUNTED), &router);
 }
 
 static void reference_route_given(struct op_run *run)
@@ -205,7 +204,7 @@ static void reference_route_given(struct op_run *run)
         double *p = op_values(run, GIVEN_P) + i * n;
         const double *experts = op_values(run, GIVEN_EXPERTS) + i * k;
         softmax(p, op_values(run, GIVEN_LOGITS) + i * n, n);
-        weigh(op_values(run, GIVEN_WEIGHTS) + i * k, p, experts, k, norm_min_of(run));
+        weigh(op_values(run, GIVEN_WEIGHTS) + i * k, p, experts, router_of(run, run->variant & 1));
         for (i64 j = 0; j < k; j++)
             if (experts[j] >= 0 && op_values(run, GIVEN_COUNTED)[i] > 0)
                 op_values(run, GIVEN_USAGE)[(i64)experts[j]] += 1;
@@ -231,15 +230,17 @@ static void setup_route_backward(struct op_run *run)
         for (i64 j = 0; j < e; j++)
             logits[j] = op_round((float)logits[j], run->dtype);
         softmax(p, logits, e);
-        weigh(op_values(run, UNROUTE_WEIGHTS) + i * k, p, op_values(run, UNROUTE_EXPERTS) + i * k, k, norm_min_of(run));
+        weigh(op_values(run, UNROUTE_WEIGHTS) + i * k, p, op_values(run, UNROUTE_EXPERTS) + i * k,
+              router_of(run, run->variant & 1));
     }
 }
 
 static void call_route_backward(struct device *device, struct op_run *run)
 {
+    struct router router = router_of(run, run->variant & 1);
     device->ops->route_backward(device, op_as_matrix(run, UNROUTE_DLOGITS), op_data(run, UNROUTE_DLOG_WEIGHTS),
                                 op_data(run, UNROUTE_P), op_data(run, UNROUTE_EXPERTS), op_data(run, UNROUTE_WEIGHTS),
-                                &(struct router){k_max_of(run), (float)norm_min_of(run)});
+                                &router);
 }
 
 static double objective_route(struct op_run *run, i64 begin, i64 end)
@@ -248,7 +249,7 @@ static double objective_route(struct op_run *run, i64 begin, i64 end)
     double sum = 0, weights[4], *p = memory_alloc(e * 8);
     for (i64 i = begin; i < end; i++) {
         softmax(p, op_values(run, UNROUTE_LOGITS) + i * e, e);
-        weigh(weights, p, op_values(run, UNROUTE_EXPERTS) + i * k, k, norm_min_of(run));
+        weigh(weights, p, op_values(run, UNROUTE_EXPERTS) + i * k, router_of(run, run->variant & 1));
         for (i64 j = 0; j < k && op_values(run, UNROUTE_EXPERTS)[i * k + j] >= 0; j++)
             sum += op_values(run, UNROUTE_DLOG_WEIGHTS)[i * k + j] * log(weights[j]);
     }
