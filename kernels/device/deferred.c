@@ -40,7 +40,7 @@ static void keep_value(struct deferred *d, void *slot, const struct statement *s
     (void)statement;
 }
 
-/* Copies a struct without gaps (kernels.h). */
+/* Copies a struct whole. It is one of those in kernels.h that must not have gaps. */
 static void keep_bytes(struct deferred *d, void *slot, i64 bytes)
 {
     const void **at = slot;
