@@ -15,8 +15,8 @@ struct gguf_cursor {
 static int cut_short(const struct gguf_cursor *c, const char *what)
 {
     return error_set(
-        "%s: byte %lld: %s goes past the end of the file, which has %lld bytes: it was cut short or is no GGUF",
-        c->path, (long long)c->at, what, (long long)c->bytes);
+        "%s: byte %lld: %s goes past the end of the file, which has %lld %s: it was cut short or is no GGUF", c->path,
+        (long long)c->at, what, (long long)c->bytes, plural(c->bytes, "byte", "bytes"));
 }
 
 static int take(u64 *out, struct gguf_cursor *c, int width, const char *what)
