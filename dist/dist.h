@@ -49,8 +49,8 @@
  * and expert exchanges belong to the tape and live until tape_clear.
  *
  * Where else to look: rendezvous.c connects ranks over TCP, before tcp.c moves bytes. What the bytes
- * of others mean, greeting.c and tcp_reader.c say, which know no sockets; sockets.c has what token
- * servers need too. experts.c sends rows to the ranks that own their experts, and back. */
+ * of others mean, greeting.c and tcp_reader.c say, which know no sockets; sockets.c has what the
+ * HTTP server (serve) needs too. experts.c sends rows to the ranks that own their experts, and back. */
 #ifndef WEFT_DIST_H
 #define WEFT_DIST_H
 #include "tensor/ops.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REDIRECTS_MOST = 8, LEAST_BYTES_A_SECOND = 1024, CONNECT_MOST_S = 10 };
+enum { REDIRECTS_MOST = 8, LEAST_BYTES_A_SECOND = 1024, CONNECT_MOST_S = 10, YEAR_S = 366 * 24 * 3600 };
 
 struct http {
     CURL *curl;
@@ -124,6 +124,18 @@ static struct curl_slist *add_header(struct curl_slist *list, const char *name, 
     return list;
 }
 
+static struct curl_slist *set_own(CURL *curl, const char *const *lines, struct curl_slist *list)
+{
+    for (; *lines; lines++)
+        list = curl_slist_append(list, *lines);
+    curl_easy_setopt(curl, CURLOPT_PROXY, "");
+    curl_easy_setopt(curl, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED);
+    curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
+    curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L);
+    curl_easy_setopt(curl, CURLOPT_MAXAGE_CONN, (long)YEAR_S);
+    return list;
+}
+
 /* SHA-256 of an empty body. S3 requires it, and libcurl before 8 does not send it. */
 static const char nothing_sha256[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
@@ -133,6 +145,8 @@ static struct curl_slist *set_request(CURL *curl, const struct http_request *r)
     struct curl_slist *headers = add_header(NULL, "If-Match", r->only_as);
     headers = add_header(headers, "x-amz-security-token", r->target->token);
     headers = add_header(headers, "x-amz-content-sha256", r->target->user ? nothing_sha256 : NULL);
+    if (r->headers)
+        headers = set_own(curl, r->headers, headers);
     snprintf(range, sizeof range, r->last < 0 ? "%lld-" : "%lld-%lld", (long long)r->first, (long long)r->last);
     if (r->first > 0 || r->last >= 0)
         curl_easy_setopt(curl, CURLOPT_RANGE, range);
@@ -158,15 +172,18 @@ static void set_transfer(CURL *curl, struct http_transfer *t)
     curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, 1L << 18);
 }
 
-static enum http_result result_of(const struct http_transfer *t, CURLcode code, const char *said)
+static enum http_result result_of(CURL *curl, const struct http_transfer *t, CURLcode code, const char *said)
 {
     struct http_answer *a = t->answer;
+    long number = 0;
     if (t->stopped || interrupted())
         return HTTP_STOPPED;
     if (code == CURLE_OK)
         return HTTP_DONE;
     if (t->stalled)
         snprintf(a->problem, sizeof a->problem, "less than 1 KiB a second came for %g s", t->request->stall_s);
+    else if (code == CURLE_COULDNT_CONNECT && curl_easy_getinfo(curl, CURLINFO_OS_ERRNO, &number) == CURLE_OK && number)
+        snprintf(a->problem, sizeof a->problem, "no connection: %s", strerror((int)number));
     else
         snprintf(a->problem, sizeof a->problem, "%s", *said ? said : curl_easy_strerror(code));
     switch (code) {
@@ -200,7 +217,7 @@ enum http_result http_get(struct http *http, struct http_answer *answer, const s
     curl_easy_setopt(http->curl, CURLOPT_ERRORBUFFER, said);
     struct curl_slist *headers = set_request(http->curl, request);
     CURLcode code = curl_easy_perform(http->curl);
-    enum http_result result = result_of(&t, code, said);
+    enum http_result result = result_of(http->curl, &t, code, said);
     curl_easy_setopt(http->curl, CURLOPT_ERRORBUFFER, NULL);
     curl_easy_setopt(http->curl, CURLOPT_HTTPHEADER, NULL);
     curl_slist_free_all(headers);

@@ -15,18 +15,22 @@ struct http_target {
 };
 struct http_request {
     const struct http_target *target;
-    i64 first, last;         /* byte range; last -1: to the end; 0 and -1: no range */
-    const char *only_as;     /* ETag for If-Match, or NULL */
-    double stall_s;          /* fail if less than 1 KiB/s arrives for this long */
+    i64 first, last;     /* byte range; last -1: to the end; 0 and -1: no range */
+    const char *only_as; /* ETag for If-Match, or NULL */
+    double stall_s;      /* fail if less than 1 KiB/s arrives for this long */
+    /* Of a server of this program: further headers, as "NAME: VALUE", NULL-terminated. It is asked without a
+     * proxy, ~/.netrc and redirections, and the connection is kept however long it is idle. NULL: a file. */
+    const char *const *headers;
     const atomic_bool *stop; /* true cancels the request; NULL: never */
 };
-enum { COMPLAINT_BYTES = 4096 };
+enum { COMPLAINT_BYTES = 4096, HEAD_BYTES = 1 << 15 };
 struct http_answer {
     int status;                          /* HTTP status; 0: no answer */
     i64 first, total;                    /* first byte of the range; size of the file; -1: not stated */
     char *version;                       /* ETag, else Last-Modified; NULL: neither */
     char *region;                        /* region of a bucket hosted elsewhere, or NULL */
     double retry_s;                      /* Retry-After; 0: not stated */
+    struct buffer head;                  /* all header lines, at most HEAD_BYTES */
     char complaint[COMPLAINT_BYTES + 1]; /* begin of an error's body */
     char problem[256];                   /* error of the connection, or "" */
 };
@@ -47,6 +51,7 @@ struct http *http_open(void);
 enum http_result http_get(struct http *http, struct http_answer *answer, const struct http_request *request,
                           http_taker *take, void *context);
 void http_answer_release(struct http_answer *answer);
+char *http_answer_header(const struct http_answer *answer, const char *name); /* memory_free; NULL: absent */
 /* Reads a line of an answer's head. A status line starts the answer anew: after redirections the
  * last head counts. */
 void http_answer_line(struct http_answer *answer, const char *line, i64 length);

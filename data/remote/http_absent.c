@@ -3,8 +3,9 @@
 
 struct http *http_open(void)
 {
-    error_set("addresses are read by libcurl, 7.87 or newer, which this program was built without: install "
-              "libcurl4-openssl-dev and build again");
+    error_set(
+        "addresses and token servers are read by libcurl, 7.87 or newer, which this program was built without: install "
+        "libcurl4-openssl-dev and build again");
     return NULL;
 }
 

@@ -38,6 +38,7 @@ void http_answer_release(struct http_answer *a)
 {
     memory_free(a->version);
     memory_free(a->region);
+    buffer_release(&a->head);
     *a = (struct http_answer){0};
 }
 
@@ -51,9 +52,22 @@ static void begin_answer(struct http_answer *a, const char *line)
     a->first = a->total = -1;
 }
 
+char *http_answer_header(const struct http_answer *a, const char *name)
+{
+    char *value = NULL;
+    for (const char *line = a->head.data; line && *line && !value; line += strspn(line, "\n")) {
+        size_t length = strcspn(line, "\n");
+        value = value_of(line, length, name);
+        line += length;
+    }
+    return value;
+}
+
 static void read_header(struct http_answer *a, const char *line, size_t length)
 {
     char *value;
+    if (a->head.length + (i64)length < HEAD_BYTES)
+        buffer_printf(&a->head, "%.*s\n", (int)strcspn(line, "\r\n"), line);
     if ((value = value_of(line, length, "etag")) != NULL) {
         memory_free(a->version);
         a->version = value;

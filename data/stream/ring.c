@@ -20,6 +20,7 @@ struct ring_partition {
     char *directory;
     i64 end;    /* number of shards; -1: not known yet */
     i64 wanted; /* shard last requested; -1: none */
+    i64 sought; /* the next shard to look for while the count of a later pass is unknown */
     pid_t filler;
     int control, in_vain;
 };
@@ -31,8 +32,6 @@ struct ring {
     i64 reader; /* index among several readers; -1: sole reader */
     double waited_s;
     bool keep;
-    int (*call)(void *context); /* called while waiting; may be NULL */
-    void *context;
 };
 
 struct ring *ring_open(const char *directory, const char *stream, const char *const *filler)
@@ -75,12 +74,6 @@ bool ring_keeps(const struct ring *r)
 i64 ring_shards(const struct ring *r, i64 partition)
 {
     return r->partitions[partition].end;
-}
-
-void ring_while_waiting(struct ring *r, int (*call)(void *context), void *context)
-{
-    r->call = call;
-    r->context = context;
 }
 
 i64 ring_partitions(const struct ring *r)
@@ -212,17 +205,26 @@ static int ensure_filler(struct ring *r, i64 partition, i64 number)
     return send_position(r, p, number);
 }
 
+bool ring_stop(struct ring *r)
+{
+    bool ended = true;
+    for (i64 i = 0; i < r->count; i++) {
+        struct ring_partition *p = &r->partitions[i];
+        pid_t filler = p->filler;
+        if (filler && p->control >= 0)
+            kill(filler, SIGTERM);
+        reset_filler(p); /* a signal before the filler's exec is lost, the end of its control is not */
+        p->filler = filler && waitpid(filler, NULL, WNOHANG) == 0 ? filler : 0;
+        ended &= p->filler == 0;
+    }
+    return ended;
+}
+
 void ring_close(struct ring *r)
 {
     if (!r)
         return;
-    for (i64 i = 0; i < r->count; i++) {
-        pid_t filler = r->partitions[i].filler;
-        if (filler)
-            kill(filler, SIGTERM);
-        reset_filler(&r->partitions[i]); /* a signal before the filler's exec is lost, the end of its control is not */
-        r->partitions[i].filler = filler;
-    }
+    ring_stop(r);
     for (i64 i = 0; i < r->count; i++) {
         if (r->partitions[i].filler)
             while (waitpid(r->partitions[i].filler, NULL, 0) < 0 && errno == EINTR)
@@ -234,60 +236,66 @@ void ring_close(struct ring *r)
     memory_free(r);
 }
 
-/* ---- Waiting ---- */
+/* ---- Looking for shards ---- */
 
-/* Waits until shard `number` exists or, with or_end, until the partition is known to end before
- * it. */
-static int wait_for(struct ring *r, i64 partition, i64 number, bool or_end)
+/* True if shard `number` exists or, with or_end, the partition is known to end before it. *status: 0,
+ * or -1 and a message. */
+static bool is_known(int *status, struct ring *r, i64 partition, i64 number, bool or_end)
 {
     struct ring_partition *p = &r->partitions[partition];
-    double begin = clock_s();
-    int status = ensure_filler(r, partition, number);
-    bool there = false;
-    while (status == 0) {
-        p->end = p->end < 0 ? ring_end(p->directory) : p->end;
-        there = ring_has(p->directory, number);
-        if (there || (or_end && p->end >= 0 && number >= p->end))
-            break;
-        if (interrupted())
-            status = error_interrupted();
-        else if (r->call)
-            status = r->call(r->context);
-        poll(NULL, 0, LOOKS_MS);
-        if (status == 0)
-            status = ensure_filler(r, partition, number);
-    }
-    if (there)
-        p->in_vain = 0;
-    r->waited_s += clock_s() - begin;
+    *status = ensure_filler(r, partition, number);
+    if (*status < 0)
+        return false;
+    p->end = p->end < 0 ? ring_end(p->directory) : p->end;
+    bool there = ring_has(p->directory, number);
+    p->in_vain = there ? 0 : p->in_vain;
+    return there || (or_end && p->end >= 0 && number >= p->end);
+}
+
+/* Finds a partition's shard count after its ring was lost in a later pass: lets the first pass be made
+ * again and discards its shards until the count is known. */
+static int seek_end(struct ring *r, i64 partition)
+{
+    struct ring_partition *p = &r->partitions[partition];
+    int status;
+    bool known = is_known(&status, r, partition, p->sought, true);
+    if (known && p->end < 0 && r->reader < 0)
+        status = ring_remove_before(p->directory, p->sought);
+    p->sought += known && p->end < 0;
     return status;
 }
 
-/* Finds a partition's shard count after its ring was lost in a later pass: lets the first pass be
- * made again and discards its shards until the count is known. */
-static int find_end(struct ring *r, i64 partition)
+int ring_look(char **directory, struct ring *r, i64 partition, i64 pass, i64 number)
 {
     struct ring_partition *p = &r->partitions[partition];
-    for (i64 i = 0; p->end < 0; i++)
-        if (wait_for(r, partition, i, true) < 0 || (r->reader < 0 && ring_remove_before(p->directory, i) < 0))
-            return -1;
-    return 0;
+    int status = 0;
+    p->end = p->end < 0 ? ring_end(p->directory) : p->end;
+    if (pass > 0 && p->end < 0)
+        return seek_end(r, partition) < 0 ? -1 : RING_MAKING;
+    i64 wanted = pass * max_i64(0, p->end) + number;
+    bool known = (p->end >= 0 && number >= p->end) || is_known(&status, r, partition, wanted, pass == 0);
+    if (status < 0)
+        return -1;
+    if (p->end >= 0 && number >= p->end)
+        return RING_ENDED;
+    if (!known)
+        return RING_MAKING;
+    *directory = ring_shard_path(p->directory, wanted);
+    return RING_SHARD;
 }
 
 int ring_shard(char **directory, struct ring *r, i64 partition, i64 pass, i64 number)
 {
-    struct ring_partition *p = &r->partitions[partition];
-    p->end = p->end < 0 ? ring_end(p->directory) : p->end;
-    if (pass > 0 && p->end < 0 && find_end(r, partition) < 0)
-        return -1;
-    i64 wanted = pass * max_i64(0, p->end) + number;
-    if (p->end < 0 || number < p->end)
-        if (wait_for(r, partition, wanted, pass == 0) < 0)
-            return -1;
-    if (p->end >= 0 && number >= p->end)
-        return 1;
-    *directory = ring_shard_path(p->directory, wanted);
-    return 0;
+    double begin = clock_s();
+    int status = ring_look(directory, r, partition, pass, number);
+    while (status == RING_MAKING) {
+        status = interrupted() ? error_interrupted() : RING_MAKING;
+        poll(NULL, 0, LOOKS_MS);
+        if (status >= 0)
+            status = ring_look(directory, r, partition, pass, number);
+    }
+    r->waited_s += clock_s() - begin;
+    return status;
 }
 
 /* Drops passed shards. A partition that ended in an earlier round counts as passed up to its last

@@ -24,10 +24,10 @@ struct ring_filler {
     i64 next;          /* one past the last shard put, which may have been removed since */
     i64 kept;          /* several readers: shards before it are removed */
     bool position_known;
-    /* Fetching from servers: the current server, and its connection (-1: none). */
+    /* Fetching from servers: the current server, and its connection (NULL: none). */
     struct string_list servers;
     i64 server;
-    int socket;
+    struct token_reader *connection;
     u64 identity;
 };
 
@@ -175,26 +175,17 @@ static int list_servers(struct ring_filler *f)
 
 static void hang_up(struct ring_filler *f)
 {
-    if (f->socket >= 0)
-        close(f->socket);
-    f->socket = -1;
+    token_reader_close(f->connection);
+    f->connection = NULL;
 }
 
-/* Sends the request to the current server. Returns REPLY_SHARD or REPLY_END, or -1 if this server
- * fails. */
+/* Asks the current server. Returns as token_reader_get. */
 static int request_shard(struct ring_filler *f, const struct token_request *request, const char *path,
                          struct buffer *index, i64 *end)
 {
-    if (f->socket < 0) {
-        struct secret secret;
-        secret_load(&secret);
-        f->socket = tokens_connect(f->servers.values[f->server]);
-        if (f->socket >= 0 && tokens_greet(f->socket, &secret) < 0)
-            hang_up(f);
-    }
-    int kind = f->socket < 0 || tokens_send(f->socket, request, sizeof *request) < 0
-                   ? -1
-                   : tokens_answer(f->socket, request, path, index, end);
+    if (!f->connection)
+        f->connection = token_reader_open(f->servers.values[f->server]);
+    int kind = f->connection ? token_reader_get(f->connection, request, path, index, end) : -1;
     if (kind < 0)
         hang_up(f);
     return kind;
@@ -234,8 +225,8 @@ static int fetch(struct ring_filler *f, i64 number)
     while (status == 0 && (kind = request_shard(f, &request, path, &index, &end)) < 0)
         status = try_another(f, begin, tries++ >= f->servers.count);
     if (status == 0)
-        status = kind == REPLY_END ? ring_set_end(f->directory, end) : ring_put(f->directory, number, path, &index);
-    f->next = status == 0 && kind == REPLY_SHARD ? number + 1 : f->next;
+        status = kind == RING_ENDED ? ring_set_end(f->directory, end) : ring_put(f->directory, number, path, &index);
+    f->next = status == 0 && kind == RING_SHARD ? number + 1 : f->next;
     buffer_release(&index);
     memory_free(path);
     return status;
@@ -298,7 +289,7 @@ static int open_filling(struct ring_filler *f)
 
 int ring_fill(const struct ring_request *request)
 {
-    struct ring_filler f = {.request = request, .directory = request->directory, .socket = -1};
+    struct ring_filler f = {.request = request, .directory = request->directory};
     int status = open_filling(&f);
     if (status == 0)
         status = fill(&f);

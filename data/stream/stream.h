@@ -26,8 +26,8 @@
  * Where is what: ring.c is the reader's side, ring_fill.c the process that fills one partition by
  * running prepare or asking servers, ring_partition.c the files of a partition, and what a killed
  * filler left. tokens.h is the protocol of `weft serve-tokens`: tokens.c has its messages and
- * checks, tokens_serve.c answers, tokens_answer.c receives, tokens_socket.c connects. A ring owns
- * its fillers, and ring_close ends them; the files stay. */
+ * checks, tokens_serve.c answers over HTTP, tokens_fetch.c asks and receives. A ring owns its
+ * fillers, and ring_close ends them; the files stay. */
 #ifndef WEFT_DATA_STREAM_H
 #define WEFT_DATA_STREAM_H
 #include "data/prepare/prepare.h"
@@ -45,22 +45,24 @@ struct ring;
  * borrowed, to which the ring appends --fill DIR --part I/N STREAM. filler NULL: another process
  * fills the ring, this one only reads it. */
 struct ring *ring_open(const char *directory, const char *stream, const char *const *filler);
+/* Tells the fillers to end, without waiting for them. True once they have. */
+bool ring_stop(struct ring *ring);
 void ring_close(struct ring *ring); /* ends the fillers; keeps the content */
 /* Registers as reader `reader` of several. The filler's command line must hold --readers N; the
  * fillers remove the shards that all readers have passed. */
 void ring_read_as(struct ring *ring, i64 reader);
 i64 ring_partitions(const struct ring *ring);
-/* Waits until shard `number` of a pass is closed. Returns 0 and its folder (memory_free), 1 if the
- * partition has no more shards, or -1 with a message. */
+/* Looks for shard `number` of a pass, and has it made. Returns RING_SHARD and its folder (memory_free),
+ * RING_ENDED if the partition has no more shards, RING_MAKING if it is not closed yet, or -1 with a
+ * message. ring_shard waits until it is. */
+enum { RING_SHARD, RING_ENDED, RING_MAKING };
+int ring_look(char **directory, struct ring *ring, i64 partition, i64 pass, i64 number);
 int ring_shard(char **directory, struct ring *ring, i64 partition, i64 pass, i64 number);
 int ring_passed(struct ring *ring, i64 partition, i64 pass, i64 number); /* drops shards before `number` */
 bool ring_keeps(const struct ring *ring);                                /* stream.keep: passed shards are kept */
 i64 ring_shards(const struct ring *ring, i64 partition);                 /* -1: not known yet */
-/* Sets a function to call several times per second while waiting for a shard. If it returns -1 with
- * a message, the wait ends. */
-void ring_while_waiting(struct ring *ring, int (*call)(void *context), void *context);
-double ring_waited_s(const struct ring *ring); /* total waiting time */
-i64 ring_restarts(const struct ring *ring);    /* restarts of killed fillers */
+double ring_waited_s(const struct ring *ring);                           /* total waiting time */
+i64 ring_restarts(const struct ring *ring);                              /* restarts of killed fillers */
 
 /* ---- The filler's side: ring_fill.c ---- */
 /* Fills a partition of a ring until the reader at the other end of `control` is gone. Returns 1

@@ -5,12 +5,11 @@
 #include "data/shards/shard_layout.h"
 #include "tokenizers/text/text.h"
 
+#include <ctype.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-
-static const char request_magic[8] = "WEFTASKS", reply_magic[8] = "WEFTGIVE", greeting_magic[8] = "WEFTMEET";
-_Static_assert(sizeof(struct token_request) == 72 && sizeof(struct token_reply) == 64 &&
-                   sizeof(struct token_greeting) == 48 && sizeof(struct token_challenge) == 80,
-               "what goes over the wire");
 
 static int add_tokenizer(struct buffer *out, const char *directory)
 {
@@ -49,39 +48,84 @@ int tokens_identity(u64 *out, const struct shard_stream *stream, const char *dir
     return status;
 }
 
+/* ---- Requests ---- */
+
+static const char *const paths[TOKENS_PARTS] = {"/index?", "/shard?"};
+static const struct token_field {
+    const char *name;
+    int base;
+    size_t offset;
+} fields[] = {
+    {"version", 10, offsetof(struct token_request, version)},  {"stream", 16, offsetof(struct token_request, stream)},
+    {"run", 16, offsetof(struct token_request, run)},          {"reader", 10, offsetof(struct token_request, reader)},
+    {"readers", 10, offsetof(struct token_request, readers)},  {"part", 10, offsetof(struct token_request, partition)},
+    {"parts", 10, offsetof(struct token_request, partitions)}, {"pass", 10, offsetof(struct token_request, pass)},
+    {"number", 10, offsetof(struct token_request, number)}};
+
 struct token_request token_request(u64 identity, const struct ring_name *name, i64 partition, i64 partitions, i64 pass,
                                    i64 number)
 {
-    struct token_request r = {.version = TOKENS_VERSION,
-                              .identity = identity,
-                              .run = name->run,
-                              .reader = (u32)name->reader,
-                              .readers = (u32)name->readers,
-                              .partition = (u64)partition,
-                              .partitions = (u64)partitions,
-                              .pass = (u64)pass,
-                              .number = (u64)number};
-    memcpy(r.magic, request_magic, 8);
-    return r;
+    return (struct token_request){.version = TOKENS_VERSION,
+                                  .stream = identity,
+                                  .run = name->run,
+                                  .reader = (u64)name->reader,
+                                  .readers = (u64)name->readers,
+                                  .partition = (u64)partition,
+                                  .partitions = (u64)partitions,
+                                  .pass = (u64)pass,
+                                  .number = (u64)number};
 }
 
-int token_request_check_version(const struct token_request *r)
+char *token_target(const struct token_request *request, enum token_part part)
 {
-    if (memcmp(r->magic, request_magic, 8) != 0)
+    struct buffer out = {0};
+    buffer_printf(&out, "%s", paths[part]);
+    for (i64 i = 0; i < COUNT_OF(fields); i++) {
+        char number[32];
+        unsigned long long value = *(const u64 *)(const void *)((const char *)request + fields[i].offset);
+        snprintf(number, sizeof number, fields[i].base == 16 ? "%016llx" : "%llu", value);
+        buffer_printf(&out, "%s%s=%s", i ? "&" : "", fields[i].name, number);
+    }
+    return out.data;
+}
+
+/* Reads one field of a query, NAME=NUMBER between ampersands. */
+static int read_field(struct token_request *out, const struct token_field *field, const char *query)
+{
+    size_t length = strlen(field->name);
+    for (const char *at = query; *at; at += strcspn(at, "&"), at += *at == '&') {
+        char *end;
+        if (strncmp(at, field->name, length) != 0 || at[length] != '=' || !isxdigit((u8)at[length + 1]))
+            continue;
+        *(u64 *)(void *)((char *)out + field->offset) = strtoull(at + length + 1, &end, field->base);
+        if (end > at + length + 1 && (*end == '&' || *end == 0))
+            return 0;
+    }
+    return error_set("not a request for shards: its %s is no number", field->name);
+}
+
+int token_target_read(struct token_request *out, enum token_part *part, const char *target)
+{
+    int found = 0, status = 0;
+    while (found < TOKENS_PARTS && strncmp(target, paths[found], strlen(paths[found])) != 0)
+        found++;
+    if (found == TOKENS_PARTS)
         return error_set("not a request for shards: weft serve-tokens serves training stages");
-    if (r->version != TOKENS_VERSION)
-        return error_set("asked in version %u of the protocol, and this is version %d: run the same program on both "
-                         "sides",
-                         r->version, TOKENS_VERSION);
-    return 0;
+    *part = (enum token_part)found;
+    for (i64 i = 0; i < COUNT_OF(fields) && status == 0; i++) {
+        status = read_field(out, &fields[i], target + strlen(paths[found]));
+        if (status == 0 && out->version != TOKENS_VERSION) /* the first field */
+            return error_set("asked in version %llu of the protocol, and this is version %d: run the same program on "
+                             "both sides",
+                             (unsigned long long)out->version, TOKENS_VERSION);
+    }
+    return status;
 }
 
 int token_request_check(const struct token_request *r, u64 identity, i64 partitions)
 {
     const u64 most = (u64)1 << 40;
-    if (token_request_check_version(r) < 0)
-        return -1;
-    if (r->identity != identity || r->partitions != (u64)partitions)
+    if (r->stream != identity || r->partitions != (u64)partitions)
         return error_set(
             "another stream is served here (settings, seed, precision, tokenizers or stream.parts differ): "
             "give the server the folder of the same stage");
@@ -89,108 +133,54 @@ int token_request_check(const struct token_request *r, u64 identity, i64 partiti
         return error_set("part %llu, pass %llu, shard %llu cannot be", (unsigned long long)r->partition,
                          (unsigned long long)r->pass, (unsigned long long)r->number);
     if (r->readers > TOKENS_READERS_MOST || r->reader >= r->readers)
-        return error_set("reader %u of %u cannot be", r->reader, r->readers);
+        return error_set("reader %llu of %llu cannot be", (unsigned long long)r->reader,
+                         (unsigned long long)r->readers);
     return 0;
 }
 
-struct token_reply token_reply(const struct token_request *request, enum token_reply_kind kind)
+/* ---- Hashes and proofs ---- */
+
+u64 token_reply_seed(int status, const char *target)
 {
-    struct token_reply r = {.version = TOKENS_VERSION,
-                            .kind = kind,
-                            .partition = request->partition,
-                            .pass = request->pass,
-                            .number = request->number};
-    memcpy(r.magic, reply_magic, 8);
-    return r;
+    return hash_bytes(target, (i64)strlen(target), (u64)status);
 }
 
-u64 token_reply_hash(const struct token_reply *reply)
+u64 token_reply_hash(int status, const char *target, const void *body, i64 bytes)
 {
-    struct token_reply blank = *reply;
-    blank.hash = 0;
-    return hash_bytes(&blank, sizeof blank, 0);
+    u64 hash = token_reply_seed(status, target);
+    for (i64 at = 0; at < bytes; at += TOKENS_BLOCK_BYTES)
+        hash = hash_bytes((const u8 *)body + at, min_i64(TOKENS_BLOCK_BYTES, bytes - at), hash);
+    return hash;
 }
 
-static bool has_fit_sizes(const struct token_reply *r)
+static void print_hex(char out[TOKENS_HEX + 1], const u8 bytes[SECRET_BYTES])
 {
-    if (r->kind == REPLY_SHARD)
-        return r->index_bytes >= sizeof(struct index_header) && r->index_bytes <= (u64)tokens_index_most &&
-               r->shard_bytes >= sizeof(struct shard_header) && r->shard_bytes <= (u64)tokens_shard_most;
-    return r->shard_bytes == 0 && r->index_bytes <= (r->kind == REPLY_REFUSED ? TOKENS_MESSAGE_MOST : 0);
+    for (int i = 0; i < SECRET_BYTES; i++)
+        snprintf(out + 2 * i, 3, "%02x", bytes[i]);
 }
 
-int token_reply_check(const struct token_reply *r, const struct token_request *asked)
+void token_nonce(char out[TOKENS_HEX + 1])
 {
-    if (memcmp(r->magic, reply_magic, 8) != 0)
-        return error_set("what answers there is no weft serve-tokens");
-    if (r->version != TOKENS_VERSION)
-        return error_set("it answers in version %u of the protocol, and this is version %d: run the same program on "
-                         "both sides",
-                         r->version, TOKENS_VERSION);
-    if (r->kind >= REPLY_KINDS || r->partition != asked->partition || r->pass != asked->pass ||
-        (r->kind == REPLY_END ? r->number > asked->number : r->number != asked->number) || !has_fit_sizes(r))
-        return error_set("its answer cannot be (kind %u, part %llu, pass %llu, shard %llu, %llu and %llu bytes)",
-                         r->kind, (unsigned long long)r->partition, (unsigned long long)r->pass,
-                         (unsigned long long)r->number, (unsigned long long)r->index_bytes,
-                         (unsigned long long)r->shard_bytes);
-    return 0;
+    u8 bytes[SECRET_BYTES];
+    secret_draw(bytes, sizeof bytes);
+    print_hex(out, bytes);
 }
 
-void token_refusal(struct buffer *out, const struct token_request *request)
+void token_reader_proof(char out[TOKENS_HEX + 1], const struct secret *secret, const char *target,
+                        const char *server_nonce, const char *reader_nonce)
 {
-    struct token_reply reply = token_reply(request, REPLY_REFUSED);
-    char *why = string_copy(error_text());
-    reply.index_bytes = (u64)min_i64((i64)strlen(why), TOKENS_MESSAGE_MOST);
-    reply.hash = hash_bytes(why, (i64)reply.index_bytes, token_reply_hash(&reply));
-    buffer_append(out, &reply, sizeof reply);
-    buffer_append(out, why, (i64)reply.index_bytes);
-    memory_free(why);
+    u8 proof[SECRET_BYTES];
+    char *text = string_format("GET %s %s %s", target, server_nonce, reader_nonce);
+    secret_proof(proof, secret, "token reader", text, (i64)strlen(text));
+    print_hex(out, proof);
+    memory_free(text);
 }
 
-/* ---- Greetings ---- */
-
-bool token_is_greeting(const void *head)
+void token_server_proof(char out[TOKENS_HEX + 1], const struct secret *secret, const char *reader_nonce, u64 hash)
 {
-    return memcmp(head, greeting_magic, sizeof greeting_magic) == 0;
-}
-
-struct token_greeting token_greeting(void)
-{
-    struct token_greeting g = {.version = TOKENS_VERSION};
-    memcpy(g.magic, greeting_magic, sizeof g.magic);
-    secret_draw(g.nonce, SECRET_BYTES);
-    return g;
-}
-
-static void prove(u8 out[SECRET_BYTES], const char *who, const struct token_greeting *greeting,
-                  const struct token_challenge *challenge, const struct secret *secret)
-{
-    u8 both[sizeof *greeting + SECRET_BYTES];
-    memcpy(both, greeting, sizeof *greeting);
-    memcpy(both + sizeof *greeting, challenge->nonce, SECRET_BYTES);
-    secret_proof(out, secret, who, both, sizeof both);
-}
-
-struct token_challenge token_challenge(u8 expected[SECRET_BYTES], const struct token_greeting *greeting,
-                                       const struct secret *secret)
-{
-    struct token_challenge c = {.version = TOKENS_VERSION};
-    memcpy(c.magic, greeting_magic, sizeof c.magic);
-    secret_draw(c.nonce, SECRET_BYTES);
-    prove(c.proof, "token server", greeting, &c, secret);
-    prove(expected, "token reader", greeting, &c, secret);
-    return c;
-}
-
-int token_challenge_check(u8 proof[SECRET_BYTES], const struct token_challenge *challenge,
-                          const struct token_greeting *greeting, const struct secret *secret)
-{
-    u8 expected[SECRET_BYTES];
-    if (!token_is_greeting(challenge->magic) || challenge->version != TOKENS_VERSION)
-        return error_set("what answers there knows no WEFT_SECRET: run the same program on both sides");
-    prove(expected, "token server", greeting, challenge, secret);
-    if (!secret_equal(expected, challenge->proof, SECRET_BYTES))
-        return error_set("it has another WEFT_SECRET than this reader, or none");
-    prove(proof, "token reader", greeting, challenge, secret);
-    return 0;
+    u8 proof[SECRET_BYTES];
+    char *text = string_format("%s %016llx", reader_nonce, (unsigned long long)hash);
+    secret_proof(proof, secret, "token server", text, (i64)strlen(text));
+    print_hex(out, proof);
+    memory_free(text);
 }

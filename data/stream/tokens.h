@@ -1,127 +1,101 @@
-/* Closed shards over TCP (weft serve-tokens). The server prepares a stream, partition by
- * partition; readers fill their rings from it.
+/* Closed shards over HTTP (weft serve-tokens). The server prepares a stream, partition by partition;
+ * readers fill their rings from it.
  *
- *   reader: reader r of n of this run requests shard `number` of pass P of partition i
- *           (struct token_request)
- *   server: still being made | no such shard | refused with a reason | the shard
- *           (struct token_reply, then its bytes)
+ *   GET /index?version=3&stream=ID&run=ID&reader=0&readers=1&part=0&parts=1&pass=0&number=0
+ *   GET /shard?...
  *
- * Each connection serves one partition, one request after another. The next request confirms that
- * the last shard has arrived; the server may remove a shard once all readers of the run have it.
- * Each run has rings of its own. They are removed when the run was idle for launch_wait_s and
- * another run connects.
+ *   200  the index of the shard, or the shard
+ *   202  still being made: ask again. The server holds a request for TOKENS_BEAT_MS before it says so
+ *   404  no such shard: the part has N
+ *   else refused; the body says why, and all but 401 end the connection
  *
- * Numbers are little-endian. Both sides check the version, the identity of the stream, every length
- * and an XXH3 over header and bytes before using them; after a mismatch the reader asks the next
- * server, or the same one again. prepare yields the same bytes on every machine, so losing a server
- * loses no data.
+ * The next number confirms that the last shard has arrived; the server may remove a shard once all
+ * readers of the run have it. Each run has rings of its own. They are removed when the run was idle for
+ * launch_wait_s and another run connects. A connection serves one reader of one partition, and is the
+ * reader's place: a second connection of that reader waits until the first has ended.
  *
- * With WEFT_SECRET, which is then the same for server and readers, a connection begins with a
- * greeting (tokens_greet), in which both prove that they know it. Without it, use a private network:
- * whoever knows the identity of the stream is served. Nothing is encrypted.
+ * Each reply has the headers Weft-Tokens, the version, and Weft-Hash, an XXH3 over status, target and
+ * body. After a mismatch the reader asks the next server, or the same one again. prepare yields the same
+ * bytes on every machine, so losing a server loses no data.
  *
- * A connection is a guest of the server's one polling process until its first request is complete
- * and right (tokens_guests.c); then it gets a process. Guests are limited in number and have
- * TOKENS_GUEST_MS; if there are too many, the oldest of the address that has the most goes. So
- * connections that say nothing, little or nonsense cost no process and keep no reader away. */
+ * With WEFT_SECRET, which is then the same for server and readers, both prove that they know it, for each
+ * request anew. Each reply on a connection brings a fresh number of the server, and the first request is
+ * answered 401 for want of one:
+ *
+ *   reader: Weft-Nonce: R                  server: WWW-Authenticate: Weft S
+ *           Authorization: Weft S PROOF            Weft-Proof: PROOF
+ *
+ * The reader's proof is over target, S and R, the server's over R and the hash of the reply. A number of
+ * the server is good for one request on one connection, so a request that is repeated is refused. Without
+ * a secret use a private network: whoever knows the identity of the stream is served. Nothing is
+ * encrypted. */
 #ifndef WEFT_DATA_TOKENS_H
 #define WEFT_DATA_TOKENS_H
 #include "core/secret.h"
+#include "data/remote/http.h"
 #include "data/stream/stream.h"
 
 enum {
-    TOKENS_VERSION = 2,
+    TOKENS_VERSION = 3,
     TOKENS_READERS_MOST = 65536,
-    TOKENS_MESSAGE_MOST = 4096,
     TOKENS_SILENCE_MS = 60000,
-    TOKENS_GUEST_MS = 10000, /* from a connection to the end of its first request */
-    TOKENS_BEAT_MS = 5000
+    TOKENS_GUEST_MS = 10000, /* from a connection to the end of its first right request */
+    TOKENS_BEAT_MS = 5000,
+    TOKENS_HEX = 2 * SECRET_BYTES /* digits of a nonce or a proof */
 };
 static const i64 tokens_index_most = (i64)1 << 31, tokens_shard_most = (i64)1 << 40; /* upper bounds, bytes */
 
 struct token_request {
-    char magic[8];
-    u32 version, reserved; /* the layout up to here is the same in every version */
-    u64 identity;          /* identity of the stream: tokens_identity */
-    u64 run;
-    u32 reader, readers;
-    u64 partition, partitions, pass, number;
+    u64 version, stream; /* stream: its identity, of tokens_identity */
+    u64 run, reader, readers, partition, partitions, pass, number;
 };
-enum token_reply_kind { REPLY_SHARD, REPLY_END, REPLY_MAKING, REPLY_REFUSED, REPLY_KINDS };
-struct token_reply {
-    char magic[8];
-    u32 version, kind;
-    u64 partition, pass, number;  /* echo the request; REPLY_END: number is the partition's shard count */
-    u64 index_bytes, shard_bytes; /* REPLY_REFUSED: the length of a message, and 0 */
-    u64 hash;                     /* chained XXH3: this header with hash = 0, then index, then shard */
-};
-
-struct token_greeting { /* the first message of a reader that has a secret */
-    char magic[8];
-    u32 version, reserved;
-    u8 nonce[SECRET_BYTES];
-};
-struct token_challenge { /* the answer; the reader's proof follows, and then its first request */
-    char magic[8];
-    u32 version, reserved;
-    u8 nonce[SECRET_BYTES], proof[SECRET_BYTES];
-};
+enum token_part { TOKENS_INDEX, TOKENS_SHARD, TOKENS_PARTS };
 
 /* Hashes everything that determines the content of the shards, independent of the location of the
  * sources. Returns -1 with a message on failure. */
 int tokens_identity(u64 *out, const struct shard_stream *stream, const char *directory);
+
+/* ---- Messages: tokens.c ---- */
 struct token_request token_request(u64 identity, const struct ring_name *name, i64 partition, i64 partitions, i64 pass,
                                    i64 number);
-/* Checks only the head common to all versions. */
-int token_request_check_version(const struct token_request *request);
+char *token_target(const struct token_request *request, enum token_part part); /* memory_free */
+/* Reads a target, of this version alone. -1 and a message. */
+int token_target_read(struct token_request *request, enum token_part *part, const char *target);
 int token_request_check(const struct token_request *request, u64 identity, i64 partitions);
-struct token_reply token_reply(const struct token_request *request, enum token_reply_kind kind);
-int token_reply_check(const struct token_reply *reply, const struct token_request *request);
-u64 token_reply_hash(const struct token_reply *reply); /* hash of the header alone */
-/* Appends a whole reply that refuses the request with the text of the last error. */
-void token_refusal(struct buffer *out, const struct token_request *request);
+/* A chain: of status and target, then of each block of the body. */
+enum { TOKENS_BLOCK_BYTES = 1 << 20 };
+u64 token_reply_seed(int status, const char *target);
+u64 token_reply_hash(int status, const char *target, const void *body, i64 bytes);
+void token_nonce(char out[TOKENS_HEX + 1]);
+void token_reader_proof(char out[TOKENS_HEX + 1], const struct secret *secret, const char *target,
+                        const char *server_nonce, const char *reader_nonce);
+void token_server_proof(char out[TOKENS_HEX + 1], const struct secret *secret, const char *reader_nonce, u64 hash);
 
-bool token_is_greeting(const void *head); /* of the first 8 bytes of a connection */
-struct token_greeting token_greeting(void);
-/* The server's answer to a greeting, and the proof that it expects of the reader. */
-struct token_challenge token_challenge(u8 expected[SECRET_BYTES], const struct token_greeting *greeting,
-                                       const struct secret *secret);
-/* Checks the server's proof. Returns 0 and the reader's, or -1 and a message. */
-int token_challenge_check(u8 proof[SECRET_BYTES], const struct token_challenge *challenge,
-                          const struct token_greeting *greeting, const struct secret *secret);
+/* ---- The reader's side: tokens_fetch.c ---- */
+struct token_reader;
+struct token_reader *token_reader_open(const char *address); /* NULL and a message */
+void token_reader_close(struct token_reader *reader);
+/* Fetches a shard, to the file `path` and its index to `index`, and waits while it is being made. Returns
+ * RING_SHARD, RING_ENDED with *end set, or -1 and a message. */
+int token_reader_get(struct token_reader *reader, const struct token_request *request, const char *path,
+                     struct buffer *index, i64 *end);
+/* One reply as it arrives. */
+struct token_delivery {
+    enum token_part part;
+    const char *target, *nonce; /* of the request */
+    const struct secret *secret;
+    const char *path;    /* of the shard */
+    struct buffer *body; /* cleared before; of an index it is all of it, of a shard what is not written yet */
+    struct file_writer writer;
+    u64 hash;             /* of what is written */
+    bool writing, failed; /* failed: with a message */
+};
+http_taker token_delivery_take; /* context: a token_delivery */
+enum { TOKENS_UNPROVEN = RING_MAKING + 1 };
+/* At the end of the reply. Returns as ring_look with *end, or TOKENS_UNPROVEN if the reader's proof is missing. */
+int token_delivery_end(struct token_delivery *delivery, const struct http_answer *answer, i64 *end);
 
-/* ---- Sockets ---- */
-/* Addresses: HOST:PORT, [ADDRESS]:PORT, or PORT for 127.0.0.1. */
-int tokens_connect(const char *address); /* returns a descriptor; -1 and a message */
-int tokens_listen(const char *address);  /* returns a descriptor; port 0: any */
-struct sockaddr_storage;
-/* Accepts a waiting connection and its address. Returns a descriptor; -1 and errno if there is none. */
-int tokens_accept(int listener, struct sockaddr_storage *from);
-char *tokens_name(int descriptor, bool peer); /* HOST:PORT of this end, or of the peer; memory_free */
-/* Sends all bytes. Returns -1 with a message if interrupted or if the peer accepts nothing for
- * TOKENS_SILENCE_MS. */
-int tokens_send(int descriptor, const void *data, i64 bytes);
-/* Receives `bytes` bytes. Returns 0, 1 if the peer closed before the first byte, or -1 with a
- * message, also if interrupted. first_ms: timeout for the first byte, -1 for none. Further bytes may
- * pause for TOKENS_SILENCE_MS; up to TOKENS_MESSAGE_MOST bytes must all arrive within that. */
-int tokens_receive(int descriptor, void *data, i64 bytes, int first_ms);
-
-/* ---- Both ends ---- */
-/* The reader's greeting; does nothing without a secret. Returns -1 and a message. */
-int tokens_greet(int descriptor, const struct secret *secret);
-/* Connections to a server before they have a process. */
-struct token_guests;
-struct token_guests *token_guests_open(int listener);
-void token_guests_close(struct token_guests *guests); /* hangs up; the listener stays open */
-/* Serves guests for a moment. Returns a connection that is a guest no more, with its first request,
- * which `check` has accepted, and its address; -1: none. check: returns 0, or -1 and the message
- * with which the guest is refused. */
-int token_guests_next(struct token_guests *guests, struct token_request *request, struct sockaddr_storage *from,
-                      int (*check)(void *context, const struct token_request *request), void *context);
-/* Receives the reply to a request. Returns REPLY_SHARD with the bytes in the file `path` and in
- * `index`, REPLY_END with *end set, or -1 with a message. */
-int tokens_answer(int descriptor, const struct token_request *request, const char *path, struct buffer *index,
-                  i64 *end);
+/* ---- The server: tokens_serve.c ---- */
 /* Serves until interrupted; returns 0, or -1 with a message. filler: as in ring_open, for the rings
  * below `directory`. */
 struct tokens_service {

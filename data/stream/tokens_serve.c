@@ -1,98 +1,129 @@
-/* weft serve-tokens: one process per connection, which reads a ring on behalf of its peer. */
-#define _GNU_SOURCE /* accept4 */
+/* weft serve-tokens: answers requests for shards. Each connection reads a ring of its own. */
 #include "data/stream/tokens.h"
 #include "dist/dist.h"
-#include "dist/sockets.h"
+#include "serve/http_server.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-/* CONNECTIONS_OF_ONE: of one address, so that others find room. */
-enum { CONNECTIONS_MOST = 256, CONNECTIONS_OF_ONE = 192, LOOKS_MS = 100 };
+/* One address leaves room for others. A head of a request has about 600 bytes. COMPLAINTS: log lines in
+ * COMPLAINTS_S seconds. */
+static const struct http_limits limits = {.guests = 256,
+                                          .connections = 256,
+                                          .connections_of_one = 192,
+                                          .guest_s = TOKENS_GUEST_MS / 1000.0,
+                                          .request_s = TOKENS_SILENCE_MS / 1000.0,
+                                          .head_bytes = 1 << 14};
+enum { COMPLAINTS = 10, COMPLAINTS_S = 60, FILLER_WORDS = 12 };
 
-struct token_connection { /* state of one connection */
+struct token_connection {
+    char nonce[TOKENS_HEX + 1]; /* of the next request; "": none */
+    struct token_request place; /* the run, the reader and the partition that it serves */
+    int run_lock, reader_lock;  /* -1: not open */
+    bool placed, said;          /* placed: `place` is set; said: the log has told that it waits */
+    double begin_s;
+    char *directory; /* folder of the run's rings */
+    struct ring *ring;
+    const char *words[FILLER_WORDS]; /* the filler's command line */
+    char readers[16];
+    struct token_connection *next; /* of those that have ended, and whose fillers have not yet */
+};
+struct tokens_server {
     const struct tokens_service *service;
     struct shard_stream stream;
     u64 identity;
-    int socket, run_lock, reader_lock;
-    i64 partition;   /* partition whose lock is held; -1: none yet */
-    char *directory; /* folder of the run's rings; NULL: not known yet */
-    struct ring *ring;
-    struct token_request request; /* the request being answered */
-    double beat_s;
+    double loaded_s; /* time when `stream` was read */
+    struct secret secret;
+    struct token_connection *ended;
+    i64 complaints;
+    double complained_s; /* begin of the period that `complaints` counts */
 };
 
-/* ---- One reply ---- */
+/* ---- Replies ---- */
 
-static int send_reply(struct token_connection *s, struct token_reply *reply, const void *index, const void *shard)
+static void put_number(struct http_exchange *e, const char *name, const char *format, u64 value)
 {
-    u64 hash = token_reply_hash(reply);
-    if (reply->kind != REPLY_MAKING)
-        hash = hash_bytes(index, (i64)reply->index_bytes, hash);
-    reply->hash = reply->shard_bytes ? hash_bytes(shard, (i64)reply->shard_bytes, hash) : hash;
-    s->beat_s = clock_s();
-    return tokens_send(s->socket, reply, sizeof *reply) < 0 ||
-                   tokens_send(s->socket, index, (i64)reply->index_bytes) < 0 ||
-                   tokens_send(s->socket, shard, (i64)reply->shard_bytes) < 0
-               ? -1
-               : 0;
+    char text[32];
+    snprintf(text, sizeof text, format, (unsigned long long)value);
+    http_reply_header(e, name, text);
 }
 
-static void refuse(struct token_connection *s)
+/* Completes a reply whose body is in place. */
+static void reply(struct tokens_server *s, struct http_exchange *e, int status, u64 hash)
 {
-    struct buffer reply = {0};
-    token_refusal(&reply, &s->request);
-    tokens_send(s->socket, reply.data, reply.length); /* the message of the refusal stays the last error */
-    buffer_release(&reply);
-}
-
-/* Called while a shard is being made: sends a keep-alive to the reader and fails if the reader is
- * gone. */
-static int keep_alive(void *context)
-{
-    struct token_connection *s = context;
-    struct pollfd heard = {.fd = s->socket, .events = POLLIN};
-    char byte;
-    if (poll(&heard, 1, 0) > 0 && recv(s->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0)
-        return error_set("the reader is gone");
-    if (1000 * (clock_s() - s->beat_s) < TOKENS_BEAT_MS)
-        return 0;
-    struct token_reply reply = token_reply(&s->request, REPLY_MAKING);
-    return send_reply(s, &reply, NULL, NULL);
-}
-
-static int send_shard(struct token_connection *s, const char *directory)
-{
-    struct token_reply reply = token_reply(&s->request, REPLY_SHARD);
-    struct file_view index = {0}, shard = {0};
-    char *index_path = path_join(directory, "index"), *path = path_join(directory, "00000.shard");
-    int status = file_map(&index, index_path);
-    if (status == 0)
-        status = file_map(&shard, path);
-    if (status == 0) {
-        reply.index_bytes = (u64)index.bytes;
-        reply.shard_bytes = (u64)shard.bytes;
-        status = send_reply(s, &reply, index.data, shard.data);
-        file_unmap(&shard);
+    struct token_connection *c = e->state;
+    const char *nonce = http_request_header(e, "Weft-Nonce");
+    char proof[TOKENS_HEX + 1], challenge[TOKENS_HEX + 16];
+    e->status = status;
+    put_number(e, "Weft-Tokens", "%llu", TOKENS_VERSION);
+    put_number(e, "Weft-Hash", "%016llx", hash);
+    if (s->secret.given) {
+        token_nonce(c->nonce);
+        snprintf(challenge, sizeof challenge, "Weft %s", c->nonce);
+        http_reply_header(e, "WWW-Authenticate", challenge);
     }
-    if (index.data)
-        file_unmap(&index);
-    memory_free(index_path);
+    if (s->secret.given && nonce && strlen(nonce) == TOKENS_HEX) {
+        token_server_proof(proof, &s->secret, nonce, hash);
+        http_reply_header(e, "Weft-Proof", proof);
+    }
+}
+
+static void reply_text(struct tokens_server *s, struct http_exchange *e, int status)
+{
+    u64 hash = token_reply_hash(status, e->target, e->text.data, e->text.length);
+    http_reply_header(e, "Content-Type", "text/plain; charset=utf-8");
+    if (status == 202)
+        http_reply_header(e, "Retry-After", "0");
+    if (status >= 400 && status != 401 && status != 404)
+        http_reply_header(e, "Connection", "close");
+    reply(s, e, status, hash);
+}
+
+/* Refuses with the text of the last error. */
+static bool refuse(struct tokens_server *s, struct http_exchange *e, int status)
+{
+    char *name = http_peer_name(e);
+    buffer_printf(&e->text, "%s", error_text());
+    if (s->complaints == 0 || clock_s() - s->complained_s > COMPLAINTS_S) {
+        s->complained_s = clock_s();
+        s->complaints = 0;
+    }
+    if (s->complaints++ < COMPLAINTS)
+        log_warn("reader %s is refused: %s", name, e->text.data);
+    else if (s->complaints == COMPLAINTS + 1)
+        log_warn("further ones of this minute are not named");
+    memory_free(name);
+    reply_text(s, e, status);
+    return true;
+}
+
+static int reply_file(struct tokens_server *s, struct http_exchange *e, const char *directory, enum token_part part)
+{
+    char *path = path_join(directory, part == TOKENS_INDEX ? "index" : "00000.shard");
+    struct file_view view;
+    int file = file_open(path), status = file < 0 ? -1 : file_map(&view, path);
+    if (status == 0) {
+        u64 hash = token_reply_hash(200, e->target, view.data, view.bytes);
+        e->file = file;
+        e->file_bytes = view.bytes;
+        file_unmap(&view);
+        http_reply_header(e, "Content-Type", "application/octet-stream");
+        reply(s, e, 200, hash);
+    } else if (file >= 0) {
+        close(file);
+    }
     memory_free(path);
     return status;
 }
+
+/* ---- Places ---- */
 
 /* Opens a lock file. Returns its descriptor, or -1 with a message. */
 static int open_lock(const char *directory, const char *name)
@@ -104,30 +135,26 @@ static int open_lock(const char *directory, const char *name)
     return status < 0 ? -1 : descriptor;
 }
 
-/* Locks this reader's place. Another connection of the same reader may belong to a killed process
- * and close soon, so this one waits. */
-static int lock_reader(struct token_connection *s)
+/* Locks this reader's place. Returns 1 while another connection has it: that may belong to a killed
+ * process and close soon. */
+static int lock_reader(struct token_connection *c)
 {
-    const struct token_request *r = &s->request;
-    char *name = string_format("reader-%llu-%u", (unsigned long long)r->partition, r->reader);
-    s->reader_lock = open_lock(s->directory, name);
-    int status = s->reader_lock < 0 ? -1 : 0;
-    double begin = clock_s();
-    for (bool said = false; status == 0 && flock(s->reader_lock, LOCK_EX | LOCK_NB);) {
-        if (!said && 1000 * (clock_s() - begin) > TOKENS_BEAT_MS) {
-            log_warn(
-                "reader %u of run %016llx is connected twice for part %llu: the second connection waits for the first",
-                r->reader, (unsigned long long)r->run, (unsigned long long)r->partition);
-            said = true;
-        }
-        status = interrupted() ? error_interrupted() : keep_alive(s);
-        poll(NULL, 0, LOOKS_MS);
+    const struct token_request *r = &c->place;
+    if (c->reader_lock < 0) {
+        char *name = string_format("reader-%llu-%llu", (unsigned long long)r->partition, (unsigned long long)r->reader);
+        c->reader_lock = open_lock(c->directory, name);
+        memory_free(name);
     }
-    memory_free(name);
-    return status;
+    if (c->reader_lock < 0 || flock(c->reader_lock, LOCK_EX | LOCK_NB) == 0)
+        return c->reader_lock < 0 ? -1 : 0;
+    if (!c->said && 1000 * (clock_s() - c->begin_s) > TOKENS_BEAT_MS) {
+        log_warn(
+            "reader %llu of run %016llx is connected twice for part %llu: the second connection waits for the first",
+            (unsigned long long)r->reader, (unsigned long long)r->run, (unsigned long long)r->partition);
+        c->said = true;
+    }
+    return 1;
 }
-
-/* ---- Runs ---- */
 
 /* Each connection locks it (shared) and updates its time when it begins. */
 static const char in_use[] = "in-use";
@@ -160,140 +187,87 @@ static void forget_runs(const char *directory, const char *but)
     string_list_free(names, count);
 }
 
-static int open_run(struct token_connection *s)
+static int open_run(struct tokens_server *s, struct token_connection *c)
 {
-    char *name = string_format("%016llx", (unsigned long long)s->request.run);
-    s->directory = path_join(s->service->directory, name);
-    int status = directory_make(s->directory);
-    s->run_lock = status == 0 ? open_lock(s->directory, in_use) : -1;
-    if (s->run_lock < 0 || flock(s->run_lock, LOCK_SH) || futimens(s->run_lock, NULL))
-        status = status < 0 || s->run_lock < 0 ? -1 : error_errno("%s: cannot be locked", s->directory);
+    char *name = string_format("%016llx", (unsigned long long)c->place.run);
+    c->directory = path_join(s->service->directory, name);
+    int status = directory_make(c->directory);
+    c->run_lock = status == 0 ? open_lock(c->directory, in_use) : -1;
+    if (c->run_lock < 0 || flock(c->run_lock, LOCK_SH) || futimens(c->run_lock, NULL))
+        status = status < 0 || c->run_lock < 0 ? -1 : error_errno("%s: cannot be locked", c->directory);
     if (status == 0)
         forget_runs(s->service->directory, name);
     memory_free(name);
     return status;
 }
 
-static struct ring *open_ring(const struct token_connection *s)
+static int open_ring(struct tokens_server *s, struct token_connection *c)
 {
-    static const char *words[12];
-    static char readers[16];
     i64 count = 0;
     for (; s->service->filler[count]; count++)
-        words[count] = s->service->filler[count];
-    require(count + 3 <= COUNT_OF(words), "%lld words", (long long)count);
-    snprintf(readers, sizeof readers, "%u", s->request.readers);
-    words[count] = "--readers";
-    words[count + 1] = readers;
-    return ring_open(s->directory, s->service->stream, words);
-}
-
-static int open_partition(struct token_connection *s)
-{
-    const struct token_request *r = &s->request;
-    if (s->partition == (i64)r->partition)
-        return 0;
-    if (s->partition >= 0)
-        return error_set("one connection, one part: this one is of part %lld", (long long)s->partition);
-    if (open_run(s) < 0 || lock_reader(s) < 0)
+        c->words[count] = s->service->filler[count];
+    require(count + 3 <= FILLER_WORDS, "%lld words", (long long)count);
+    snprintf(c->readers, sizeof c->readers, "%llu", (unsigned long long)c->place.readers);
+    c->words[count] = "--readers";
+    c->words[count + 1] = c->readers;
+    c->ring = ring_open(c->directory, s->service->stream, c->words);
+    if (!c->ring)
         return -1;
-    s->partition = (i64)r->partition;
-    s->ring = open_ring(s);
-    if (!s->ring)
-        return -1;
-    ring_read_as(s->ring, r->reader);
-    ring_while_waiting(s->ring, keep_alive, s);
+    ring_read_as(c->ring, (i64)c->place.reader);
     return 0;
 }
 
-static int answer(struct token_connection *s)
+/* Opens the ring of a connection at its first request. Returns 0, 1 while its place is taken, or -1 with
+ * a message. */
+static int open_place(struct tokens_server *s, struct token_connection *c, const struct token_request *r)
 {
-    const struct token_request *r = &s->request;
-    char *directory;
-    if (token_request_check(r, s->identity, s->stream.settings.stream.parts) < 0 || open_partition(s) < 0) {
-        refuse(s);
+    const struct token_request *at = &c->place;
+    if (c->placed && (at->run != r->run || at->reader != r->reader || at->partition != r->partition))
+        return error_set("one connection, one part: this one is of part %llu", (unsigned long long)at->partition);
+    if (!c->placed) {
+        c->place = *r;
+        c->placed = true;
+        c->begin_s = clock_s();
+    }
+    if (c->ring)
+        return 0;
+    if (!c->directory && open_run(s, c) < 0)
         return -1;
-    }
-    int status = ring_shard(&directory, s->ring, (i64)r->partition, (i64)r->pass, (i64)r->number);
-    if (status < 0) {
-        refuse(s);
-        return -1;
-    }
-    if (status > 0) {
-        struct token_reply reply = token_reply(r, REPLY_END);
-        reply.number = (u64)ring_shards(s->ring, (i64)r->partition);
-        return send_reply(s, &reply, NULL, NULL);
-    }
-    status = send_shard(s, directory);
-    memory_free(directory);
-    return status;
+    int status = lock_reader(c);
+    return status ? status : open_ring(s, c);
 }
 
-/* ---- A connection ---- */
-
-/* Receives the next request; returns as tokens_receive. */
-static int receive_request(struct token_connection *s)
+/* A connection has ended: its place is free once its fillers have ended too. */
+static void end_place(void *context, void *state)
 {
-    int status = tokens_receive(s->socket, &s->request, sizeof s->request, -1);
-    if (status == 0 && token_request_check_version(&s->request) < 0) {
-        refuse(s);
-        return -1;
+    struct tokens_server *s = context;
+    struct token_connection *c = state;
+    c->next = s->ended;
+    s->ended = c;
+}
+
+/* Releases the places whose fillers have ended; with `wait` all. */
+static void release_places(struct tokens_server *s, bool wait)
+{
+    for (struct token_connection **at = &s->ended; *at;) {
+        struct token_connection *c = *at;
+        bool ended = !c->ring || ring_stop(c->ring);
+        if (!ended && !wait) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        ring_close(c->ring);
+        if (c->reader_lock >= 0)
+            close(c->reader_lock);
+        if (c->run_lock >= 0)
+            close(c->run_lock);
+        memory_free(c->directory);
+        memory_free(c);
     }
-    return status;
 }
 
-/* Serves the request of a former guest and those that follow. */
-static _Noreturn void serve_one(const struct tokens_service *service, int socket, pid_t parent,
-                                const struct token_request *first)
-{
-    struct token_connection s = {
-        .service = service, .socket = socket, .partition = -1, .beat_s = clock_s(), .request = *first};
-    char *peer = tokens_name(socket, true);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    int status = getppid() != parent || shard_stream_load(&s.stream, service->stream) < 0 ||
-                         tokens_identity(&s.identity, &s.stream, service->stream) < 0
-                     ? -1
-                     : 0;
-    while (status == 0) {
-        status = answer(&s);
-        if (status == 0)
-            status = receive_request(&s);
-    }
-    if (status < 0 && !interrupted())
-        log_warn("reader %s, part %lld: %s", peer, (long long)s.partition, error_text());
-    ring_close(s.ring);
-    _exit(status < 0);
-}
-
-struct served_connection {
-    pid_t process;
-    struct sockaddr_storage address;
-};
-struct tokens_server {
-    const struct tokens_service *service;
-    struct shard_stream stream;
-    u64 identity;
-    int listener;
-    double loaded_s; /* time when `stream` was read */
-    struct served_connection served[CONNECTIONS_MOST];
-    i64 count;
-};
-
-static void reap_children(struct tokens_server *s, int flags)
-{
-    i64 left = 0;
-    for (i64 i = 0; i < s->count; i++)
-        if (waitpid(s->served[i].process, NULL, flags) == 0)
-            s->served[left++] = s->served[i];
-    s->count = left;
-}
-
-static void kill_all(struct tokens_server *s)
-{
-    for (i64 i = 0; i < s->count; i++)
-        kill(s->served[i].process, SIGTERM);
-    reap_children(s, 0);
-}
+/* ---- Requests ---- */
 
 static int load_stream(struct tokens_server *s)
 {
@@ -304,12 +278,11 @@ static int load_stream(struct tokens_server *s)
                : 0;
 }
 
-/* Checks a guest's request. The folder of the stream may have been prepared anew since it was read,
- * so a request that does not fit is compared with the folder again, once a second at most. */
-static int check_request(void *context, const struct token_request *request)
+/* The folder of the stream may have been prepared anew since it was read, so a request that does not fit
+ * is compared with the folder again, once a second at most. */
+static int check_request(struct tokens_server *s, const struct token_request *request)
 {
-    struct tokens_server *s = context;
-    if (request->identity != s->identity && clock_s() - s->loaded_s > 1) {
+    if (request->stream != s->identity && clock_s() - s->loaded_s > 1) {
         shard_stream_release(&s->stream);
         s->stream = (struct shard_stream){0};
         if (load_stream(s) < 0)
@@ -318,66 +291,107 @@ static int check_request(void *context, const struct token_request *request)
     return token_request_check(request, s->identity, s->stream.settings.stream.parts);
 }
 
-/* Gives a former guest a process, unless there are too many, in all or of its address. */
-static void serve_guest(struct tokens_server *s, struct token_guests *guests, int socket,
-                        const struct token_request *request, const struct sockaddr_storage *from)
+/* Checks the proof of a request. Its nonce is good for that alone: the reply brings the next one. Returns
+ * 0, or the status of a refusal. */
+static int check_proof(struct tokens_server *s, const struct http_exchange *e)
 {
-    pid_t parent = getpid(), child = -1;
-    i64 alike = 0;
-    for (i64 i = 0; i < s->count; i++)
-        alike += socket_same_host(&s->served[i].address, from);
-    bool has_room = s->count < CONNECTIONS_MOST && alike < CONNECTIONS_OF_ONE;
-    if (has_room)
-        child = fork();
-    if (child == 0) {
-        close(s->listener);
-        token_guests_close(guests);
-        serve_one(s->service, socket, parent, request);
+    struct token_connection *c = e->state;
+    const char *given = http_request_header(e, "Authorization"), *nonce = http_request_header(e, "Weft-Nonce");
+    char expected[TOKENS_HEX + 1], said[2 * TOKENS_HEX + 8];
+    if (!s->secret.given)
+        return 0;
+    if (!given || !nonce || strlen(nonce) != TOKENS_HEX || !*c->nonce || strncmp(given, "Weft ", 5) != 0 ||
+        strncmp(given + 5, c->nonce, TOKENS_HEX) != 0) {
+        error_set("this server expects WEFT_SECRET of its readers: set the same for both");
+        return 401;
     }
-    if (child > 0) {
-        s->served[s->count++] = (struct served_connection){child, *from};
-    } else {
-        struct buffer reply = {0};
-        char *peer = tokens_name(socket, true);
-        error_set("%lld %s open here, %lld of them from this address: no more are served", (long long)s->count,
-                  plural(s->count, "connection is", "connections are"), (long long)alike);
-        log_warn("reader %s is turned away: %s", peer, error_text());
-        token_refusal(&reply, request);
-        (void)!send(socket, reply.data, (size_t)reply.length, MSG_NOSIGNAL | MSG_DONTWAIT);
-        buffer_release(&reply);
-        memory_free(peer);
+    token_reader_proof(expected, &s->secret, e->target, c->nonce, nonce);
+    snprintf(said, sizeof said, "%s", given + 5 + TOKENS_HEX);
+    if (strlen(said) == TOKENS_HEX + 1 && *said == ' ' && secret_equal(said + 1, expected, TOKENS_HEX))
+        return 0;
+    error_set("the reader does not know WEFT_SECRET");
+    return 403;
+}
+
+/* Looks at a request once. Returns 0, or the status with which it is refused. */
+static int accept_request(struct tokens_server *s, struct http_exchange *e, struct token_request *r,
+                          enum token_part *part)
+{
+    if (token_target_read(r, part, e->target) < 0)
+        return 400;
+    if (e->calls)
+        return 0;
+    if (strcmp(e->method, "GET") != 0 && error_set("%s is no request for shards", e->method) < 0)
+        return 405;
+    int status = check_proof(s, e);
+    if (status == 0 && check_request(s, r) < 0)
+        status = 409;
+    if (status == 0 && http_admit(e) < 0)
+        status = 503;
+    return status;
+}
+
+static bool answer(void *context, struct http_exchange *e)
+{
+    struct tokens_server *s = context;
+    struct token_connection *c = e->state;
+    struct token_request r;
+    enum token_part part;
+    char *directory = NULL;
+    if (!c) {
+        c = e->state = memory_alloc(sizeof *c);
+        *c = (struct token_connection){.run_lock = -1, .reader_lock = -1};
     }
-    close(socket);
+    int status = accept_request(s, e, &r, &part);
+    if (status == 401 && http_request_header(e, "Weft-Nonce")) { /* a reader that asks for the server's nonce */
+        buffer_printf(&e->text, "%s", error_text());
+        reply_text(s, e, status);
+        return true;
+    }
+    if (status)
+        return refuse(s, e, status);
+    status = open_place(s, c, &r);
+    if (status == 0)
+        status = ring_look(&directory, c->ring, (i64)r.partition, (i64)r.pass, (i64)r.number);
+    else
+        status = status > 0 ? RING_MAKING : -1;
+    if (status == RING_MAKING && 1000 * (clock_s() - e->begin_s) < TOKENS_BEAT_MS)
+        return false;
+    if (status == RING_SHARD)
+        status = reply_file(s, e, directory, part);
+    memory_free(directory);
+    if (status < 0)
+        return refuse(s, e, 500);
+    if (status == RING_MAKING) {
+        buffer_printf(&e->text, "still being made");
+        reply_text(s, e, 202);
+    } else if (status == RING_ENDED) {
+        buffer_printf(&e->text, "no such shard: the part has %lld", (long long)ring_shards(c->ring, (i64)r.partition));
+        reply_text(s, e, 404);
+    }
+    return true;
 }
 
 int tokens_serve(const struct tokens_service *service)
 {
-    struct tokens_server *s = memory_alloc(sizeof *s);
-    int status = -1;
-    s->service = service;
-    s->listener = -1;
-    if (load_stream(s) == 0 && directory_make(service->directory) == 0)
-        s->listener = tokens_listen(service->address);
-    if (s->listener >= 0) {
-        struct token_guests *guests = token_guests_open(s->listener);
-        char *where = tokens_name(s->listener, false);
-        log_info("serves %s, %lld part%s, at %s", service->stream, (long long)s->stream.settings.stream.parts,
-                 s->stream.settings.stream.parts > 1 ? "s" : "", where);
+    struct tokens_server s = {.service = service};
+    struct http_server *http = NULL;
+    secret_load(&s.secret);
+    if (load_stream(&s) == 0 && directory_make(service->directory) == 0)
+        http = http_server_open(&(struct http_service){service->address, limits, answer, end_place, &s});
+    if (http) {
+        char *where = http_server_name(http);
+        log_info("serves %s, %lld part%s, at %s", service->stream, (long long)s.stream.settings.stream.parts,
+                 s.stream.settings.stream.parts > 1 ? "s" : "", where);
         while (!interrupted()) {
-            struct token_request request;
-            struct sockaddr_storage from;
-            int socket = token_guests_next(guests, &request, &from, check_request, s);
-            if (socket >= 0)
-                serve_guest(s, guests, socket, &request, &from);
-            reap_children(s, WNOHANG);
+            http_server_step(http);
+            release_places(&s, false);
         }
-        token_guests_close(guests);
-        close(s->listener);
-        kill_all(s);
+        http_server_close(http);
+        release_places(&s, false); /* tells all fillers */
+        release_places(&s, true);
         memory_free(where);
-        status = 0;
     }
-    shard_stream_release(&s->stream);
-    memory_free(s);
-    return status;
+    shard_stream_release(&s.stream);
+    return http ? 0 : -1;
 }

@@ -1,11 +1,15 @@
-/* Shards over TCP: rings filled by servers have the rows of the folder, whichever server is killed;
+/* Shards over HTTP: rings filled by servers have the rows of the folder, whichever server is killed;
  * both ends refuse malformed requests or replies with a reason, and keep running. */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include "data/shards/shard_layout.h"
 #include "data/stream/tokens.h"
+#include "dist/sockets.h"
 #include "tests/ranks.h"
 #include "tests/stream_fixture.h"
 
@@ -15,7 +19,7 @@ static const struct ring_name only = {.run = 3, .reader = 0, .readers = 1};
 
 /* ---- Servers ---- */
 
-struct tokens_server {
+struct started_server {
     pid_t process;
     char address[64];
 };
@@ -29,7 +33,7 @@ static char *read_stderr(const char *path)
 }
 
 /* Starts at its previous address, or at any. */
-static void start(struct tokens_server *s, const char *stream, i64 number)
+static void start(struct started_server *s, const char *stream, i64 number)
 {
     char *data = in_folder(stream), *ring = string_format("%s/served-%lld", folder, (long long)number);
     char *err = string_format("%s/stderr-%lld", folder, (long long)number);
@@ -53,12 +57,12 @@ static void start(struct tokens_server *s, const char *stream, i64 number)
     memory_free(err);
 }
 
-static void end(struct tokens_server *s, int signal)
+static void end(struct started_server *s, int signal)
 {
     assert_true(kill(s->process, signal) == 0 && waitpid(s->process, NULL, 0) == s->process);
 }
 
-static void put_addresses(const struct tokens_server *servers, i64 count)
+static void put_addresses(const struct started_server *servers, i64 count)
 {
     struct buffer all = {0};
     for (i64 i = 0; i < count; i++)
@@ -69,7 +73,7 @@ static void put_addresses(const struct tokens_server *servers, i64 count)
 
 static void a_killed_server_is_replaced_by_another(void **state)
 {
-    struct tokens_server servers[SERVERS] = {{0}};
+    struct started_server servers[SERVERS] = {{0}};
     (void)state;
     char **lines = lines_of("parts", &in_turns);
     clear_ring();
@@ -151,7 +155,7 @@ static void expect_good_end(pid_t child)
  * server is killed. */
 static void readers_of_a_run_have_the_rows_of_the_folder(void **state)
 {
-    struct tokens_server server = {0};
+    struct started_server server = {0};
     pid_t readers[2];
     (void)state;
     char **lines = lines_of("parts", &in_turns), *lost = in_folder("ring-1"), *said = in_folder("reader-1");
@@ -183,7 +187,7 @@ static void runs_do_not_wait_for_each_other(void **state)
 {
     const char *const words[2][5] = {{WEFT_PROGRAM, "serve-tokens", "--as", "a:0/1"},
                                      {WEFT_PROGRAM, "serve-tokens", "--as", "b:0/1"}};
-    struct tokens_server server = {0};
+    struct started_server server = {0};
     (void)state;
     char **lines = lines_of("parts", &in_turns);
     start(&server, "streams", 21);
@@ -332,7 +336,7 @@ static i64 entries_of(const char *name)
 static void ranks_with_disks_of_their_own_make_the_same_model(void **state)
 {
     static const char *const names[] = {"served", "alone"};
-    struct tokens_server server = {0};
+    struct started_server server = {0};
     (void)state;
     unsetenv("WEFT_TOKENS");
     char *before = write_recipe("before", "", ""), *lost = in_folder("disk-1");
@@ -383,7 +387,8 @@ static void without_servers_it_is_said_which_were_asked(void **state)
     assert_non_null(strstr(error_text(), "see its messages above"));
     char *said = read_stderr(err);
     assert_non_null(strstr(said, "no server has given a shard for 1 s"));
-    assert_non_null(strstr(said, "127.0.0.1:1: Connection refused"));
+    assert_non_null(strstr(said, "127.0.0.1:1: "));
+    assert_non_null(strstr(said, "Connection refused"));
     ring_close(r);
     assert_int_equal(unsetenv("WEFT_WAIT_S"), 0);
     memory_free(said);
@@ -405,49 +410,140 @@ static u64 identity_of(const char *name)
     return identity;
 }
 
-/* The server's refusal of the first `bytes` of a request, or "" if it hangs up. */
-static char *refusal_of(const struct tokens_server *s, const struct token_request *r, i64 bytes)
+/* ---- Raw requests ---- */
+
+static int connect_to(const char *address)
 {
-    struct token_request sane = *r;
-    struct buffer index = {0};
-    i64 number;
-    int socket = tokens_connect(s->address);
-    assert_true(socket >= 0 && tokens_send(socket, r, bytes) == 0);
-    if (bytes < (i64)sizeof *r)
-        assert_int_equal(shutdown(socket, SHUT_WR), 0);
-    char *path = in_folder("answer");
-    assert_int_equal(tokens_answer(socket, &sane, path, &index, &number), -1);
-    assert_false(file_exists(path));
-    close(socket);
-    buffer_release(&index);
-    memory_free(path);
-    return string_copy(error_text());
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(s >= 0 && inet_pton(AF_INET, "127.0.0.1", &at.sin_addr) == 1);
+    at.sin_port = htons((u16)atoi(strchr(address, ':') + 1));
+    if (connect(s, (struct sockaddr *)&at, sizeof at) != 0)
+        fail_msg("%s: %s", address, strerror(errno));
+    return s;
 }
 
-static void expect_refusal(const struct tokens_server *s, const struct token_request *r, const char *words)
+static void send_all(int s, const void *data, i64 bytes)
 {
-    char *said = refusal_of(s, r, sizeof *r);
-    if (!strstr(said, words))
-        fail_msg("\"%s\" is not in: %s", words, said);
+    for (i64 at = 0; at < bytes;) {
+        ssize_t count = send(s, (const char *)data + at, (size_t)(bytes - at), MSG_NOSIGNAL);
+        assert_true(count > 0);
+        at += count;
+    }
+}
+
+static int say(const struct started_server *server, const void *data, i64 bytes)
+{
+    int s = connect_to(server->address);
+    send_all(s, data, bytes);
+    return s;
+}
+
+/* Reads one reply, whose head states the length of its body; memory_free. */
+static char *hear(int s)
+{
+    struct buffer said = {0};
+    const char *body = NULL, *length = NULL;
+    char piece[4096];
+    while (!body || said.length < body - said.data + strtoll(length + 15, NULL, 10)) {
+        ssize_t got = recv(s, piece, sizeof piece, 0);
+        if (got <= 0)
+            break;
+        buffer_append(&said, piece, got);
+        length = strcasestr(said.data, "content-length:");
+        body = length ? strstr(said.data, "\r\n\r\n") : NULL;
+        body = body ? body + 4 : NULL;
+    }
+    return said.data ? said.data : string_copy("");
+}
+
+static char *text_of(const struct token_request *r, const char *headers)
+{
+    char *target = token_target(r, TOKENS_INDEX);
+    char *text = string_format("GET %s HTTP/1.1\r\nHost: here\r\n%s\r\n", target, headers);
+    memory_free(target);
+    return text;
+}
+
+/* Waits until the other side hangs up; far longer than its limit of time. */
+static void expect_hang_up(int s)
+{
+    struct pollfd ready = {.fd = s, .events = POLLIN};
+    char bytes[4096];
+    ssize_t got = 1;
+    while (got > 0) {
+        assert_int_equal(poll(&ready, 1, 30 * TOKENS_GUEST_MS), 1);
+        got = recv(s, bytes, sizeof bytes, MSG_DONTWAIT);
+    }
+    close(s);
+}
+
+/* ---- Requests ---- */
+
+/* Asks for a shard. Returns as token_reader_get. */
+static int ask(struct token_reader *reader, const struct token_request *request, i64 *shard_bytes)
+{
+    struct buffer index = {0};
+    char *path = in_folder("answer");
+    i64 end;
+    assert_int_equal(directory_remove(path), 0);
+    int kind = token_reader_get(reader, request, path, &index, &end);
+    assert_true(file_exists(path) == (kind == RING_SHARD));
+    *shard_bytes = kind == RING_SHARD ? file_bytes(path) : 0;
+    assert_true(kind != RING_SHARD || index.length > 64);
+    buffer_release(&index);
+    memory_free(path);
+    return kind;
+}
+
+/* Asks for the first shard. Returns the reader to which it came. */
+static struct token_reader *ask_well(const struct started_server *server, const struct token_request *request)
+{
+    struct token_reader *reader = token_reader_open(server->address);
+    i64 bytes;
+    if (ask(reader, request, &bytes) != RING_SHARD || bytes < 4096)
+        fail_msg("%s", error_text());
+    return reader;
+}
+
+static void expect_refusal(const struct started_server *server, const struct token_request *request, const char *words)
+{
+    struct token_reader *reader = token_reader_open(server->address);
+    i64 bytes;
+    assert_int_equal(ask(reader, request, &bytes), -1);
+    if (!strstr(error_text(), words))
+        fail_msg("\"%s\" is not in: %s", words, error_text());
+    token_reader_close(reader);
+}
+
+static void expect_said(const struct started_server *server, const char *text, int status, const char *words)
+{
+    int s = say(server, text, (i64)strlen(text)), said_status = 0;
+    char *said = hear(s);
+    if (sscanf(said, "HTTP/1.1 %d", &said_status) != 1 || said_status != status || !strstr(said, words))
+        fail_msg("%d, \"%s\" are not in: %s", status, words, said);
+    expect_hang_up(s);
     memory_free(said);
 }
 
 static void nonsense_is_refused_and_serving_goes_on(void **state)
 {
-    struct tokens_server server = {0};
+    struct started_server server = {0};
     (void)state;
     unsetenv("WEFT_TOKENS");
     start(&server, "stream", 7);
     assert_int_equal(strncmp(server.address, "127.0.0.1:", 10), 0); /* loopback only */
     const struct token_request sane = token_request(identity_of("stream"), &only, 0, 1, 0, 0);
+    expect_said(&server, "GET /other HTTP/1.1\r\nHost: here\r\n\r\n", 400, "not a request for shards");
+    expect_said(&server, "GET /index?version=3 HTTP/1.1\r\nHost: here\r\n\r\n", 400, "its stream is no number");
+    expect_said(&server, "GET /index?version=-3 HTTP/1.1\r\nHost: here\r\n\r\n", 400, "its version is no number");
+    char *text = text_of(&sane, ""), *post = string_format("POST%s", text + 3);
+    expect_said(&server, post, 405, "POST is no request for shards");
     struct token_request r = sane;
-    memset(r.magic, 'x', 8);
-    expect_refusal(&server, &r, "not a request for shards");
-    r = sane;
     r.version++;
-    expect_refusal(&server, &r, "version 3 of the protocol");
+    expect_refusal(&server, &r, "asked in version 4 of the protocol, and this is version 3");
     r = sane;
-    r.identity++;
+    r.stream++;
     expect_refusal(&server, &r, "another stream is served here");
     r = sane;
     r.partition = 1;
@@ -460,76 +556,40 @@ static void nonsense_is_refused_and_serving_goes_on(void **state)
     expect_refusal(&server, &r, "reader 1 of 1 cannot be");
     r.readers = TOKENS_READERS_MOST + 1;
     expect_refusal(&server, &r, "of 65537 cannot be");
-    r = sane;
-    r.version = 1; /* requests of version 1 have 56 bytes */
-    char *said = refusal_of(&server, &r, 56);
-    assert_non_null(strstr(said, "asked in version 1 of the protocol, and this is version 2"));
-    memory_free(said);
-    for (i64 bytes = 0; bytes < (i64)sizeof sane; bytes += 11)
-        memory_free(refusal_of(&server, &sane, bytes));
+    for (i64 bytes = 0; bytes < (i64)strlen(text); bytes += 11) {
+        int s = say(&server, text, bytes);
+        assert_int_equal(shutdown(s, SHUT_WR), 0);
+        expect_hang_up(s);
+    }
     assert_true(identity_of("stream") != identity_of("streams"));
-
-    struct buffer index = {0};
-    char *path = in_folder("answer");
-    i64 number;
-    int socket = tokens_connect(server.address);
-    assert_true(socket >= 0 && tokens_send(socket, &sane, sizeof sane) == 0);
-    if (tokens_answer(socket, &sane, path, &index, &number) != REPLY_SHARD)
-        fail_msg("%s", error_text());
-    assert_true(index.length > 64 && file_bytes(path) >= 4096);
-    close(socket);
+    struct token_reader *reader = ask_well(&server, &sane);
+    i64 bytes;
+    r = sane;
+    r.run = 4;
+    assert_int_equal(ask(reader, &r, &bytes), -1); /* on the connection of another run */
+    assert_non_null(strstr(error_text(), "one connection, one part"));
+    token_reader_close(reader);
+    reader = ask_well(&server, &sane);
+    r = sane;
+    r.number = 1000;
+    assert_int_equal(ask(reader, &r, &bytes), RING_ENDED);
+    token_reader_close(reader);
     end(&server, SIGTERM);
-    buffer_release(&index);
-    memory_free(path);
+    memory_free(text);
+    memory_free(post);
 }
 
 /* ---- Strangers ---- */
-
-/* Asks for the first shard. Returns the connection on which it came. */
-static int ask_well(const struct tokens_server *server, const struct token_request *request)
-{
-    struct secret secret;
-    struct buffer index = {0};
-    char *path = in_folder("answer");
-    i64 number;
-    int socket = tokens_connect(server->address);
-    secret_load(&secret);
-    if (socket < 0 || tokens_greet(socket, &secret) < 0 || tokens_send(socket, request, sizeof *request) < 0 ||
-        tokens_answer(socket, request, path, &index, &number) != REPLY_SHARD)
-        fail_msg("%s", error_text());
-    assert_int_equal(unlink(path), 0);
-    buffer_release(&index);
-    memory_free(path);
-    return socket;
-}
-
-static int say(const struct tokens_server *server, const void *data, i64 bytes)
-{
-    int socket = tokens_connect(server->address);
-    if (socket < 0 || (bytes && tokens_send(socket, data, bytes) < 0))
-        fail_msg("%s", error_text());
-    return socket;
-}
-
-/* Waits until the other side hangs up; far longer than its limit of time. */
-static void expect_hang_up(int socket)
-{
-    struct pollfd ready = {.fd = socket, .events = POLLIN};
-    char bytes[4096];
-    ssize_t got = 1;
-    while (got > 0) {
-        assert_int_equal(poll(&ready, 1, 30 * TOKENS_GUEST_MS), 1);
-        got = recv(socket, bytes, sizeof bytes, MSG_DONTWAIT);
-    }
-    close(socket);
-}
 
 static void strangers_keep_no_reader_away(void **state)
 {
     enum { SILENT = 300, FLOOD = 2000, FLOOD_NIGHTLY = 10000 };
     static const char http[] = "GET / HTTP/1.1\r\nHost: here\r\n\r\n";
-    struct tokens_server server = {0};
+    static const char old[72] = "WEFTASKS\2"; /* a request of version 2 */
+    struct started_server server = {0};
     const struct token_request request = token_request(identity_of("stream"), &only, 0, 1, 0, 0);
+    const struct token_request idle = token_request(identity_of("stream"), &(struct ring_name){4, 0, 1}, 0, 1, 0, 0);
+    char *text = text_of(&request, ""), *idle_text = text_of(&idle, "");
     u8 noise[4096];
     int silent[SILENT];
     (void)state;
@@ -537,7 +597,7 @@ static void strangers_keep_no_reader_away(void **state)
     start(&server, "stream", 8);
     for (int i = 0; i < SILENT; i++)
         silent[i] = say(&server, NULL, 0);
-    close(ask_well(&server, &request));
+    token_reader_close(ask_well(&server, &request));
     for (int i = 0; i < SILENT; i++)
         close(silent[i]);
     secret_draw(noise, sizeof noise);
@@ -546,57 +606,67 @@ static void strangers_keep_no_reader_away(void **state)
     pid_t flood = fork();
     if (flood == 0) {
         for (i64 i = 0; i < (is_nightly() ? FLOOD_NIGHTLY : FLOOD); i++)
-            close(tokens_connect(server.address));
+            close(connect_to(server.address));
         _exit(0);
     }
     for (int i = 0; i < 20; i++)
-        close(ask_well(&server, &request));
+        token_reader_close(ask_well(&server, &request));
     assert_int_equal(waitpid(flood, NULL, 0), flood);
-    int half = say(&server, &request, sizeof request / 2), quiet = say(&server, NULL, 0);
-    pid_t drips = fork(); /* a request, byte by byte, that would take a minute */
+    int half = say(&server, text, (i64)strlen(text) / 2), quiet = say(&server, NULL, 0);
+    int reader = say(&server, idle_text, (i64)strlen(idle_text)), reader_of_old = say(&server, old, sizeof old);
+    char *said = hear(reader);
+    assert_int_equal(strncmp(said, "HTTP/1.1 200", 12), 0);
+    memory_free(said);
+    pid_t drips = fork(); /* a request, byte by byte, that would take minutes */
     if (drips == 0) {
-        int socket = say(&server, &request, 1);
-        for (i64 at = 1; at < (i64)sizeof request; at++, usleep(800000))
-            if (send(socket, (const char *)&request + at, 1, MSG_NOSIGNAL) < 0)
+        int s = say(&server, text, 1);
+        for (i64 at = 1; at < (i64)strlen(text); at++, usleep(800000))
+            if (send(s, text + at, 1, MSG_NOSIGNAL) < 0)
                 _exit(0);
         _exit(1);
     }
-    close(ask_well(&server, &request));
+    token_reader_close(ask_well(&server, &request));
     expect_hang_up(half);
     expect_hang_up(quiet);
     expect_good_end(drips);
-    int last = ask_well(&server, &request); /* a reader may be idle for longer */
-    assert_int_equal(tokens_send(last, &request, sizeof request), 0);
-    close(last);
+    char head[64] = "";
+    assert_int_equal(recv(reader_of_old, head, sizeof head, MSG_WAITALL), sizeof head); /* the size of its reply */
+    assert_int_equal(strncmp(head, "HTTP/1.1 408", 12), 0);
+    close(reader_of_old);
+    send_all(reader, idle_text, (i64)strlen(idle_text)); /* a reader may be idle for longer */
+    said = hear(reader);
+    assert_int_equal(strncmp(said, "HTTP/1.1 200", 12), 0);
+    close(reader);
     end(&server, SIGTERM);
+    memory_free(said);
+    memory_free(text);
+    memory_free(idle_text);
 }
 
 /* The text with which a connection was refused, "" for another answer, NULL for none yet. */
-static const char *heard_refusal(int socket)
+static const char *heard_refusal(int s)
 {
-    static struct {
-        struct token_reply reply;
-        char text[TOKENS_MESSAGE_MOST + 1];
-    } heard;
-    ssize_t got = recv(socket, &heard, sizeof heard - 1, MSG_PEEK | MSG_DONTWAIT);
-    if (got < (ssize_t)sizeof heard.reply)
+    static char heard[4096];
+    ssize_t got = recv(s, heard, sizeof heard - 1, MSG_PEEK | MSG_DONTWAIT);
+    if (got < 12)
         return NULL;
-    *((char *)&heard + got) = 0;
-    return heard.reply.kind == REPLY_REFUSED ? heard.text : "";
+    heard[got] = 0;
+    return strncmp(heard, "HTTP/1.1 5", 10) == 0 ? heard : "";
 }
 
 /* One reader is served, others wait for it, and the last one to come is refused. */
 static void one_address_leaves_room_for_others(void **state)
 {
     enum { MOST = 192 };
-    struct tokens_server server = {0};
+    struct started_server server = {0};
     const struct token_request request = token_request(identity_of("stream"), &only, 0, 1, 0, 0);
+    char *request_text = text_of(&request, "");
     int sockets[MOST + 1];
     (void)state;
     unsetenv("WEFT_TOKENS");
     start(&server, "stream", 9);
     for (int i = 0; i <= MOST; i++)
-        sockets[i] = say(&server, &request, sizeof request);
+        sockets[i] = say(&server, request_text, (i64)strlen(request_text));
     bool refused = false;
     for (int tries = 0; !refused; tries++, usleep(1000)) {
         assert_true(tries < 100000);
@@ -609,52 +679,70 @@ static void one_address_leaves_room_for_others(void **state)
     for (int i = 0; i <= MOST; i++)
         close(sockets[i]);
     end(&server, SIGTERM);
+    memory_free(request_text);
 }
 
-static void expect_no_greeting(const struct tokens_server *server, const char *words)
+/* ---- The secret ---- */
+
+/* Sends a request with these headers. Returns its status, and the server's nonce. */
+static int status_of(int s, const struct token_request *request, const char *headers, char nonce[TOKENS_HEX + 1])
+{
+    char *text = text_of(request, headers);
+    int status = 0;
+    send_all(s, text, (i64)strlen(text));
+    char *said = hear(s), *at = strcasestr(said, "WWW-Authenticate: ");
+    assert_true(sscanf(said, "HTTP/1.1 %d", &status) == 1);
+    if (nonce)
+        assert_true(at && sscanf(at + 18, "Weft %64s", nonce) == 1);
+    memory_free(said);
+    memory_free(text);
+    return status;
+}
+
+/* The headers that prove the secret; memory_free. */
+static char *proof_headers(const struct token_request *request, const char *server_nonce)
 {
     struct secret secret;
-    int socket = tokens_connect(server->address);
+    char nonce[TOKENS_HEX + 1], proof[TOKENS_HEX + 1], *target = token_target(request, TOKENS_INDEX);
     secret_load(&secret);
-    assert_int_equal(tokens_greet(socket, &secret), -1);
-    if (!strstr(error_text(), words))
-        fail_msg("\"%s\" is not in: %s", words, error_text());
-    close(socket);
+    token_nonce(nonce);
+    token_reader_proof(proof, &secret, target, server_nonce, nonce);
+    memory_free(target);
+    return string_format("Weft-Nonce: %s\r\nAuthorization: Weft %s %s\r\n", nonce, server_nonce, proof);
 }
 
 static void readers_and_servers_prove_the_secret(void **state)
 {
-    struct tokens_server server = {0}, plain = {0};
+    struct started_server server = {0}, plain = {0};
     const struct token_request request = token_request(identity_of("stream"), &only, 0, 1, 0, 0);
-    struct token_greeting greeting = token_greeting();
-    struct token_challenge challenge;
-    struct secret secret;
-    u8 proof[SECRET_BYTES];
+    struct token_request next = request;
+    char nonce[TOKENS_HEX + 1], later[TOKENS_HEX + 1];
     (void)state;
     unsetenv("WEFT_TOKENS");
     start(&plain, "stream", 10);
     setenv("WEFT_SECRET", "a secret of this run", 1);
     start(&server, "stream", 11);
-    close(ask_well(&server, &request));
-    expect_no_greeting(&plain, "it has another WEFT_SECRET than this reader, or none");
-    secret_load(&secret);
-    for (int again = 0; again < 2; again++) { /* the same proof twice: the server's nonce differs */
-        int socket = say(&server, &greeting, sizeof greeting);
-        assert_int_equal(tokens_receive(socket, &challenge, sizeof challenge, -1), 0);
-        if (!again)
-            assert_int_equal(token_challenge_check(proof, &challenge, &greeting, &secret), 0);
-        struct buffer index = {0};
-        char *path = in_folder("answer");
-        i64 number;
-        assert_true(tokens_send(socket, proof, sizeof proof) == 0 &&
-                    tokens_send(socket, &request, sizeof request) == 0);
-        int kind = tokens_answer(socket, &request, path, &index, &number);
-        assert_int_equal(kind, again ? -1 : REPLY_SHARD);
-        assert_true(again || unlink(path) == 0);
-        close(socket);
-        buffer_release(&index);
-        memory_free(path);
-    }
+    token_reader_close(ask_well(&server, &request));
+    expect_refusal(&plain, &request, "it has another WEFT_SECRET than this reader, or none");
+    int s = say(&server, NULL, 0), other = say(&server, NULL, 0);
+    assert_int_equal(status_of(s, &request, "", nonce), 401);
+    char *headers = proof_headers(&request, nonce);
+    assert_int_equal(status_of(s, &request, headers, later), 200);
+    assert_string_not_equal(nonce, later);
+    assert_int_equal(status_of(s, &request, headers, NULL), 401);      /* the same request again */
+    assert_int_equal(status_of(other, &request, headers, later), 401); /* and on another connection */
+    memory_free(headers);
+    headers = proof_headers(&request, later);
+    next.number = 1;
+    assert_int_equal(status_of(other, &next, headers, NULL), 403); /* its proof is of another request */
+    memory_free(headers);
+    close(other);
+    assert_int_equal(status_of(s, &request, "", nonce), 401);
+    headers = proof_headers(&request, nonce);
+    headers[strlen(headers) - 3] ^= 1;
+    assert_int_equal(status_of(s, &request, headers, NULL), 403);
+    expect_hang_up(s);
+    memory_free(headers);
     put_addresses(&server, 1); /* and the whole reader */
     char **lines = lines_of("whole", &in_turns);
     clear_ring();
@@ -662,11 +750,11 @@ static void readers_and_servers_prove_the_secret(void **state)
     expect_lines(l, lines, 0, 3);
     loader_close(l);
     setenv("WEFT_SECRET", "another secret", 1);
-    expect_no_greeting(&server, "it has another WEFT_SECRET than this reader, or none");
+    expect_refusal(&server, &request, "it has another WEFT_SECRET than this reader, or none");
     unsetenv("WEFT_SECRET");
     unsetenv("WEFT_TOKENS");
     expect_refusal(&server, &request, "this server expects WEFT_SECRET of its readers");
-    close(ask_well(&plain, &request));
+    token_reader_close(ask_well(&plain, &request));
     end(&server, SIGTERM);
     end(&plain, SIGTERM);
     string_list_free(lines, STEPS);
@@ -674,70 +762,249 @@ static void readers_and_servers_prove_the_secret(void **state)
 
 /* ---- Replies ---- */
 
-struct tokens_answer {
-    struct token_reply reply;
-    char bytes[80];
-    i64 count; /* number of bytes sent */
+enum { BODY = 80 };
+struct sane_reply {
+    int status;
+    i64 count, stated; /* bytes of the body that come, and that its head states */
+    u64 hash;
+    const char *proof;
+    char body[BODY + 1];
 };
 
-static struct tokens_answer sane_answer(const struct token_request *r)
+static struct sane_reply sane_reply(const struct token_delivery *d)
 {
-    struct tokens_answer a = {.reply = token_reply(r, REPLY_SHARD), .count = 80};
-    for (i64 i = 0; i < a.count; i++)
-        a.bytes[i] = (char)i;
-    a.reply.index_bytes = 64;
-    a.reply.shard_bytes = 16;
-    a.reply.hash = hash_bytes(a.bytes + 64, 16, hash_bytes(a.bytes, 64, token_reply_hash(&a.reply)));
+    struct sane_reply a = {.status = 200, .count = BODY, .stated = BODY, .proof = ""};
+    for (int i = 0; i < BODY; i++)
+        a.body[i] = (char)('0' + i % 64);
+    a.hash = token_reply_hash(a.status, d->target, a.body, BODY);
     return a;
 }
 
-static int tell(const struct tokens_answer *a, i64 header_bytes, const struct token_request *r)
+/* Gives a delivery this reply, in two pieces. Returns as token_delivery_end. */
+static int tell(struct token_delivery d, const struct sane_reply *a, i64 *end)
 {
-    int pair[2];
-    struct buffer index = {0};
-    i64 number;
-    char *path = in_folder("told");
-    assert_int_equal(directory_remove(path) || socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-    assert_int_equal(tokens_send(pair[0], &a->reply, header_bytes) || tokens_send(pair[0], a->bytes, a->count), 0);
-    close(pair[0]);
-    int kind = tokens_answer(pair[1], r, path, &index, &number);
-    close(pair[1]);
-    if (kind == REPLY_SHARD)
-        assert_true(index.length == 64 && file_bytes(path) == 16);
-    buffer_release(&index);
-    memory_free(path);
+    struct http_answer answer = {.first = -1, .total = -1};
+    char *head = string_format("HTTP/1.1 %d Status\nContent-Length: %lld\nweft-tokens: %d\nWeft-Hash: %016llx\n%s%s",
+                               a->status, (long long)a->stated, TOKENS_VERSION, (unsigned long long)a->hash,
+                               *a->proof ? "Weft-Proof: " : "", a->proof);
+    for (char *at = head; *at; at += strcspn(at, "\n"), at += *at == '\n')
+        http_answer_line(&answer, at, (i64)strcspn(at, "\n"));
+    i64 half = a->count / 2;
+    bool goes_on = true;
+    if (a->status != 200)
+        http_answer_complaint(&answer, a->body, a->count);
+    else if (a->count)
+        goes_on = token_delivery_take(&d, &answer, (const u8 *)a->body, half) &&
+                  token_delivery_take(&d, &answer, (const u8 *)a->body + half, a->count - half);
+    int kind = token_delivery_end(&d, &answer, end);
+    assert_true(goes_on || kind == -1);
+    assert_true(!d.path || file_exists(d.path) == (kind == RING_SHARD));
+    if (d.path)
+        assert_int_equal(directory_remove(d.path), 0);
+    buffer_clear(d.body);
+    http_answer_release(&answer);
+    memory_free(head);
     return kind;
 }
 
 static void an_answer_is_believed_once_all_of_it_fits(void **state)
 {
     const struct token_request r = token_request(7, &only, 1, 3, 0, 5);
-    const i64 whole = sizeof(struct token_reply);
+    struct secret none = {.given = false}, secret;
+    struct buffer index = {0};
+    char *target = token_target(&r, TOKENS_INDEX), *path = in_folder("told");
+    struct token_delivery d = {.target = target, .nonce = "", .secret = &none, .body = &index};
+    i64 end = 0;
     (void)state;
-    struct tokens_answer a = sane_answer(&r);
-    assert_int_equal(tell(&a, whole, &r), REPLY_SHARD);
-    for (i64 byte = 0; byte < whole + a.count; byte++) { /* every damaged bit is detected */
-        struct tokens_answer damaged = a;
-        u8 *at = byte < whole ? (u8 *)&damaged.reply + byte : (u8 *)damaged.bytes + byte - whole;
-        *at ^= (u8)(1 << byte % 8);
-        assert_int_equal(tell(&damaged, whole, &r), -1);
+    for (int part = 0; part < TOKENS_PARTS; part++) {
+        struct token_request changed = r;
+        d.part = (enum token_part)part;
+        d.path = part == TOKENS_SHARD ? path : NULL;
+        struct sane_reply a = sane_reply(&d);
+        assert_int_equal(tell(d, &a, &end), RING_SHARD);
+        for (int bit = 0; bit < 8 * BODY; bit++) { /* every damaged bit is detected */
+            struct sane_reply damaged = a;
+            damaged.body[bit / 8] ^= (char)(1 << bit % 8);
+            assert_int_equal(tell(d, &damaged, &end), -1);
+        }
+        for (int bit = 0; bit < 64; bit++) {
+            struct sane_reply damaged = a;
+            damaged.hash ^= (u64)1 << bit;
+            assert_int_equal(tell(d, &damaged, &end), -1);
+            assert_non_null(strstr(error_text(), "damaged on its way"));
+        }
+        for (i64 count = 0; count < BODY; count += 7) { /* and every truncation */
+            struct sane_reply cut = a;
+            cut.count = count;
+            assert_int_equal(tell(d, &cut, &end), -1);
+        }
+        for (i64 stated = -1; stated < 8; stated++) {
+            struct sane_reply odd = a;
+            odd.stated = stated;
+            assert_int_equal(tell(d, &odd, &end), -1);
+            assert_non_null(strstr(error_text(), "cannot be"));
+        }
+        changed.number++; /* a reply to another request */
+        struct token_delivery other = d;
+        char *others = token_target(&changed, (enum token_part)part);
+        other.target = others;
+        assert_int_equal(tell(other, &a, &end), -1);
+        a.stated = (i64)1 << 60;
+        assert_int_equal(tell(d, &a, &end), -1);
+        memory_free(others);
     }
-    for (i64 count = 0; count < a.count; count += 7) { /* and every truncation */
-        struct tokens_answer cut = a;
-        cut.count = count;
-        assert_int_equal(tell(&cut, whole, &r), -1);
-        assert_non_null(strstr(error_text(), "it ended"));
-    }
-    a.reply.shard_bytes = (u64)1 << 60;
-    assert_int_equal(tell(&a, whole, &r), -1);
-    assert_non_null(strstr(error_text(), "cannot be"));
-    a = (struct tokens_answer){.reply = token_reply(&r, REPLY_REFUSED)}; /* a refusal without text */
-    a.reply.hash = hash_bytes("", 0, token_reply_hash(&a.reply));
-    assert_int_equal(tell(&a, whole, &r), -1);
+    struct sane_reply a = {.status = 404, .count = 33, .body = "no such shard: the part has 12345", .proof = ""};
+    a.hash = token_reply_hash(404, target, a.body, a.count);
+    assert_true(tell(d, &a, &end) == RING_ENDED && end == 12345);
+    a.body[32]++;
+    assert_int_equal(tell(d, &a, &end), -1);
+    a = (struct sane_reply){.status = 202, .proof = ""};
+    a.hash = token_reply_hash(202, target, "", 0);
+    assert_int_equal(tell(d, &a, &end), RING_MAKING);
+    a.hash++;
+    assert_int_equal(tell(d, &a, &end), -1);
+    a = (struct sane_reply){.status = 409, .proof = ""}; /* a refusal without text */
+    a.hash = token_reply_hash(409, target, "", 0);
+    assert_int_equal(tell(d, &a, &end), -1);
     assert_non_null(strstr(error_text(), "refused without a message"));
-    a = sane_answer(&r);
-    a.reply.number = 6;
-    assert_int_equal(tell(&a, whole, &r), -1);
+    setenv("WEFT_SECRET", "a secret", 1);
+    secret_load(&secret);
+    unsetenv("WEFT_SECRET");
+    char proof[TOKENS_HEX + 1];
+    d.part = TOKENS_INDEX;
+    d.path = NULL;
+    d.secret = &secret;
+    d.nonce = "a fresh number";
+    a = sane_reply(&d);
+    assert_int_equal(tell(d, &a, &end), -1);
+    assert_non_null(strstr(error_text(), "it has another WEFT_SECRET than this reader, or none"));
+    token_server_proof(proof, &secret, "an older number", a.hash);
+    a.proof = proof;
+    assert_int_equal(tell(d, &a, &end), -1);
+    token_server_proof(proof, &secret, d.nonce, a.hash);
+    assert_int_equal(tell(d, &a, &end), RING_SHARD);
+    buffer_release(&index);
+    memory_free(target);
+    memory_free(path);
+}
+
+/* Blocks are hashed and written as they come, however they are cut. */
+static void a_shard_of_many_blocks_arrives_in_pieces(void **state)
+{
+    static const i64 sizes[] = {5 << 19, TOKENS_BLOCK_BYTES, 3 * TOKENS_BLOCK_BYTES, TOKENS_BLOCK_BYTES + 1};
+    static const i64 pieces[] = {16384, 777777, TOKENS_BLOCK_BYTES, 5 << 19};
+    struct secret none = {.given = false};
+    struct buffer rest = {0}, bytes = {0}, written = {0};
+    char *path = in_folder("told"), head[128];
+    i64 end;
+    (void)state;
+    for (i64 i = 0; i < 3 * TOKENS_BLOCK_BYTES / 8; i++)
+        buffer_append(&bytes, &(u64){(u64)i * 0x9e3779b97f4a7c15}, 8);
+    for (i64 k = 0; k < COUNT_OF(sizes) * COUNT_OF(pieces); k++) {
+        i64 size = sizes[k % COUNT_OF(sizes)], piece = pieces[k / COUNT_OF(sizes)];
+        struct http_answer a = {.status = 200, .total = size};
+        struct token_delivery d = {TOKENS_SHARD, "/shard", "", &none, path, &rest, .writing = false};
+        snprintf(head, sizeof head, "Weft-Hash: %016llx",
+                 (unsigned long long)token_reply_hash(200, d.target, bytes.data, size));
+        http_answer_line(&a, "Weft-Tokens: 3", 14);
+        http_answer_line(&a, head, (i64)strlen(head));
+        a.total = size;
+        for (i64 at = 0; at < size; at += piece)
+            assert_true(token_delivery_take(&d, &a, (const u8 *)bytes.data + at, min_i64(piece, size - at)));
+        if (token_delivery_end(&d, &a, &end) != RING_SHARD)
+            fail_msg("%lld bytes in pieces of %lld: %s", (long long)size, (long long)piece, error_text());
+        buffer_clear(&written);
+        assert_int_equal(file_read(&written, path), 0);
+        assert_true(written.length == size && memcmp(written.data, bytes.data, (size_t)size) == 0);
+        http_answer_release(&a);
+    }
+    assert_int_equal(unlink(path), 0);
+    buffer_release(&rest);
+    buffer_release(&bytes);
+    buffer_release(&written);
+    memory_free(path);
+}
+
+/* ---- Strange servers ---- */
+
+/* Answers each connection with the next of these texts, once its request has come; the last one stays. */
+static pid_t begin_strange(struct started_server *server, const char *const *texts, const i64 *bytes, i64 count)
+{
+    int listener = socket_listen("0");
+    char *name = socket_name(listener, false);
+    snprintf(server->address, sizeof server->address, "%s", name);
+    memory_free(name);
+    pid_t child = fork();
+    for (i64 i = 0; child == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;) {
+        struct pollfd ready = {.fd = listener, .events = POLLIN};
+        char request[4096];
+        poll(&ready, 1, -1);
+        int s = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (s < 0 || recv(s, request, sizeof request, 0) <= 0)
+            continue;
+        (void)!send(s, texts[i], (size_t)bytes[i], MSG_NOSIGNAL);
+        close(s);
+        i = min_i64(i + 1, count - 1);
+    }
+    close(listener);
+    return child;
+}
+
+static void what_answers_strangely_is_said(void **state)
+{
+    static const char old[64 + 12] = "WEFTGIVE\2\0\0\0\3"; /* a refusal of version 2 */
+    static const struct {
+        const char *text;
+        i64 bytes;
+        const char *words;
+    } cases[] = {
+        {old, sizeof old, "speaks another protocol"},
+        {"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\nwhere", 0, "is no weft serve-tokens"},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwhere", 0, "is no weft serve-tokens"},
+        {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", 0, "is no weft serve-tokens"},
+        {"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", 0,
+         "is no weft serve-tokens"},
+        {"HTTP/1.1 200 OK\r\nWeft-Tokens: 4\r\nContent-Length: 5\r\n\r\nwhere", 0, "it answers in version 4"},
+        {"HTTP/1.1 200 OK\r\nWeft-Tokens: 3\r\nContent-Length: 5\r\n\r\nwhere", 0, "cannot be: no hash"},
+        {"HTTP/1.1 200 OK\r\nWeft-Tokens: 3\r\nWeft-Hash: 0123456789abcdef\r\n\r\nwhere", 0, "cannot be"},
+        {"HTTP/1.1 200 OK\r\nWeft-Tokens: 3\r\nWeft-Hash: 0123456789abcdef\r\nContent-Length: 2147483649\r\n\r\nw", 0,
+         "cannot be"},
+        {"HTTP/1.1 200 OK\r\nWeft-Tokens: 3\r\nWeft-Hash: 0123456789abcdef\r\nContent-Length: 200\r\n\r\nwhere", 0,
+         "bytes remaining to read"}, /* of libcurl, for a body that ends early */
+        {"", 0, "Empty reply from server"}};
+    const struct token_request request = token_request(7, &only, 0, 1, 0, 0);
+    (void)state;
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct started_server server;
+        i64 bytes = cases[i].bytes ? cases[i].bytes : (i64)strlen(cases[i].text);
+        pid_t child = begin_strange(&server, &cases[i].text, &bytes, 1);
+        expect_refusal(&server, &request, cases[i].words);
+        assert_true(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+    }
+}
+
+/* A server whose first replies are damaged, or of a stranger, is asked again; another one has the shard. */
+static void a_damaged_shard_is_asked_for_again(void **state)
+{
+    static const char *const texts[] = {
+        "HTTP/1.1 200 OK\r\nWeft-Tokens: 3\r\nWeft-Hash: 0123456789abcdef\r\nContent-Length: 70\r\n\r\n"
+        "0123456789012345678901234567890123456789012345678901234567890123456789",
+        "HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\nnever"};
+    const i64 bytes[] = {(i64)strlen(texts[0]), (i64)strlen(texts[1])};
+    struct started_server servers[2] = {{0}};
+    (void)state;
+    pid_t child = begin_strange(&servers[0], texts, bytes, 2);
+    start(&servers[1], "stream", 12);
+    put_addresses(servers, 2);
+    char **lines = lines_of("whole", &in_turns);
+    clear_ring();
+    struct loader *l = open_data("stream", "ring", &in_turns);
+    expect_lines(l, lines, 0, 3);
+    loader_close(l);
+    assert_true(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+    end(&servers[1], SIGTERM);
+    unsetenv("WEFT_TOKENS");
+    string_list_free(lines, STEPS);
 }
 
 static void addresses_are_read(void **state)
@@ -745,16 +1012,16 @@ static void addresses_are_read(void **state)
     static const char *const bad[] = {"", "here", "here:", "here:x", "1:2:70000", ":-1"};
     (void)state;
     for (i64 i = 0; i < COUNT_OF(bad); i++) {
-        assert_int_equal(tokens_listen(bad[i]), -1);
+        assert_int_equal(socket_listen(bad[i]), -1);
+        assert_non_null(strstr(error_text(), "expected HOST:PORT"));
+        assert_null(token_reader_open(bad[i]));
         assert_non_null(strstr(error_text(), "expected HOST:PORT"));
     }
-    int s = tokens_listen("localhost:0");
+    int s = socket_listen("localhost:0");
     assert_true(s >= 0);
-    char *name = tokens_name(s, false);
-    int other = tokens_connect(name);
-    assert_true(other >= 0);
+    char *name = socket_name(s, false);
+    assert_null(strstr(name, ":0"));
     close(s);
-    close(other);
     memory_free(name);
 }
 
@@ -762,6 +1029,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(addresses_are_read),
                                        cmocka_unit_test(an_answer_is_believed_once_all_of_it_fits),
+                                       cmocka_unit_test(a_shard_of_many_blocks_arrives_in_pieces),
+                                       cmocka_unit_test(what_answers_strangely_is_said),
+                                       cmocka_unit_test(a_damaged_shard_is_asked_for_again),
                                        cmocka_unit_test(nonsense_is_refused_and_serving_goes_on),
                                        cmocka_unit_test(strangers_keep_no_reader_away),
                                        cmocka_unit_test(one_address_leaves_room_for_others),
