@@ -231,8 +231,8 @@ int decoder_add(struct decoder *d, struct answer *answers, const struct generate
                          (long long)rows, (long long)d->slot_rows);
     for (i64 c = 0; c < r->copies; c++)
         if (answers[c].count > r->most)
-            return error_set("an answer begins with %lld ids, and may have %lld", (long long)answers[c].count,
-                             (long long)r->most);
+            return error_set("an answer begins with %lld %s, and may have %lld", (long long)answers[c].count,
+                             plural(answers[c].count, "id", "ids"), (long long)r->most);
     while (s->request)
         s++;
     *s = (struct cache_slot){.request = r, .base = (s - d->slots) * d->slot_rows};
