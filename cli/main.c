@@ -1,5 +1,6 @@
 #include "cli/cli.h"
 #include "pipeline/pipeline.h"
+#include "rl/verify.h"
 #include "core/temporary.h"
 
 #include <fcntl.h>
@@ -32,7 +33,7 @@ const struct command commands[] = {
      "measure expert usage per stream; write tables and figures", command_routing, true},
     {"reconstruct", "MODEL FILE... -o DIR", "encode and decode media; write results next to the originals",
      command_reconstruct, true},
-    {"verify", "[RULE] [FILE]",
+    {"verify", "[" VERIFIER_RULES "] [FILE]",
      "score answers by a verifier of rl: JSON lines {\"truth\":..,\"answer\":..} of FILE or stdin; without a rule each "
      "names its \"verifier\"",
      command_verify},

@@ -85,7 +85,7 @@ int verify_format(double *score, const struct verify_case *c)
 /* ---- All rules ---- */
 
 #define RULE(VALUE, name) [VERIFY_##VALUE] = verify_##name,
-static int (*const rules[])(double *score, const struct verify_case *c) = {VERIFIER_ROWS(RULE)};
+static int (*const rules[])(double *score, const struct verify_case *c) = {VERIFIER_ROWS(RULE, RULE)};
 #undef RULE
 
 /* The text behind the last </think>; false if a <think> behind it is not closed. */

@@ -25,8 +25,8 @@
 
 /* The rules, which score an answer alone. A row makes VERIFY_VALUE, a name for settings and commands, and the
  * declaration of the function verify_name (verify_inside.h). */
-#define VERIFIER_ROWS(RULE)                                                                                            \
-    RULE(EXACT, exact)                                                                                                 \
+#define VERIFIER_ROWS(FIRST, RULE)                                                                                     \
+    FIRST(EXACT, exact)                                                                                                \
     RULE(GSM8K, gsm8k)                                                                                                 \
     RULE(MATH, math)                                                                                                   \
     RULE(CHOICE, choice)                                                                                               \
@@ -36,13 +36,14 @@
 enum verifier {
     VERIFY_AUTO,
 #define RULE(VALUE, name) VERIFY_##VALUE,
-    VERIFIER_ROWS(RULE)
+    VERIFIER_ROWS(RULE, RULE)
 #undef RULE
         VERIFY_PROGRAM
 };
-#define VERIFIER_NAME(VALUE, name) "|" #name
-#define VERIFIER_CHOICES "auto" VERIFIER_ROWS(VERIFIER_NAME) "|program"
-#define VERIFIER_RULES (&VERIFIER_ROWS(VERIFIER_NAME)[1]) /* "exact|gsm8k|..." */
+#define VERIFIER_NAME(VALUE, name) #name
+#define VERIFIER_BAR_NAME(VALUE, name) "|" #name
+#define VERIFIER_RULES VERIFIER_ROWS(VERIFIER_NAME, VERIFIER_BAR_NAME) /* "exact|gsm8k|..." */
+#define VERIFIER_CHOICES "auto|" VERIFIER_RULES "|program"
 
 /* Selects the verifier for VERIFY_AUTO. -1 and a message,
  * which lists the rules, if none matches the prompt. */

@@ -91,7 +91,7 @@ struct verify_case {
 };
 /* A rule sets *score, or returns -1 and a message about the ground truth. */
 #define RULE(VALUE, name) int verify_##name(double *score, const struct verify_case *c);
-VERIFIER_ROWS(RULE)
+VERIFIER_ROWS(RULE, RULE)
 #undef RULE
 
 #endif

@@ -197,7 +197,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *mhd, con
         const char *length = http_request_header(e, "Content-Length");
         c->method = string_copy(method);
         if (length && strtod(length, NULL) > (double)most) {
-            buffer_printf(&e->text, "a body of more than %lld bytes\n", (long long)most);
+            buffer_printf(&e->text, "a body of more than %lld %s\n", (long long)most, plural(most, "byte", "bytes"));
             e->status = MHD_HTTP_CONTENT_TOO_LARGE;
             make_reply(c);
             return send_reply(c);
