@@ -369,8 +369,9 @@ static int refuse_nothing(const struct init_data *data)
                          data->path, data->bad ? "; cannot be read: " : "", data->bad ? data->first_bad : "");
     if (all_alone(data))
         return refuse_uncaptioned(data);
-    return error_set("%s: nothing there can be trained on: %lld of %lld entries cannot be read (first: %s)", data->path,
-                     (long long)data->bad, (long long)data->bad, data->first_bad ? data->first_bad : "none");
+    return error_set("%s: nothing there can be trained on: %lld of %lld %s cannot be read (first: %s)", data->path,
+                     (long long)data->bad, (long long)data->bad, plural(data->bad, "entry", "entries"),
+                     data->first_bad ? data->first_bad : "none");
 }
 
 /* The path as a recipe must write it. */

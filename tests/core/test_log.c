@@ -289,9 +289,10 @@ static void check_nouns(const char *path)
 static void messages_agree_with_their_numbers(void **state)
 {
     static const char *const folders[] = {
-        "cli",         "cli/generate", "core",      "corpus", "data/curate",        "data/prepare", "data/remote",
-        "data/shards", "elastic",      "generate",  "model",  "pipeline",           "rl",           "routing",
-        "samples",     "serve",        "submodels", "survey", "tokenizer_training", "train"};
+        "cli",         "cli/generate", "core",    "corpus",   "data/curate", "data/prepare",
+        "data/remote", "data/shards",  "elastic", "generate", "model",       "pipeline",
+        "rl",          "routing",      "samples", "serve",    "submodels",   "tokenizer_training",
+        "train"};
     char **names;
     i64 count, files = 0;
     (void)state;
