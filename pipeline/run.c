@@ -43,7 +43,7 @@ static int open_world(struct runner *run)
     if (launch_detect(&launch))
         return -1;
     launch.program = run->options->program;
-    if (launch.size > 1 && !run->world) { /* the first time */
+    if (launch.size > 1 && !run->world) {                             /* the first time */
         bool bound = workers_cores() < sysconf(_SC_NPROCESSORS_ONLN); /* the launcher set an affinity */
         if (!getenv("WEFT_THREADS"))
             workers_start((int)max_i64(1, bound ? workers_cores() : workers_cores() / launch.local_size));
@@ -131,8 +131,9 @@ static int open_ranks_again(struct runner *run)
         return -1;
     if (is_first(run))
         log_info("the ranks have met again: %lld, before %lld", (long long)run->world->size, (long long)size);
-    return run->world->rank == rank ? 0 : error_set("rank %lld is rank %lld now", (long long)rank,
-                                                    (long long)run->world->rank);
+    return run->world->rank == rank
+               ? 0
+               : error_set("rank %lld is rank %lld now", (long long)rank, (long long)run->world->rank);
 }
 
 /* Broadcasts the first rank's status. A rank that failed does not get here, and ends the run. */

@@ -70,7 +70,8 @@
  *                      for; source_turns.c, source_choices.c: a question, an answer and these as
  *                      messages; source_listed.c: media that it lists; source_json.c: parts;
  *                      source_messages.c: messages
- *   sample.c           parts of a sample; source_state.c: saving and resuming a position; source_notes.c: entries without a sample
+ *   sample.c           parts of a sample; source_state.c: saving and resuming a position;
+ *                      source_notes.c: entries without a sample
  *   media_list.c       media of a folder for tokenizers, media_buffer.c: those beyond memory
  * The source owns its open reader and the list of its files; a sample belongs to the caller. */
 #ifndef WEFT_DATA_SOURCES_H

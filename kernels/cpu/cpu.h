@@ -20,8 +20,8 @@
  *   loss/       cross_entropy.c, bit_cross_entropy.c, distance.c; soft_*.c: distillation;
  *               policy_loss.c is RL's loss
  *   draw/       sample.c draws ids from logits by temperature, top_k and top_p; forbid.c: which may be
- *   media/      conv.c and amx_conv.c (patches.h, patches.c), stft.c, spectra.c (mel bands), resize.c, quantize_bits.c (vision code),
- *               quantize_vectors.c and codebook.c (audio code)
+ *   media/      conv.c and amx_conv.c (patches.h, patches.c), stft.c, spectra.c (mel bands), resize.c,
+ *               quantize_bits.c (vision code), quantize_vectors.c and codebook.c (audio code)
  * The level for this machine is chosen in kernels/device/isa.c. */
 #ifndef WEFT_CPU_H
 #define WEFT_CPU_H

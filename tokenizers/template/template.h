@@ -9,7 +9,8 @@
  *   lexer.c, parser.c, expressions.c, symbols.c   source to tree
  *   interpreter.c, loop.c, evaluate.c, operators.c, access.c, calls.c   running it
  *   values.c, dictionary.c, iterate.c, show.c, formats.c, json_text.c, characters.c   Python's values
- *   filters_text.c, filters_list.c, filters_number.c, kinds.c (tests), methods.c, text_methods.c, globals.c, date.c   tables of functions
+ *   filters_text.c, filters_list.c, filters_number.c, kinds.c (tests), methods.c, text_methods.c,
+ *   globals.c, date.c   tables of functions
  *   bounds.c   limits, memory, errors; inside.h   what these files share */
 #ifndef WEFT_TEMPLATE_H
 #define WEFT_TEMPLATE_H
