@@ -173,7 +173,7 @@ static bool read_integer_value(i64 *out, const struct json *value)
     if (json_kind(value) != JSON_INTEGER &&
         (json_kind(value) != JSON_REAL || fabs(real) > 0x1p53 || real != rint(real)))
         return false;
-    *out = json_integer(value, (i64)real);
+    *out = json_kind(value) == JSON_INTEGER ? json_integer(value, 0) : (i64)real;
     return true;
 }
 
