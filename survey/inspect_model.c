@@ -201,15 +201,11 @@ static struct json *shapes_json(const struct vision_config *config)
     return all;
 }
 
-static struct json *vision_json(const char *directory)
+static struct json *vision_json(const char *directory, struct device *device)
 {
-    struct device device;
     struct vision vision;
-    device_open_host(&device);
-    if (vision_load(&vision, &device, directory, DTYPE_F32, false)) {
-        device_close(&device);
+    if (vision_load(&vision, device, directory, DTYPE_F32, false))
         return NULL;
-    }
     struct json *j = json_object();
     json_set(j, "kind", json_of_string("vision tokenizer"));
     json_set(j, "parameters", json_of_integer(weights_parameters(&vision.weights)));
@@ -218,19 +214,14 @@ static struct json *vision_json(const char *directory)
     json_set(j, "clips", json_of_bool(vision.config.inflated));
     json_set(j, "shapes", shapes_json(&vision.config));
     vision_close(&vision);
-    device_close(&device);
     return j;
 }
 
-static struct json *audio_json(const char *directory)
+static struct json *audio_json(const char *directory, struct device *device)
 {
-    struct device device;
     struct audio_tokenizer audio;
-    device_open_host(&device);
-    if (audio_load(&audio, &device, directory)) {
-        device_close(&device);
+    if (audio_load(&audio, device, directory))
         return NULL;
-    }
     struct json *j = json_object();
     json_set(j, "kind", json_of_string("audio tokenizer"));
     json_set(j, "parameters", json_of_integer(weights_parameters(&audio.weights)));
@@ -238,7 +229,6 @@ static struct json *audio_json(const char *directory)
     json_set(j, "codes", json_of_integer(audio.config.codes));
     json_set(j, "frames_per_s", json_of_number((double)AUDIO_RATE_HZ / AUDIO_FRAME_SAMPLES));
     audio_close(&audio);
-    device_close(&device);
     return j;
 }
 
@@ -250,6 +240,15 @@ static bool is_audio(const char *directory)
     json_free(config);
     memory_free(path);
     return audio;
+}
+
+static struct json *media_json(const char *directory)
+{
+    struct device device;
+    device_open_host(&device);
+    struct json *j = is_audio(directory) ? audio_json(directory, &device) : vision_json(directory, &device);
+    device_close(&device);
+    return j;
 }
 
 struct json *inspect_media_tokenizer(const char *directory, bool verify)
@@ -265,7 +264,7 @@ struct json *inspect_media_tokenizer(const char *directory, bool verify)
     memory_free(path);
     if (status)
         return NULL;
-    struct json *j = is_audio(directory) ? audio_json(directory) : vision_json(directory);
+    struct json *j = media_json(directory);
     if (j)
         json_set(j, "verified", json_of_bool(verify));
     if (j && verify)
@@ -374,8 +373,8 @@ struct json *inspect_model(const char *directory, bool verify)
     set_sizes(j, &config);
     json_set(j, "active_parameters", json_of_integer(model_parameters_active(&config)));
     if (add_weights(j, directory, verify) || add_extra(j, directory, verify) || (verify && check_loads(directory)) ||
-        add_text_tokenizer(j, directory) || add_tokenizer(j, directory, "weft/vision", vision_json) ||
-        add_tokenizer(j, directory, "weft/audio", audio_json)) {
+        add_text_tokenizer(j, directory) || add_tokenizer(j, directory, "weft/vision", media_json) ||
+        add_tokenizer(j, directory, "weft/audio", media_json)) {
         json_free(j);
         return NULL;
     }

@@ -515,6 +515,5 @@ struct jinja_value jinja_recurse(struct jinja_run *run, struct jinja_loop *loop,
 /* A call's arguments, evaluated; `caller` is added as a keyword unless it is MISSING. */
 void jinja_arguments(struct jinja_run *run, struct jinja_arguments *out, const struct jinja_node *node,
                      struct jinja_value caller);
-struct jinja_value jinja_capture(struct jinja_run *run, const struct jinja_nodes *nodes);
 
 #endif
