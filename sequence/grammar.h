@@ -4,8 +4,8 @@
  * grammar_release; the memory of a batch belongs to the caller's arena.
  *
  * Where is what:
- *   grammar.c     the machine: what comes next, coordinates, which positions see which; whole parts
- *                 fed to it, and the length of a sample without building it
+ *   grammar.c     the machine: what comes next, coordinates, which positions see which, the weight
+ *                 of each target; whole parts fed to it, and the length of a sample without building it
  *   lay.c         positions into the columns and lists of a batch; batch.c allocates one
  *   vocabulary.c  ids of brackets and shapes, and how many positions a shape takes
  *   modalities.c  the tables of modalities; whether the tokenizers of data and of a model agree

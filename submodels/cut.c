@@ -1,4 +1,4 @@
-/* Writes a sub-model as a model of its own, and compares the logits of both. */
+/* Writes a sub-model as a model of its own. */
 #include "submodels/submodels.h"
 
 #include <inttypes.h>
@@ -104,73 +104,4 @@ int submodel_save(const char *directory, struct model *from, const struct submod
     }
     device_close(&meta);
     return status;
-}
-
-/* ---- Proof ---- */
-
-static u64 hash_device(struct device *device, const void *data, i64 bytes, u64 hash)
-{
-    enum { PIECE_BYTES = 1 << 20 };
-    char *piece = memory_alloc(PIECE_BYTES);
-    for (i64 at = 0; at < bytes; at += PIECE_BYTES) {
-        i64 n = min_i64(PIECE_BYTES, bytes - at);
-        device_get(device, piece, (const char *)data + at, n);
-        hash = hash_bytes(piece, n, hash);
-    }
-    memory_free(piece);
-    return hash;
-}
-
-struct seen_logits {
-    struct logits_hash *out;
-    struct device *device;
-};
-
-static void see_logits(void *context, enum target_kind kind, i64 level, const struct tensor *logits)
-{
-    struct seen_logits *s = context;
-    i64 bytes = logits->rows * logits->columns * dtype_bytes(logits->dtype);
-    u64 *hash = &s->out->hash[kind][level];
-    *hash = hash_device(s->device, logits->data, bytes, *hash);
-    s->out->bytes[kind][level] += bytes;
-}
-
-void submodel_logits(struct logits_hash *out, struct model *model, const struct submodel *sub,
-                     const struct batch *batch)
-{
-    struct tape tape;
-    struct forward forward;
-    struct seen_logits seen = {out, model->device};
-    const struct forward_options options = {.see_logits = see_logits, .logits_context = &seen};
-    tape_open(&tape, model->device, model->weights.dtype, (i64)64 << 30);
-    tape_clear(&tape, false);
-    memset(out, 0, sizeof *out);
-    model_forward(&forward, &tape, model, batch, sub, &options);
-    tape_close(&tape);
-}
-
-int submodel_logits_equal(unsigned *heads, const struct logits_hash *a, const struct logits_hash *b)
-{
-    for (int kind = 0; kind < TARGETS; kind++)
-        for (int level = 0; level < LEVELS_MOST; level++) {
-            i64 bytes = a->bytes[kind][level];
-            if (bytes != b->bytes[kind][level] || a->hash[kind][level] != b->hash[kind][level])
-                return error_set(
-                    "the extracted model's logits of %s, level %d, differ from the sub-model's: nothing was "
-                    "written",
-                    target_rows[kind].name, level);
-            *heads |= bytes ? 1u << kind : 0;
-        }
-    return 0;
-}
-
-int submodel_compare(unsigned *heads, struct model *out, struct model *from, const struct submodel *sub,
-                     const struct batch *batch)
-{
-    struct logits_hash masked, extracted;
-    struct submodel full;
-    submodel_full(&full, &out->config);
-    submodel_logits(&masked, from, sub, batch);
-    submodel_logits(&extracted, out, &full, batch);
-    return submodel_logits_equal(heads, &masked, &extracted);
 }
