@@ -10,8 +10,8 @@ bool advantages(double *advantage, const double *reward, i64 count, const struct
         mean += reward[i] / (double)count;
         spread |= reward[i] != reward[0];
     }
-    for (i64 i = 0; i < count; i++)
-        square += (reward[i] - mean) * (reward[i] - mean) / (double)count;
+    for (i64 i = 0; i < count && spread; i++)
+        square += (reward[i] - mean) * (reward[i] - mean) / (double)(count - 1);
     double scale = s->divide_by_std ? 1 / (sqrt(square) + s->advantage_eps) : 1;
     for (i64 i = 0; i < count; i++)
         advantage[i] = spread ? (reward[i] - mean) * scale : 0;

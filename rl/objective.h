@@ -37,8 +37,9 @@ struct policy_loss_sums { /* sums of the op `policy_loss`, for the log */
     double responses, ids, clipped, masked, mismatch, ratio, kl, value;
 };
 /* Group-relative advantages: (r - mean) / (std + eps), or r - mean without divide_by_std. std is
- * the population standard deviation of the group (divided by G). Returns false if all rewards are
- * equal, so that there is nothing to learn. */
+ * the sample standard deviation of the group (the squares divided by G - 1), as in TRL and verl.
+ * Returns false, with advantages of 0, if all rewards are equal, so that there is nothing to learn.
+ * This is always so in a group of one. */
 bool advantages(double *advantage, const double *reward, i64 count, const struct policy_loss_settings *settings);
 
 /* Weight of a response under WPSM [R eq. 4]: 1 - alpha for a positive response with mean entropy

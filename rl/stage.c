@@ -42,7 +42,7 @@ const struct setting rl_table[] = {
         "maximum of this ratio; values outside are masked"),
     ROW(policy_loss.kl, "kl", NUMBER, "0", 0, 100, NULL, "weight of the KL divergence from the initial model"),
     ROW(policy_loss.divide_by_std, "divide_by_std", BOOL, "true", 0, 0, NULL,
-        "divide advantages by the group's standard deviation"),
+        "divide advantages by the group's sample standard deviation"),
     ROW(policy_loss.advantage_eps, "advantage_eps", NUMBER, "1e-4", 0, 10, NULL, "added to this standard deviation"),
     ROW(policy_loss.mask_share, "mask.share", NUMBER, "0", 0, 1, NULL,
         "masking of well-learned positive answers; 0: none, 1: full"),

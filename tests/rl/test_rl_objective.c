@@ -219,13 +219,19 @@ static void test_clip_by_sign(void **state)
 static void test_advantages(void **state)
 {
     struct policy_loss_settings s = {.divide_by_std = true, .advantage_eps = 1e-4};
-    const double mixed[4] = {1, 0, 0, 0}, alike[3] = {0.5, 0.5, 0.5};
+    const double mixed[4] = {1, 0, 0, 0}, alike[3] = {0.5, 0.5, 0.5}, pair[2] = {0.25, 1};
     double a[4];
     (void)state;
+    /* TRL: (r - r.mean()) / (r.std() + 1e-4), where torch divides the squares by n - 1. */
     assert_true(advantages(a, mixed, 4, &s));
-    assert_true(fabs(a[0] - 0.75 / (sqrt(0.1875) + 1e-4)) < 1e-12 && fabs(a[1] + 0.25 / (sqrt(0.1875) + 1e-4)) < 1e-12);
+    assert_true(fabs(a[0] - 1.499700059988) < 1e-11 && fabs(a[1] + 0.499900019996) < 1e-11);
+    assert_true(advantages(a, pair, 2, &s));
+    assert_true(fabs(a[0] + 0.706973472990) < 1e-11 && fabs(a[1] - 0.706973472990) < 1e-11);
     assert_false(advantages(a, alike, 3, &s));
     assert_true(a[0] == 0 && a[2] == 0);
+    a[0] = NAN;
+    assert_false(advantages(a, mixed, 1, &s));
+    assert_true(a[0] == 0);
     s.divide_by_std = false;
     assert_true(advantages(a, mixed, 4, &s));
     assert_true(a[0] == 0.75 && a[3] == -0.25);
