@@ -27,6 +27,7 @@ const struct setting extract_table[] = {
     ROW(target.active, "active", NUMBER, "0", 0, 1, NULL, "largest share of the active parameters; 0: any"),
     ROW(target.parameters, "parameters", NUMBER, "0", 0, 1, NULL, "largest share of all parameters; 0: any"),
     ROW(target.bytes, "memory", INTEGER, "0", 0, 1e18, NULL, "largest size of the weights in bytes, e.g. 8G; 0: any"),
+    REPAIR_ROWS(struct extract_settings, repair),
     {0}};
 
 enum { TRIED_MOST = 4096 };
@@ -320,8 +321,31 @@ static int write_extracted(struct model *model, const struct submodel *sub, cons
     return status;
 }
 
-static int extract(const struct extract_settings *settings, const char *out, const char *name, struct device *device)
+/* Cuts into a folder below the stage's, whose model is trained on from there. Closes the model. */
+static int write_repaired(struct model *model, const struct submodel *sub, const struct extract_settings *s,
+                          const struct stage *stage)
 {
+    char *cut = path_join(stage->out, "cut");
+    struct stage own = *stage;
+    own.dtype = own.dtype == DTYPE_OTHER ? model->weights.dtype : own.dtype;
+    int status = directory_remove(cut);
+    status = status || directory_make(cut) ? -1 : 0;
+    if (status)
+        model_close(model);
+    else
+        status = write_extracted(model, sub, s->from, cut);
+    if (status == 0)
+        status = repair_run(&s->repair, s->from, cut, s->data, &own);
+    if (status == 0)
+        status = directory_remove(cut);
+    memory_free(cut);
+    return status;
+}
+
+/* name: NULL, or that of the sub-model, which is then not written. */
+static int extract(const struct extract_settings *settings, const struct stage *stage, const char *name)
+{
+    struct device *device = stage->device;
     static const struct reduction reductions[] = {{"length"}, {0}};
     struct extract_settings s = *settings;
     const struct dry_run check = {
@@ -329,32 +353,43 @@ static int extract(const struct extract_settings *settings, const char *out, con
     struct model model;
     struct submodel sub;
     struct arena arena;
-    if (extract_check_settings(settings) || dry_run_check(&check, device) ||
+    if (extract_check_settings(settings) || repair_check(&s.repair, s.from, s.data) || dry_run_check(&check, device) ||
         model_load(&model, device, s.from, DTYPE_OTHER, false))
         return -1;
     arena_open(&arena, 64 << 20);
     int status = choose_submodel(&sub, &arena, settings, &model);
-    bool writes = status == 0 && !name;
-    if (status == 0)
-        status = name ? submodel_name_save(settings->from, name, &sub, &model.config)
-                      : write_extracted(&model, &sub, settings->from, out);
-    arena_close(&arena);
-    if (!writes)
+    if (status == 0 && !name)
+        status = s.repair.steps ? write_repaired(&model, &sub, &s, stage)
+                                : write_extracted(&model, &sub, s.from, stage->out);
+    else {
+        status = status == 0 ? submodel_name_save(s.from, name, &sub, &model.config) : status;
         model_close(&model);
+    }
+    arena_close(&arena);
     return status;
 }
 
 int extract_directory(const struct extract_settings *settings, const char *out, struct device *device)
 {
-    return extract(settings, out, NULL, device);
+    const struct stage stage = {.name = "extract",
+                                .out = out,
+                                .seed = 1,
+                                .recipe_seed = 1,
+                                .device = device,
+                                .dtype = DTYPE_OTHER,
+                                .ranks = parallel_alone()};
+    return extract(settings, &stage, NULL);
 }
 
 int extract_name(const struct extract_settings *settings, const char *name, struct device *device)
 {
-    return extract(settings, NULL, name, device);
+    if (settings->repair.steps)
+        return error_usage("repair: a name keeps no weights: expected -o DIR in place of --name %s, or no --repair",
+                           name);
+    return extract(settings, &(struct stage){.device = device}, name);
 }
 
 int extract_stage(const void *settings, const struct stage *stage)
 {
-    return extract(settings, stage->out, NULL, stage->device);
+    return extract(settings, stage, NULL);
 }

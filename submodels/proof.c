@@ -1,12 +1,12 @@
 #include "submodels/proof.h"
 
-#include "core/json.h"
+#include "submodels/record.h"
 #include "train/heldout.h"
 #include "train/synthetic_batches.h"
 
 #include <string.h>
 
-enum { ROWS = 8, SHARD_ROWS = 4, SHARD_ROWS_MOST = 32, LENGTH = 512, LONGEST = 8192, STAGES_MOST = 64 };
+enum { ROWS = 8, SHARD_ROWS = 4, SHARD_ROWS_MOST = 32, LENGTH = 512, LONGEST = 8192 };
 
 /* ---- Logits ---- */
 
@@ -79,14 +79,6 @@ int submodel_compare(unsigned *heads, struct model *out, struct model *from, con
 
 /* ---- The model's shards ---- */
 
-static char *beside(const char *directory, const char *name)
-{
-    const char *slash = strrchr(directory, '/');
-    if (name[0] == '/' || !slash)
-        return string_copy(name);
-    return string_format("%.*s/%s", (int)(slash - directory), directory, name);
-}
-
 /* The folder itself, the first of a list, or the first of named sources. */
 static const char *first_folder(const struct json *data)
 {
@@ -107,29 +99,18 @@ static bool has_shards(const char *folder)
 
 char *proof_shards(const char *directory)
 {
-    char *at = string_copy(directory), *found = NULL;
-    for (i64 length = (i64)strlen(at); length > 1 && at[length - 1] == '/';)
-        at[--length] = 0;
-    for (int i = 0; i < STAGES_MOST && at && !found; i++) {
-        char *path = path_join(at, "identity.json"), *next = NULL;
-        struct json *j = file_exists(path) ? json_load(path) : json_object();
-        if (!j)
-            log_warn("%s; the stages before it are not looked at", error_text());
-        const struct json *settings = j ? json_get(j, "settings") : NULL;
-        const char *data = settings ? first_folder(json_get(settings, "data")) : NULL;
-        const char *from = settings ? json_string(json_get(settings, "from"), NULL) : NULL;
-        found = data ? beside(at, data) : NULL;
+    struct record record;
+    char *found = NULL;
+    record_open(&record, directory);
+    do {
+        const char *data = first_folder(json_get(record.settings, "data"));
+        found = data ? record_paths(&record, data) : NULL;
         if (found && !has_shards(found)) {
             memory_free(found);
             found = NULL;
         }
-        next = from ? beside(at, from) : NULL;
-        json_free(j);
-        memory_free(path);
-        memory_free(at);
-        at = next;
-    }
-    memory_free(at);
+    } while (!found && record_before(&record));
+    record_close(&record);
     return found;
 }
 

@@ -12,12 +12,14 @@
  *   choice.c          layers and experts by statistics and losses on samples
  *   grid_stage.c      quality and speed (grid_speed.c) of a family
  *   cut.c             a sub-model as a model of its own; extract_stage.c: the stage
+ *   repair.c          a cut model trained on; record.c: records of the stages that made a model
  *   proof.c           logits before and after, on random samples and on the model's shards
  *   export.c          HF and GGUF (model/gguf.c writes the keys), checked by reading them back */
 #ifndef WEFT_SUBMODELS_H
 #define WEFT_SUBMODELS_H
 #include "data/sources/sources.h"
 #include "elastic/elastic.h"
+#include "submodels/repair.h"
 #include "train/heldout.h"
 
 /* ---- Options: --layers, --experts, --topk select a sub-model ---- */
@@ -161,6 +163,7 @@ struct extract_settings {
     struct string_list only; /* directions */
     int criterion;           /* enum criterion */
     struct submodel_target target;
+    struct repair_settings repair;
 };
 int extract_check_settings(const void *settings);
 bool extract_has_target(const struct extract_settings *settings); /* the shape is known only once it is chosen */
