@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +15,6 @@
 #include <unistd.h>
 #include "tests/model_fixture.h"
 #include "tests/weft_process.h"
-#include <cmocka.h>
 
 enum { WORDS_MOST = 14 };
 

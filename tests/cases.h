@@ -10,9 +10,9 @@
 #ifndef WEFT_TESTS_CASES_H
 #define WEFT_TESTS_CASES_H
 #include "core/json.h"
+#include "tests/test.h"
 
 #include <stdio.h>
-#include "tests/tier.h"
 
 struct cases {
     const char *name; /* of the file, below tests/cases */

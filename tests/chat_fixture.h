@@ -1,7 +1,6 @@
 /* Fixture for tests of conversations as ids: tokenizers of the golden cases in a folder, and what shards hold. */
 #ifndef WEFT_TESTS_CHAT_FIXTURE_H
 #define WEFT_TESTS_CHAT_FIXTURE_H
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +12,8 @@
 #include "kernels/kernels.h"
 #include "rl/prompts.h"
 #include "sequence/grammar.h"
+#include "tests/test.h"
 #include "tokenizers/text/text.h"
-#include <cmocka.h>
 
 static char *folder;
 static struct json *cases;

@@ -3,8 +3,6 @@
 #ifndef WEFT_TESTS_CLI_FIXTURE_H
 #define WEFT_TESTS_CLI_FIXTURE_H
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>

@@ -4,7 +4,7 @@
 #define WEFT_TESTS_DEVICE_H
 #include "kernels/cuda/device.h"
 #include "tensor/weights.h"
-#include "tests/tier.h"
+#include "tests/test.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
 #ifndef WEFT_TESTS_FILES_H
 #define WEFT_TESTS_FILES_H
 #include "core/core.h"
-#include "tests/tier.h"
+#include "tests/test.h"
 
 #include <string.h>
 

@@ -4,13 +4,12 @@
 #define WEFT_TESTS_GOLDEN_H
 #include "core/safetensors.h"
 #include "kernels/kernels.h"
+#include "tests/test.h"
 
 #include <math.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #define UNUSED_OK __attribute__((unused))
 

@@ -3,11 +3,8 @@
 #ifndef WEFT_TESTS_GPU_CHILD_H
 #define WEFT_TESTS_GPU_CHILD_H
 #include "kernels/cuda/ptx.h"
+#include "tests/test.h"
 
-extern "C" {
-#include <setjmp.h>
-#include <cmocka.h>
-}
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -3,13 +3,11 @@
 #ifndef WEFT_TESTS_MEDIA_FIXTURE_H
 #define WEFT_TESTS_MEDIA_FIXTURE_H
 #include "data/media/media.h"
+#include "tests/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 static inline void assert_says(const char *wanted)
 {

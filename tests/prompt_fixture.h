@@ -3,11 +3,9 @@
 #define WEFT_TESTS_PROMPT_FIXTURE_H
 #include "rl/prompts.h"
 #include "sequence/grammar.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <unistd.h>
-#include "tests/tier.h"
 
 static struct text_tokenizer *tokenizer;
 

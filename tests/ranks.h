@@ -3,7 +3,7 @@
 #ifndef WEFT_TESTS_RANKS_H
 #define WEFT_TESTS_RANKS_H
 #include "dist/dist.h"
-#include "tests/tier.h"
+#include "tests/test.h"
 
 #include <poll.h>
 #include <signal.h>

@@ -1,15 +1,15 @@
 /* One program for many test files, so that the library is linked once. The build renames main of
- * NAME.c to NAME_main and lists it in TEST_LIST: TEST(NAME) if it takes no arguments,
+ * NAME.c to NAME_main and lists it in TEST_LIST: TEST_FILE(NAME) if it takes no arguments,
  * PROGRAM(NAME) if it does. A link to this program called NAME or NAME + TEST_SUFFIX runs that
  * file. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-#define TEST(name) int name##_main(void);
+#define TEST_FILE(name) int name##_main(void);
 #define PROGRAM(name) int name##_main(int count, char **arguments);
 #include TEST_LIST
-#undef TEST
+#undef TEST_FILE
 #undef PROGRAM
 
 static const struct {
@@ -17,7 +17,7 @@ static const struct {
     int (*test)(void);
     int (*program)(int count, char **arguments);
 } files[] = {
-#define TEST(name) {#name, name##_main, NULL},
+#define TEST_FILE(name) {#name, name##_main, NULL},
 #define PROGRAM(name) {#name, NULL, name##_main},
 #include TEST_LIST
 };

@@ -5,7 +5,6 @@
 #include "data/sources/sources.h"
 #include "tests/files.h"
 #include "tests/scratch.h"
-#include "tests/tier.h"
 
 /* Appends a text without the folders that the test's files are in, and with one name for the two
  * files of a record. */

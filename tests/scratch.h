@@ -2,13 +2,12 @@
 #ifndef WEFT_TESTS_SCRATCH_H
 #define WEFT_TESTS_SCRATCH_H
 #include "core/core.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static char directory[64];
 

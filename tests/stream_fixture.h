@@ -2,7 +2,6 @@
  * and streams made from it, and the rows of a step as a line of text. Include it before cmocka. */
 #ifndef WEFT_TESTS_STREAM_FIXTURE_H
 #define WEFT_TESTS_STREAM_FIXTURE_H
-#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

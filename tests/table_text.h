@@ -2,15 +2,11 @@
  * pyarrow's values. */
 #ifndef WEFT_TESTS_TABLE_TEXT_H
 #define WEFT_TESTS_TABLE_TEXT_H
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "data/formats/record.h"
-#include <cmocka.h>
+#include "tests/test.h"
 
 static struct json *table_hex(const struct record *row, const struct json *value)
 {

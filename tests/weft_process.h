@@ -4,7 +4,7 @@
 #ifndef WEFT_TESTS_WEFT_PROCESS_H
 #define WEFT_TESTS_WEFT_PROCESS_H
 #include "core/core.h"
-#include "tests/tier.h"
+#include "tests/test.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -38,7 +38,7 @@ static void expect_file(const char *name, bool there)
 #define TOUCH "{kind: command, argv: [sh, -c, 'touch $OUT/file.txt']}"
 
 /* `words` reads `texts`, which an arm changes; `text` is another stage. The page comes last, once. */
-static void a_stage_runs_once_unless_an_arm_changes_it(void **state)
+TEST(a_stage_runs_once_unless_an_arm_changes_it)
 {
     char *path = recipe("once", "stages:\n"
                                 "  before: " TOUCH "\n"
@@ -62,7 +62,6 @@ static void a_stage_runs_once_unless_an_arm_changes_it(void **state)
                                        "once/other/3/texts/file.txt", "once/other/7/words/done.json",
                                        "once/text/file.txt",          "once/plain/3/run.json",
                                        "once/page/report.html"};
-    (void)state;
     if (WEFT("run", path, "texts.argv=[sh, -c, 'x']") != 2)
         fail_msg("a key of an arm was taken");
     expect_complaint("the arm other sets texts.argv");
@@ -91,7 +90,7 @@ static void a_stage_runs_once_unless_an_arm_changes_it(void **state)
 }
 
 /* Seeds of some stages: the others have one folder, in which the arms meet. */
-static void seeds_change_the_stages_named(void **state)
+TEST(seeds_change_the_stages_named)
 {
     char *path = recipe("some", "stages:\n"
                                 "  texts: {kind: command, argv: [sh, -c, 'echo abc > $OUT/file.txt']}\n"
@@ -99,7 +98,6 @@ static void seeds_change_the_stages_named(void **state)
                                 "  free: " TOUCH "\n"
                                 "arms: {plain: {}, other: {words.vocabulary: 310}}\n"
                                 "seeds: [1, 2]\nseed_stages: [free]\n");
-    (void)state;
     if (WEFT("run", path))
         fail_msg("%s", complained.data);
     expect_file("some/texts", true);
@@ -119,13 +117,12 @@ static void seeds_change_the_stages_named(void **state)
 }
 
 /* What was finished before the run stopped is not made again. */
-static void a_stopped_call_goes_on(void **state)
+TEST(a_stopped_call_goes_on)
 {
     char *go = in_folder("go-on"), *lines = string_format("stages:\n  b: {kind: command, argv: [sh, -c, 'true']}\n"
                                                           "arms: {plain: {}, other: {b.argv: [test, -e, %s]}}\n",
                                                           go);
     char *path = recipe("goes-on", lines);
-    (void)state;
     assert_int_equal(WEFT("run", path), 1);
     expect_complaint("stage b (arm other: 2 of 2)");
     assert_int_equal(file_replace(go, "", 0), 0);
@@ -161,7 +158,7 @@ static void first_step(struct buffer *out, const char *stage)
     memory_free(folder);
 }
 
-static void arms_of_a_seed_begin_alike(void **state)
+TEST(arms_of_a_seed_begin_alike)
 {
     char *lines = string_format(
         "precision: f32\nstages:\n  base: {kind: pretrain, data: %s, steps: 2, heldout_rows: 0, batch: {rows: 2, "
@@ -173,7 +170,6 @@ static void arms_of_a_seed_begin_alike(void **state)
         shards);
     char *path = recipe("pairs", lines), *train = in_folder("train"), *validation = in_folder("validation");
     struct buffer plain = {0}, fast = {0}, second = {0}, alone = {0};
-    (void)state;
     require(symlink(train, validation) == 0, "cannot link %s", validation);
     if (WEFT("run", path))
         fail_msg("%s", complained.data);
@@ -221,7 +217,7 @@ static double total_of(const char *key)
     return value;
 }
 
-static void a_plan_sums_over_runs(void **state)
+TEST(a_plan_sums_over_runs)
 {
     char *lines =
         string_format("stages:\n  base: {kind: pretrain, data: %s, steps: 2, model: {width: 32, layers: 4, heads: "
@@ -229,7 +225,6 @@ static void a_plan_sums_over_runs(void **state)
                       "arms: {plain: {}, long: {base.steps: 6}}\nseeds: [1, 2, 3]\n",
                       shards);
     char *path = recipe("sums", lines);
-    (void)state;
     if (WEFT("plan", path, "--gflops", "1", "--json"))
         fail_msg("%s", complained.data);
     double all = total_of("seconds"), disk = total_of("disk");
@@ -265,12 +260,5 @@ static void a_plan_sums_over_runs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_stage_runs_once_unless_an_arm_changes_it),
-        cmocka_unit_test(seeds_change_the_stages_named),
-        cmocka_unit_test(a_stopped_call_goes_on),
-        cmocka_unit_test(arms_of_a_seed_begin_alike),
-        cmocka_unit_test(a_plan_sums_over_runs),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

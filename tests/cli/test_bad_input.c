@@ -110,9 +110,8 @@ static void check_refused(struct cases *c, const struct json *list)
 }
 
 /* tests/cases/refused.jsonl: each ends with its status and one message, and leaves nothing behind. */
-static void what_cannot_be_done_is_refused(void **state)
+TEST(what_cannot_be_done_is_refused)
 {
-    (void)state;
     EACH_CASE (c, "refused.jsonl") {
         const struct json *list = json_get(c->row, "weft");
         bool several = json_kind(json_at(list, 0)) == JSON_ARRAY;
@@ -126,14 +125,13 @@ static void what_cannot_be_done_is_refused(void **state)
 }
 
 /* The sizes match the tokenizer's own files, but not the model. */
-static void tokenizers_of_another_model_are_refused(void **state)
+TEST(tokenizers_of_another_model_are_refused)
 {
     static const char *const words[] = {"generate", "model", "--image", "../picture.png", NULL};
     static const char *const says[] = {"model", "3 audio levels", "not trained together", NULL};
     struct audio_config sizes = {.width = 16, .latent = 8, .levels = 3, .codes = 16};
     struct audio_tokenizer audio;
     char *model = path_join(root, "model"), *copy = path_join(work, "model"), *other = path_join(copy, "weft/audio");
-    (void)state;
     clear_work();
     copy_tree(copy, model);
     audio_open(&audio, &device, &sizes, DTYPE_F32, false);
@@ -146,9 +144,20 @@ static void tokenizers_of_another_model_are_refused(void **state)
     memory_free(other);
 }
 
+TEST(other_suffixes_than_those_of_media_are_free)
+{
+    static const char *const pictures[] = {"b.PNG", "b", "b.v1", "../work/b.d"}, *const texts[] = {"b.txt", "b.md",
+                                                                                                   "b.json"};
+    clear_work();
+    for (i64 i = 0; i < COUNT_OF(pictures); i++)
+        assert_int_equal(WEFT("generate", "../model", "--prompt", "a", "--to", "image", "-o", pictures[i]), 0);
+    for (i64 i = 0; i < COUNT_OF(texts); i++)
+        assert_int_equal(WEFT("generate", "../model", "--prompt", "a", "-o", texts[i]), 0);
+}
+
 /* Guidance warns if the settings saved beside the model show training from scratch without
  * dropped prompts. */
-static void guidance_of_a_model_that_had_all_prompts_is_spoken_of(void **state)
+TEST(guidance_of_a_model_that_had_all_prompts_is_spoken_of)
 {
     static const struct {
         const char *settings;
@@ -159,7 +168,6 @@ static void guidance_of_a_model_that_had_all_prompts_is_spoken_of(void **state)
                 {"{\"from\":\"base\",\"pack\":{\"condition_drop\":0.0}}", false},
                 {"{\"rows\":4}", false}};
     char *path = path_join(root, "model/identity.json");
-    (void)state;
     clear_work();
     for (i64 i = 0; i <= COUNT_OF(rows); i++) { /* the last case has no file */
         char *text = string_format("{\"settings\":%s}", i < COUNT_OF(rows) ? rows[i].settings : "");
@@ -178,25 +186,7 @@ static void guidance_of_a_model_that_had_all_prompts_is_spoken_of(void **state)
     memory_free(path);
 }
 
-static void other_suffixes_than_those_of_media_are_free(void **state)
-{
-    static const char *const pictures[] = {"b.PNG", "b", "b.v1", "../work/b.d"}, *const texts[] = {"b.txt", "b.md",
-                                                                                                   "b.json"};
-    (void)state;
-    clear_work();
-    for (i64 i = 0; i < COUNT_OF(pictures); i++)
-        assert_int_equal(WEFT("generate", "../model", "--prompt", "a", "--to", "image", "-o", pictures[i]), 0);
-    for (i64 i = 0; i < COUNT_OF(texts); i++)
-        assert_int_equal(WEFT("generate", "../model", "--prompt", "a", "-o", texts[i]), 0);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_cannot_be_done_is_refused),
-        cmocka_unit_test(tokenizers_of_another_model_are_refused),
-        cmocka_unit_test(other_suffixes_than_those_of_media_are_free),
-        cmocka_unit_test(guidance_of_a_model_that_had_all_prompts_is_spoken_of),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

@@ -89,7 +89,7 @@ static void expect_skipped(const char *const *names, i64 count, const char *exte
         }
 }
 
-static void bad_files_of_a_data_set_are_skipped_and_counted(void **state)
+TEST(bad_files_of_a_data_set_are_skipped_and_counted)
 {
     static const struct {
         const char *name, *skips[3], *counted;
@@ -106,7 +106,6 @@ static void bad_files_of_a_data_set_are_skipped_and_counted(void **state)
         "  aud: {kind: tokenizer-audio, data: ./data, steps: 1}\n"
         "  shards: {kind: prepare, data: ./data, text: ../model, vision: ../model/weft/vision,\n"
         "           audio: ../model/weft/audio}\n";
-    (void)state;
     make_data_set();
     do_damage(&(struct damage){"r.yaml", TEXT, NULL, recipe});
     for (i64 i = 0; i < COUNT_OF(stages); i++) {
@@ -135,11 +134,10 @@ static void bad_files_of_a_data_set_are_skipped_and_counted(void **state)
 
 /* ---- Precision ---- */
 
-static void precision_that_the_device_is_slow_in_is_refused(void **state)
+TEST(precision_that_the_device_is_slow_in_is_refused)
 {
     static const char *const words[] = {"run", "r.yaml", "precision=fp8", NULL};
     static const char *const says[] = {"this run uses fp8", "8 bits are computed in bf16", "precision=f32", NULL};
-    (void)state;
     clear_work();
     do_damage(&(struct damage){"r.yaml", TEXT, NULL, training});
     setenv("WEFT_CPU", "v3", 1);
@@ -184,7 +182,7 @@ static void damage_and_go_on(const struct damage *damages, i64 count)
 #define NEWEST "run/base.partial/checkpoints/step-000006/"
 #define BEFORE "run/base.partial/checkpoints/step-000004/"
 
-static void a_damaged_checkpoint_gives_way_to_the_one_before(void **state)
+TEST(a_damaged_checkpoint_gives_way_to_the_one_before)
 {
     static const struct damage damages[] = {
         {NEWEST "model.safetensors", HALF}, {NEWEST "weft/optimizer.safetensors", FLIPPED},
@@ -198,7 +196,6 @@ static void a_damaged_checkpoint_gives_way_to_the_one_before(void **state)
     struct buffer expected = {0}, got = {0}, before = {0};
     char *made = path_join(work, "run/base/model.safetensors"),
          *checkpoints = path_join(work, "run/base.partial/checkpoints");
-    (void)state;
     train(&expected);
     for (i64 i = 0; i < COUNT_OF(damages); i++) {
         damage_and_go_on(&damages[i], 1);
@@ -227,7 +224,7 @@ static void a_damaged_checkpoint_gives_way_to_the_one_before(void **state)
 
 /* ---- Settings that only data or the model show to be wrong ---- */
 
-static void training_that_cannot_be_done_ends_with_an_error(void **state)
+TEST(training_that_cannot_be_done_ends_with_an_error)
 {
     static const struct {
         const char *words[WORDS_MOST];
@@ -242,7 +239,6 @@ static void training_that_cannot_be_done_ends_with_an_error(void **state)
          1,
          {"../shards", "no sample of a mixture above 0"}},
     };
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(rows); i++) {
         const char *const says[] = {"stage base", rows[i].says[0], rows[i].says[1], rows[i].says[2], NULL};
         clear_work();
@@ -251,9 +247,8 @@ static void training_that_cannot_be_done_ends_with_an_error(void **state)
     }
 }
 
-static void samples_that_fit_no_row_are_counted(void **state)
+TEST(samples_that_fit_no_row_are_counted)
 {
-    (void)state;
     clear_work();
     do_damage(&(struct damage){"r.yaml", TEXT, NULL, training});
     if (WEFT("run", "r.yaml", "base.batch.length=8"))
@@ -310,9 +305,36 @@ static void check_writing(const struct full_disk_case *w, i64 file_bytes_most, c
     buffer_release(&before);
 }
 
-static void a_full_disk_leaves_nothing_half_written(void **state)
+TEST(a_file_size_limit_leaves_nothing_half_written)
 {
-    (void)state;
+    for (i64 i = 0; i < COUNT_OF(writings); i++) {
+        clear_work();
+        check_writing(&writings[i], max_i64(500, writings[i].room_bytes), "File too large");
+    }
+}
+
+TEST(output_that_cannot_be_printed_is_a_failure)
+{
+    static const char *const says[] = {"stdout", NULL};
+    static const char *const runs[][WORDS_MOST] = {
+        {"inspect", "../shards"},
+        {"inspect", "../model", "--json"},
+        {"generate", "../model", "--prompt", "a", "--max-tokens", "2"},
+        {"eval", "../model", "--data", "../shards", "--length", "128", "--rows", "2"},
+        {"tokenize", "../model"},
+        {"run", "--kinds"},
+        {"man"},
+        {"--help"},
+    };
+    clear_work();
+    for (i64 i = 0; i < COUNT_OF(runs); i++) {
+        const struct setting_of_run s = {.input = "{\"text\":\"a\"}\n", .out = "/dev/full"};
+        expect_failure(runs[i], run_set(runs[i], &s), 1, says);
+    }
+}
+
+TEST(a_full_disk_leaves_nothing_half_written)
+{
     clear_work();
     if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) {
         print_message("no disk can be mounted here (%s): not tested on a full one\n", strerror(errno));
@@ -329,47 +351,7 @@ static void a_full_disk_leaves_nothing_half_written(void **state)
     }
 }
 
-static void a_file_size_limit_leaves_nothing_half_written(void **state)
-{
-    (void)state;
-    for (i64 i = 0; i < COUNT_OF(writings); i++) {
-        clear_work();
-        check_writing(&writings[i], max_i64(500, writings[i].room_bytes), "File too large");
-    }
-}
-
-static void output_that_cannot_be_printed_is_a_failure(void **state)
-{
-    static const char *const says[] = {"stdout", NULL};
-    static const char *const runs[][WORDS_MOST] = {
-        {"inspect", "../shards"},
-        {"inspect", "../model", "--json"},
-        {"generate", "../model", "--prompt", "a", "--max-tokens", "2"},
-        {"eval", "../model", "--data", "../shards", "--length", "128", "--rows", "2"},
-        {"tokenize", "../model"},
-        {"run", "--kinds"},
-        {"man"},
-        {"--help"},
-    };
-    (void)state;
-    clear_work();
-    for (i64 i = 0; i < COUNT_OF(runs); i++) {
-        const struct setting_of_run s = {.input = "{\"text\":\"a\"}\n", .out = "/dev/full"};
-        expect_failure(runs[i], run_set(runs[i], &s), 1, says);
-    }
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_files_of_a_data_set_are_skipped_and_counted),
-        cmocka_unit_test(precision_that_the_device_is_slow_in_is_refused),
-        cmocka_unit_test(a_damaged_checkpoint_gives_way_to_the_one_before),
-        cmocka_unit_test(training_that_cannot_be_done_ends_with_an_error),
-        cmocka_unit_test(samples_that_fit_no_row_are_counted),
-        cmocka_unit_test(a_file_size_limit_leaves_nothing_half_written),
-        cmocka_unit_test(output_that_cannot_be_printed_is_a_failure),
-        cmocka_unit_test(a_full_disk_leaves_nothing_half_written),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

@@ -81,9 +81,8 @@ static char *continued(const char *layout)
 }
 
 /* The oracle is the same model on the layout written out by hand. It does not end with a message. */
-static void the_whole_conversation_is_the_prompt(void **state)
+TEST(the_whole_conversation_is_the_prompt)
 {
-    (void)state;
     char *first = chat("2 + 2\n"), *both = chat("2 + 2\nand now 54\n");
     assert_int_equal(strlen(said.data), said.length); /* an argument has no 0 byte */
     char *prompt = string_format("<|im_start|>user\n2 + 2<|im_end|>\n<|im_start|>assistant\n%s<|im_end|>\n"
@@ -108,12 +107,11 @@ static void the_whole_conversation_is_the_prompt(void **state)
 
 /* Prompts whose ground truth is what the chat answers get the full reward of eval. The answers to
  * these have no token of a shape: this random model would say some, and only eval allows them. */
-static void answers_score_as_eval_says(void **state)
+TEST(answers_score_as_eval_says)
 {
     static const char *const asked[] = {"sort 312", "how many?", "a house", "2 + 2",   "words",
                                         "one two",  "/x",        "/ hi",    "tell me", "go"};
     struct buffer lines = {0};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(asked); i++) {
         char *input = string_format("%s%s\n", asked[i][0] == '/' ? "/" : "", asked[i]);
         struct json *j = json_object(), *list = json_array(), *reward = json_object();
@@ -138,12 +136,11 @@ static void answers_score_as_eval_says(void **state)
 }
 
 /* The options of the stage `eval`, with the same names, values and defaults. */
-static void eval_runs_a_program_as_the_stage_does(void **state)
+TEST(eval_runs_a_program_as_the_stage_does)
 {
     static const char prompt[] = "{\"prompt\": [{\"role\": \"user\", \"content\": \"sort 21\"}], "
                                  "\"reward_model\": {\"style\": \"program\", \"ground_truth\": \"12\"}}\n",
                       judge[] = "#!/bin/sh\necho $1 > touched\nwhile read -r line; do echo '{\"score\": 0.5}'; done\n";
-    (void)state;
     memory_free(put_file("judged.jsonl", prompt, (i64)sizeof prompt - 1));
     memory_free(put_file("judge.sh", judge, (i64)sizeof judge - 1));
     assert_int_equal(chmod(path_of("judge.sh"), 0755), 0);
@@ -168,9 +165,8 @@ static void eval_runs_a_program_as_the_stage_does(void **state)
 
 /* ---- Files of messages ---- */
 
-static void a_saved_conversation_goes_on(void **state)
+TEST(a_saved_conversation_goes_on)
 {
-    (void)state;
     char *both = chat("/image picture.png\nwhat is it?\n/audio noise.wav\n/video film.mp4\nand these?\n"
                       "/save saved.json\n");
     expect_complaint("wrote saved.json, 4 messages");
@@ -204,9 +200,8 @@ static void a_saved_conversation_goes_on(void **state)
 }
 
 /* /save keeps files and links, wherever they lead; devices are written. */
-static void saving_replaces_only_when_asked(void **state)
+TEST(saving_replaces_only_when_asked)
 {
-    (void)state;
     memory_free(put_text("notes.json", "mine"));
     succeed(directory_remove(path_of("link.json")));
     succeed(directory_remove(path_of("gone.json")));
@@ -234,14 +229,13 @@ static void saving_replaces_only_when_asked(void **state)
     json_free(all);
 }
 
-static void lines_of_messages_get_lines_of_answers(void **state)
+TEST(lines_of_messages_get_lines_of_answers)
 {
     static const char lines[] =
         "{\"id\":7,\"messages\":[{\"role\":\"user\",\"content\":\"sort 312\"}]}\n \t\r\n"
         "[{\"role\":\"system\",\"content\":\"be brief\"},{\"role\":\"user\",\"content\":[\"so\","
         "{\"type\":\"image\",\"image\":\"picture.png\"}]}]\n"
         "{\"conversations\":[{\"from\":\"human\",\"value\":\"sort 312\"}]}\n";
-    (void)state;
     char *one = chat("sort 312\n");
     expect(WEFT(lines, "generate", model, "--messages", "-", "--greedy", "--max-tokens", "12"), 0);
     const char *at = said.data;
@@ -267,12 +261,11 @@ static void lines_of_messages_get_lines_of_answers(void **state)
 }
 
 /* More conversations than are answered at a time, all alike: each has draws of its own. */
-static void each_conversation_is_drawn_for_itself(void **state)
+TEST(each_conversation_is_drawn_for_itself)
 {
     enum { COUNT = 2 * GENERATE_SLOTS };
     struct buffer lines = {0};
     char *answers[COUNT];
-    (void)state;
     for (i64 i = 0; i < COUNT; i++)
         buffer_printf(&lines, "{\"messages\":[{\"role\":\"user\",\"content\":\"sort 312\"}]}\n");
     expect(WEFT(lines.data, "generate", model, "--messages", "-", "--max-tokens", "8"), 0);
@@ -294,9 +287,8 @@ static void each_conversation_is_drawn_for_itself(void **state)
 }
 
 #define ASK(content) "{\"messages\":[{\"role\":\"user\",\"content\":" content "}]}"
-static void messages_are_a_file_of_their_own(void **state)
+TEST(messages_are_a_file_of_their_own)
 {
-    (void)state;
     memory_free(put_text("m.jsonl", "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}"));
     expect(WEFT("", "generate", model, "--messages", "no.jsonl"), 1);
     expect_complaint("no.jsonl");
@@ -307,7 +299,7 @@ static void messages_are_a_file_of_their_own(void **state)
 
 /* ---- Input from a pipe ---- */
 
-static void bad_lines_end_a_pipe_with_one_line(void **state)
+TEST(bad_lines_end_a_pipe_with_one_line)
 {
     static const struct {
         const char *input, *says;
@@ -323,7 +315,6 @@ static void bad_lines_end_a_pipe_with_one_line(void **state)
         {"a\n/save no/such/x.json\n", "line 2: no/such/x.json", 1},
         {"a\nb\xff\n", "line 2: byte 1 of a message is not UTF-8", 1},
     };
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(rows); i++) {
         expect(WEFT(rows[i].input, "chat", model, "--greedy", "--max-tokens", "1"), 1);
         expect_complaint(rows[i].says);
@@ -347,11 +338,10 @@ static void bad_lines_end_a_pipe_with_one_line(void **state)
 
 /* Fine-tuning on conversations leaves the end of a message in the config; that they were among the samples of
  * pre-training is another thing. */
-static void a_model_that_was_not_fine_tuned_is_named(void **state)
+TEST(a_model_that_was_not_fine_tuned_is_named)
 {
     static const char seen[] = "{\"end\": [{\"stream\": \"chat\"}]}";
     char *path = path_join(model, "heldout.json");
-    (void)state;
     for (int i = 0; i < 3; i++) {
         set_ends(i == 2);
         succeed(directory_remove(path));
@@ -370,12 +360,11 @@ static void a_model_that_was_not_fine_tuned_is_named(void **state)
 }
 
 /* Control characters of the data do not reach the terminal. */
-static void a_chat_begins_with_what_was_taught(void **state)
+TEST(a_chat_begins_with_what_was_taught)
 {
     static const char taught[] =
         "{\"conversations\": 9, \"prompts\": [\"sort 312\", \"a\\u001bb\"], \"media\": [\"image\"]}";
     char *path = path_join(model, TAUGHT_FILE);
-    (void)state;
     succeed(file_replace(path, taught, (i64)strlen(taught)));
     expect(WEFT("a\n", "chat", model, "--greedy", "--max-tokens", "1"), 0);
     expect_complaint("taught:  \"sort 312\", \"a\\u001bb\", /image FILE\n");
@@ -389,9 +378,8 @@ static void a_chat_begins_with_what_was_taught(void **state)
 }
 
 /* The draws are those of a temperature of 0.7, unless another is given. */
-static void a_chat_draws_at_seven_tenths(void **state)
+TEST(a_chat_draws_at_seven_tenths)
 {
-    (void)state;
     expect(WEFT("tell me\n", "chat", model, "--max-tokens", "24"), 0);
     char *usual = answer();
     expect(WEFT("tell me\n", "chat", model, "--max-tokens", "24", "--temperature", "0.7"), 0);
@@ -405,10 +393,9 @@ static void a_chat_draws_at_seven_tenths(void **state)
     memory_free(other);
 }
 
-static void output_that_nobody_reads_ends_quietly(void **state)
+TEST(output_that_nobody_reads_ends_quietly)
 {
     int in[2], out[2];
-    (void)state;
     assert_true(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0);
     close(out[0]);
     assert_int_equal(write(in[1], "a\nb\n", 4), 4);
@@ -431,12 +418,11 @@ static void output_that_nobody_reads_ends_quietly(void **state)
     assert_string_equal(complained.data, "");
 }
 
-static void variables_reach_the_template(void **state)
+TEST(variables_reach_the_template)
 {
     static const char moody[] =
         "{\"chat_template\": \"{% if mood != 'glad' %}{{ raise_exception('no mood') }}{% endif %}"
         "{{ messages[0].content }}\"}";
-    (void)state;
     struct buffer config = {0};
     char *path = path_join(model, "tokenizer_config.json");
     succeed(file_read(&config, path));
@@ -455,9 +441,8 @@ static void variables_reach_the_template(void **state)
     memory_free(path);
 }
 
-static void a_chat_template_that_is_no_program_is_refused(void **state)
+TEST(a_chat_template_that_is_no_program_is_refused)
 {
-    (void)state;
     struct buffer config = {0};
     char *path = path_join(model, "tokenizer_config.json");
     succeed(file_read(&config, path));
@@ -510,12 +495,11 @@ static i64 count_ids(const struct generator *g, const char *text)
     return count;
 }
 
-static void the_oldest_turns_are_left_out(void **state)
+TEST(the_oldest_turns_are_left_out)
 {
     static const char words[] = "some words that fill the context of the model until no more of them fit";
     struct generator generator;
     struct conversation c, fresh;
-    (void)state;
     open_conversation(&c, &generator);
     i64 turn = count_ids(&generator, words) + 8;
     generator.model.config.max_positions = 3 * turn; /* room for 2 turns */
@@ -576,7 +560,7 @@ static void take_piece(void *context, const char *text, i64 length)
 }
 
 /* The vocabulary of the fixture is mostly single bytes, so drawn ids often are parts of characters. */
-static void whole_characters_are_streamed(void **state)
+TEST(whole_characters_are_streamed)
 {
     struct generator generator;
     struct conversation c;
@@ -585,7 +569,6 @@ static void whole_characters_are_streamed(void **state)
     struct conversation_options options = {
         .decoding = {.sampling = {1, 1, 0, {5, RNG_SAMPLING}}}, .most = 300, .show = &show};
     i64 parts = 0;
-    (void)state;
     open_conversation(&c, &generator);
     for (i64 i = 0; i < 12; i++) {
         pieces.all.length = 0;
@@ -608,24 +591,5 @@ static void whole_characters_are_streamed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_whole_conversation_is_the_prompt),
-        cmocka_unit_test(answers_score_as_eval_says),
-        cmocka_unit_test(eval_runs_a_program_as_the_stage_does),
-        cmocka_unit_test(a_saved_conversation_goes_on),
-        cmocka_unit_test(saving_replaces_only_when_asked),
-        cmocka_unit_test(lines_of_messages_get_lines_of_answers),
-        cmocka_unit_test(each_conversation_is_drawn_for_itself),
-        cmocka_unit_test(messages_are_a_file_of_their_own),
-        cmocka_unit_test(bad_lines_end_a_pipe_with_one_line),
-        cmocka_unit_test(a_model_that_was_not_fine_tuned_is_named),
-        cmocka_unit_test(a_chat_begins_with_what_was_taught),
-        cmocka_unit_test(a_chat_draws_at_seven_tenths),
-        cmocka_unit_test(output_that_nobody_reads_ends_quietly),
-        cmocka_unit_test(variables_reach_the_template),
-        cmocka_unit_test(a_chat_template_that_is_no_program_is_refused),
-        cmocka_unit_test(the_oldest_turns_are_left_out),
-        cmocka_unit_test(whole_characters_are_streamed),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return tests_run(setup, teardown);
 }

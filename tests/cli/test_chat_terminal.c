@@ -151,10 +151,9 @@ static int shorten(void **state)
     return 0;
 }
 
-static void ctrl_c_keeps_what_was_said(void **state)
+TEST_WITH(ctrl_c_keeps_what_was_said, lengthen, shorten)
 {
     int terminal;
-    (void)state;
     succeed(directory_remove(path_of("kept.json")));
     pid_t weft = start_on_terminal(&terminal, "50000");
     i64 at = wait_for(terminal, "> ", 0);
@@ -175,15 +174,6 @@ static void ctrl_c_keeps_what_was_said(void **state)
     json_free(all);
 }
 
-/* Types Ctrl-C behind `typed`, and waits for the next prompt. */
-static i64 discard(int terminal, const char *typed, i64 from)
-{
-    type(terminal, typed);
-    i64 at = *typed ? wait_for(terminal, typed, from) : from;
-    type(terminal, "\003");
-    return wait_for(terminal, "> ", at);
-}
-
 static i64 hints(void)
 {
     i64 count = 0;
@@ -194,13 +184,36 @@ static i64 hints(void)
     return count;
 }
 
+TEST_WITH(a_second_ctrl_c_leaves, lengthen, shorten)
+{
+    int terminal;
+    pid_t weft = start_on_terminal(&terminal, "50000");
+    i64 at = wait_for(terminal, "> ", 0);
+    type(terminal, "some words\n");
+    wait_for_answer(terminal, "some words", at);
+    stop_answer(terminal);
+    type(terminal, "\003");
+    for (double begin = clock_s(); hints() == 0; look(terminal))
+        assert_true(!has_ended(terminal) && clock_s() - begin < TEST_SECONDS_MOST);
+    type(terminal, "\003");
+    end_terminal(weft, terminal, 130);
+}
+
+/* Types Ctrl-C behind `typed`, and waits for the next prompt. */
+static i64 discard(int terminal, const char *typed, i64 from)
+{
+    type(terminal, typed);
+    i64 at = *typed ? wait_for(terminal, typed, from) : from;
+    type(terminal, "\003");
+    return wait_for(terminal, "> ", at);
+}
+
 /* Ctrl-C at the prompt discards what was typed, which is no part of the next message. On an empty
  * prompt it hints once; the next one there ends, but not behind a line, discarded or sent. */
-static void ctrl_c_at_the_prompt_discards_the_line(void **state)
+TEST(ctrl_c_at_the_prompt_discards_the_line)
 {
     static const char *const names[] = {"dumb", "emacs"};
     int terminal;
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         terminal_name = names[i];
         succeed(directory_remove(path_of("kept.json")));
@@ -235,11 +248,10 @@ static void ctrl_c_at_the_prompt_discards_the_line(void **state)
     }
 }
 
-static void other_signals_end_a_prompt(void **state)
+TEST(other_signals_end_a_prompt)
 {
     static const char *const names[] = {"dumb", "emacs"};
     int terminal;
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         terminal_name = names[i];
         pid_t weft = start_on_terminal(&terminal, "2");
@@ -252,10 +264,9 @@ static void other_signals_end_a_prompt(void **state)
 }
 
 /* A pipe ends: its lines may depend on each other. */
-static void ctrl_c_ends_a_pipe(void **state)
+TEST(ctrl_c_ends_a_pipe)
 {
     int in[2];
-    (void)state;
     assert_int_equal(pipe2(in, O_CLOEXEC), 0);
     assert_int_equal(write(in[1], "a\n", 2), 2);
     char *words[] = {"weft", "chat", model, "--greedy", "--max-tokens", "2", NULL};
@@ -279,27 +290,10 @@ static void ctrl_c_ends_a_pipe(void **state)
     expect(status, 130);
 }
 
-static void a_second_ctrl_c_leaves(void **state)
-{
-    int terminal;
-    (void)state;
-    pid_t weft = start_on_terminal(&terminal, "50000");
-    i64 at = wait_for(terminal, "> ", 0);
-    type(terminal, "some words\n");
-    wait_for_answer(terminal, "some words", at);
-    stop_answer(terminal);
-    type(terminal, "\003");
-    for (double begin = clock_s(); hints() == 0; look(terminal))
-        assert_true(!has_ended(terminal) && clock_s() - begin < TEST_SECONDS_MOST);
-    type(terminal, "\003");
-    end_terminal(weft, terminal, 130);
-}
-
-static void other_signals_end_an_answer(void **state)
+TEST_WITH(other_signals_end_an_answer, lengthen, shorten)
 {
     static const int signals[] = {SIGTERM, SIGHUP};
     int terminal;
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(signals); i++) {
         pid_t weft = start_on_terminal(&terminal, "50000");
         i64 at = wait_for(terminal, "> ", 0);
@@ -311,10 +305,9 @@ static void other_signals_end_an_answer(void **state)
 }
 
 /* Typed into an answer, Ctrl-D leaves behind it. */
-static void ctrl_d_leaves_after_the_answer(void **state)
+TEST(ctrl_d_leaves_after_the_answer)
 {
     int terminal;
-    (void)state;
     pid_t weft = start_on_terminal(&terminal, "400");
     i64 at = wait_for(terminal, "> ", 0);
     type(terminal, "some words\n");
@@ -324,14 +317,13 @@ static void ctrl_d_leaves_after_the_answer(void **state)
     expect_complaint("the answer ends at 400 ids");
 }
 
-static void errors_do_not_end_a_terminal(void **state)
+TEST(errors_do_not_end_a_terminal)
 {
     static const char *const rows[][2] = {{"/image no.png\n", "no.png: cannot be opened"},
                                           {"\n", "an empty line is no message"},
                                           {"/nothing\n", "/nothing: there is no such command"},
                                           {"/help\n", "Ctrl-C stops an answer"}};
     int terminal;
-    (void)state;
     pid_t weft = start_on_terminal(&terminal, "2");
     i64 at = wait_for(terminal, "> ", 0);
     for (i64 i = 0; i < COUNT_OF(rows); i++) {
@@ -346,7 +338,7 @@ static void errors_do_not_end_a_terminal(void **state)
 
 /* ---- Written files ---- */
 
-static void generate_says_what_it_wrote(void **state)
+TEST(generate_says_what_it_wrote)
 {
     static const struct {
         const char *to, *out, *says;
@@ -354,7 +346,6 @@ static void generate_says_what_it_wrote(void **state)
                 {"video", "a.mp4", "wrote a.mp4, 16 x 16, a clip of "},
                 {"audio", "a.wav", "wrote a.wav, 0."},
                 {"text", "a.txt", "bytes of text"}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(rows); i++) {
         expect(WEFT("", "generate", model, "--prompt", "a", "--to", rows[i].to, "-o", rows[i].out, "--max-tokens", "9"),
                0);
@@ -367,16 +358,5 @@ static void generate_says_what_it_wrote(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(ctrl_c_keeps_what_was_said, lengthen, shorten),
-        cmocka_unit_test_setup_teardown(a_second_ctrl_c_leaves, lengthen, shorten),
-        cmocka_unit_test(ctrl_c_at_the_prompt_discards_the_line),
-        cmocka_unit_test(other_signals_end_a_prompt),
-        cmocka_unit_test(ctrl_c_ends_a_pipe),
-        cmocka_unit_test_setup_teardown(other_signals_end_an_answer, lengthen, shorten),
-        cmocka_unit_test(ctrl_d_leaves_after_the_answer),
-        cmocka_unit_test(errors_do_not_end_a_terminal),
-        cmocka_unit_test(generate_says_what_it_wrote),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return tests_run(setup, teardown);
 }

@@ -15,9 +15,8 @@
 
 /* ---- Usage ---- */
 
-static void usage_is_told(void **state)
+TEST(usage_is_told)
 {
-    (void)state;
     const char *const nothing[] = {NULL};
     assert_int_equal(run("", nothing), 2);
     assert_int_equal(WEFT("--help"), 0);
@@ -25,9 +24,8 @@ static void usage_is_told(void **state)
     assert_non_null(strstr(said.data, "--experts"));
 }
 
-static void a_run_is_told_from_its_models(void **state)
+TEST(a_run_is_told_from_its_models)
 {
-    (void)state;
     char *folder = in_folder("a-run"), *file = path_join(folder, "run.json");
     assert_int_equal(directory_make(folder), 0);
     assert_int_equal(WEFT("generate", folder, "--prompt", "a"), 1);
@@ -39,9 +37,8 @@ static void a_run_is_told_from_its_models(void **state)
     memory_free(file);
 }
 
-static void routing_says_where_its_page_is(void **state)
+TEST(routing_says_where_its_page_is)
 {
-    (void)state;
     char *out = in_folder("routing"), *wrote = string_format("wrote %s: routing.html", out),
          *page = path_join(out, "routing.html");
     assert_int_equal(WEFT("routing", model_folder, "--data", shards, "--part", "train", "-o", out), 0);
@@ -52,9 +49,8 @@ static void routing_says_where_its_page_is(void **state)
     memory_free(page);
 }
 
-static void completion_and_man_name_every_command(void **state)
+TEST(completion_and_man_name_every_command)
 {
-    (void)state;
     static const char *const names[] = {"run",     "tokenize", "logits",  "compare", "extract",
                                         "routing", "grid",     "inspect", "verify"};
     const char *const outputs[][5] = {{"completion", "words", "--", "", NULL}, {"man", NULL}};
@@ -68,9 +64,8 @@ static void completion_and_man_name_every_command(void **state)
 
 /* ---- Models ---- */
 
-static void compare_tells_equal_from_different(void **state)
+TEST(compare_tells_equal_from_different)
 {
-    (void)state;
     assert_int_equal(WEFT("compare", GOLDEN "/moe/tied-shared2-bias", "--to", GOLDEN "/moe/tied-shared2-bias"), 0);
     assert_int_equal(WEFT("compare", GOLDEN "/moe/tied-shared2-bias", "--to", GOLDEN "/moe/headdim-top1-fused"), 1);
 }
@@ -173,7 +168,7 @@ static int compare_spoiled(const char *file, const char *name, enum wrong wrong)
     return status;
 }
 
-static void compare_does_not_believe_a_reference(void **state)
+TEST(compare_does_not_believe_a_reference)
 {
     static const struct {
         const char *file, *name;
@@ -204,7 +199,6 @@ static void compare_does_not_believe_a_reference(void **state)
         {"grads.safetensors", "lm_head.weight", RENAMED, 1, "another is no weight"},
         {"grads.safetensors", "lm_head.weight", LEFT_OUT, 1, "no gradient of lm_head.weight"},
     };
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         int status = compare_spoiled(cases[i].file, cases[i].name, cases[i].wrong);
         if (status != cases[i].status)
@@ -215,13 +209,12 @@ static void compare_does_not_believe_a_reference(void **state)
 
 /* ---- Numbers that are none ---- */
 
-static void weights_that_are_not_finite_are_refused(void **state)
+TEST(weights_that_are_not_finite_are_refused)
 {
     static const char *const formats[] = {"hf", "gguf"};
     static struct reference r;
     char *broken = in_folder("broken"), *out = in_folder("exported"), *config = path_join(broken, "config.json"),
          *weights = path_join(broken, "model.safetensors");
-    (void)state;
     open_reference(&r, "model.safetensors");
     i64 bytes = safetensors_find(&r.set, "lm_head.weight")->bytes;
     void *values = memory_alloc(2 * bytes);
@@ -249,6 +242,44 @@ static void weights_that_are_not_finite_are_refused(void **state)
 
 /* ---- tokenize ---- */
 
+static void put_changed(const char *to, const char *from, const char *const *changes)
+{
+    struct buffer content = {0};
+    assert_int_equal(file_read(&content, from), 0);
+    for (i64 i = 0; changes[i]; i += 2) {
+        struct buffer next = {0};
+        char *at = strstr(content.data, changes[i]);
+        assert_non_null(at);
+        buffer_append(&next, content.data, at - content.data);
+        buffer_printf(&next, "%s%s", changes[i + 1], at + strlen(changes[i]));
+        buffer_release(&content);
+        content = next;
+    }
+    assert_int_equal(file_replace(to, content.data, content.length), 0);
+    buffer_release(&content);
+}
+
+TEST(keys_of_a_config_may_be_null_or_whole_reals)
+{
+    static const char *const changes[] = {"\"moe_k\": 2",
+                                          "\"moe_k\": 2.0",
+                                          "\"moe_num_shared_experts\": 2",
+                                          "\"moe_num_shared_experts\": null",
+                                          "\"hidden_act\": \"silu\"",
+                                          "\"hidden_act\": null",
+                                          NULL};
+    char *folder = in_folder("reals"), *config = path_join(folder, "config.json"),
+         *weights = path_join(folder, "model.safetensors");
+    assert_int_equal(directory_make(folder), 0);
+    put_changed(config, GOLDEN "/moe/tied-shared2-bias/config.json", changes);
+    assert_int_equal(symlink(GOLDEN "/moe/tied-shared2-bias/model.safetensors", weights), 0);
+    if (WEFT("compare", folder, "--to", GOLDEN "/moe/tied-shared2-bias"))
+        fail_msg("%s", complained.data);
+    memory_free(folder);
+    memory_free(config);
+    memory_free(weights);
+}
+
 static pid_t start_tokenize(int in)
 {
     pid_t child = fork();
@@ -269,10 +300,9 @@ static int ended(pid_t child)
     return WEXITSTATUS(status);
 }
 
-static void tokenize_tells_an_end_from_a_failure(void **state)
+TEST(tokenize_tells_an_end_from_a_failure)
 {
     int ends[2], unread = 1;
-    (void)state;
     int folder = open(shards, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_int_equal(ended(start_tokenize(folder)), 1);
     read_output(&complained, "stderr");
@@ -289,68 +319,6 @@ static void tokenize_tells_an_end_from_a_failure(void **state)
     assert_int_equal(ended(child), 130);
     close(ends[0]);
     close(ends[1]);
-}
-
-static void put_changed(const char *to, const char *from, const char *const *changes)
-{
-    struct buffer content = {0};
-    assert_int_equal(file_read(&content, from), 0);
-    for (i64 i = 0; changes[i]; i += 2) {
-        struct buffer next = {0};
-        char *at = strstr(content.data, changes[i]);
-        assert_non_null(at);
-        buffer_append(&next, content.data, at - content.data);
-        buffer_printf(&next, "%s%s", changes[i + 1], at + strlen(changes[i]));
-        buffer_release(&content);
-        content = next;
-    }
-    assert_int_equal(file_replace(to, content.data, content.length), 0);
-    buffer_release(&content);
-}
-
-static void keys_of_a_config_may_be_null_or_whole_reals(void **state)
-{
-    static const char *const changes[] = {"\"moe_k\": 2",
-                                          "\"moe_k\": 2.0",
-                                          "\"moe_num_shared_experts\": 2",
-                                          "\"moe_num_shared_experts\": null",
-                                          "\"hidden_act\": \"silu\"",
-                                          "\"hidden_act\": null",
-                                          NULL};
-    char *folder = in_folder("reals"), *config = path_join(folder, "config.json"),
-         *weights = path_join(folder, "model.safetensors");
-    (void)state;
-    assert_int_equal(directory_make(folder), 0);
-    put_changed(config, GOLDEN "/moe/tied-shared2-bias/config.json", changes);
-    assert_int_equal(symlink(GOLDEN "/moe/tied-shared2-bias/model.safetensors", weights), 0);
-    if (WEFT("compare", folder, "--to", GOLDEN "/moe/tied-shared2-bias"))
-        fail_msg("%s", complained.data);
-    memory_free(folder);
-    memory_free(config);
-    memory_free(weights);
-}
-
-static void verify_scores_lines_by_a_rule(void **state)
-{
-    static const char lines[] = "{\"truth\":\"1/2\",\"answer\":\"\\\\boxed{0.5}\",\"id\":7}\n\n"
-                                "{\"truth\":42,\"answer\":\"\\\\boxed{41}\"}";
-    const char *const math[] = {"verify", "math", NULL}, *const choice[] = {"verify", "choice", "-", NULL};
-    char *path = in_folder("lines.jsonl");
-    const char *const file[] = {"verify", "math", path, NULL};
-    (void)state;
-    assert_int_equal(run(lines, math), 0);
-    assert_string_equal(said.data, "{\"truth\":\"1/2\",\"answer\":\"\\\\boxed{0.5}\",\"id\":7,\"score\":1.0}\n"
-                                   "{\"truth\":42,\"answer\":\"\\\\boxed{41}\",\"score\":0.0}\n");
-    assert_int_equal(file_replace(path, lines, (i64)strlen(lines)), 0);
-    assert_int_equal(run("", file), 0);
-    assert_non_null(strstr(said.data, "\"score\":1.0}"));
-    assert_int_equal(run("{\"truth\":\"B\",\"answer\":\"B\"}\n{\"truth\":\"x\",\"answer\":\"B\"}\n", choice), 1);
-    expect_complaint("stdin, line 2");
-    assert_int_equal(run("{\"answer\":\"B\"}\n", choice), 1);
-    expect_complaint("\"truth\"");
-    assert_int_equal(run("{\n", math), 1);
-    assert_int_equal(WEFT("verify", SOURCE_TREE "/tests/cases/verify.jsonl"), 0); /* each line has its rule */
-    memory_free(path);
 }
 
 /* What a command prints with a terminal as stdout; a terminal makes "\r\n" of line feeds. */
@@ -380,12 +348,11 @@ static void run_on_terminal(struct buffer *out, const char *in, char **argv)
 }
 
 /* U+202E turns the direction of text, U+009B begins a command of a terminal. */
-static void results_are_escaped_on_a_terminal_alone(void **state)
+TEST(results_are_escaped_on_a_terminal_alone)
 {
     static const char line[] = "{\"truth\":\"\xe2\x80\xae\xc2\x9b\",\"answer\":\"\xc3\xa4\"}\n";
     char *in = in_folder("foreign.jsonl");
     struct buffer shown = {0};
-    (void)state;
     assert_int_equal(file_replace(in, line, (i64)strlen(line)), 0);
     assert_int_equal(run(line, (const char *const[]){"verify", "exact", NULL}), 0);
     assert_string_equal(said.data, "{\"truth\":\"\xe2\x80\xae\xc2\x9b\",\"answer\":\"\xc3\xa4\",\"score\":0.0}\n");
@@ -395,9 +362,8 @@ static void results_are_escaped_on_a_terminal_alone(void **state)
     memory_free(in);
 }
 
-static void tokenize_there_and_back(void **state)
+TEST(tokenize_there_and_back)
 {
-    (void)state;
     const char *input = "{\"text\":\"Words, 123 \\u00e9\\u4f60 \\n end\",\"other\":1}\n\n{\"text\":\"\"}\n";
     const char *const encode[] = {"tokenize", GOLDEN "/tokenizer/qwen2", NULL};
     const char *const decode[] = {"tokenize", GOLDEN "/tokenizer/qwen2", "--decode", NULL};
@@ -413,14 +379,35 @@ static void tokenize_there_and_back(void **state)
     memory_free(ids);
 }
 
+TEST(verify_scores_lines_by_a_rule)
+{
+    static const char lines[] = "{\"truth\":\"1/2\",\"answer\":\"\\\\boxed{0.5}\",\"id\":7}\n\n"
+                                "{\"truth\":42,\"answer\":\"\\\\boxed{41}\"}";
+    const char *const math[] = {"verify", "math", NULL}, *const choice[] = {"verify", "choice", "-", NULL};
+    char *path = in_folder("lines.jsonl");
+    const char *const file[] = {"verify", "math", path, NULL};
+    assert_int_equal(run(lines, math), 0);
+    assert_string_equal(said.data, "{\"truth\":\"1/2\",\"answer\":\"\\\\boxed{0.5}\",\"id\":7,\"score\":1.0}\n"
+                                   "{\"truth\":42,\"answer\":\"\\\\boxed{41}\",\"score\":0.0}\n");
+    assert_int_equal(file_replace(path, lines, (i64)strlen(lines)), 0);
+    assert_int_equal(run("", file), 0);
+    assert_non_null(strstr(said.data, "\"score\":1.0}"));
+    assert_int_equal(run("{\"truth\":\"B\",\"answer\":\"B\"}\n{\"truth\":\"x\",\"answer\":\"B\"}\n", choice), 1);
+    expect_complaint("stdin, line 2");
+    assert_int_equal(run("{\"answer\":\"B\"}\n", choice), 1);
+    expect_complaint("\"truth\"");
+    assert_int_equal(run("{\n", math), 1);
+    assert_int_equal(WEFT("verify", SOURCE_TREE "/tests/cases/verify.jsonl"), 0); /* each line has its rule */
+    memory_free(path);
+}
+
 /* Long and short lines, valid and mixed, over several
  * blocks: each gives the same output as alone. */
-static void tokenize_keeps_lines_in_order_over_blocks(void **state)
+TEST(tokenize_keeps_lines_in_order_over_blocks)
 {
     enum { LINES = 9000, WORDS = 100, LONG = 400000 };
     const char *const encode[] = {"tokenize", GOLDEN "/tokenizer/qwen2", NULL};
     struct buffer input = {0}, expected = {0};
-    (void)state;
     assert_int_equal(run("{\"text\":\" one\"}\n", encode), 0);
     char *one = string_format("%.*s", (int)strcspn(said.data + 8, "]"), said.data + 8);
     for (int i = 0; i < LINES; i++) {
@@ -448,9 +435,8 @@ static void tokenize_keeps_lines_in_order_over_blocks(void **state)
     buffer_release(&expected);
 }
 
-static void tokenize_puts_the_template_around_and_adds_tokens(void **state)
+TEST(tokenize_puts_the_template_around_and_adds_tokens)
 {
-    (void)state;
     char *copy = in_folder("extended");
     const char *const whole[] = {"tokenize", GOLDEN "/tokenizer/families/llama2.json", NULL};
     const char *const plain[] = {"tokenize", GOLDEN "/tokenizer/families/llama2.json", "--plain", NULL};
@@ -464,9 +450,8 @@ static void tokenize_puts_the_template_around_and_adds_tokens(void **state)
     assert_null(strchr(said.data, ','));
 }
 
-static void extract_leaves_a_whole_model_or_nothing(void **state)
+TEST(extract_leaves_a_whole_model_or_nothing)
 {
-    (void)state;
     char *out = in_folder("half");
     assert_int_equal(WEFT("extract", model_folder, "-o", out, "--experts", "4", "--topk", "1"), 0);
     assert_int_equal(WEFT("inspect", out, "--json"), 0);
@@ -480,12 +465,11 @@ static void extract_leaves_a_whole_model_or_nothing(void **state)
     memory_free(out);
 }
 
-static void what_stands_beside_an_output_stays(void **state)
+TEST(what_stands_beside_an_output_stays)
 {
     static const char *const commands[] = {"extract", "export"};
     char *mine = in_folder("beside.tmp/mine"), *folder = in_folder("beside.tmp"), *out = in_folder("beside"),
          *slashed = in_folder("beside//"), *config = path_join(out, "config.json");
-    (void)state;
     assert_int_equal(directory_make(folder), 0);
     assert_int_equal(file_replace(mine, "", 0), 0);
     for (i64 i = 0; i < COUNT_OF(commands); i++) {
@@ -504,9 +488,8 @@ static void what_stands_beside_an_output_stays(void **state)
 
 /* ---- inspect ---- */
 
-static void truncated_models_exit_with_1(void **state)
+TEST(truncated_models_exit_with_1)
 {
-    (void)state;
     char *cut = in_folder("cut"), *out = in_folder("from-cut");
     char *to = path_join(cut, "model.safetensors"), *config = path_join(cut, "config.json");
     assert_int_equal(directory_make(cut), 0);
@@ -573,9 +556,8 @@ static void expect_sums(char *path, const char *runs, const char *again)
 }
 
 /* Accepts lists and folders like `data`, and adds up to the output of one call. */
-static void inspect_sums_up_folders_of_shards(void **state)
+TEST(inspect_sums_up_folders_of_shards)
 {
-    (void)state;
     char *lines = in_folder("many.jsonl"), *runs = in_folder("many"), *parts = in_folder("many/"),
          *partial = in_folder("many/2/shards.partial"), *path = in_folder("many.yaml"),
          *meta = path_join(partial, "shards.json");
@@ -619,9 +601,8 @@ static void inspect_sums_up_folders_of_shards(void **state)
     buffer_release(&t);
 }
 
-static void inspect_takes_names_of_columns(void **state)
+TEST(inspect_takes_names_of_columns)
 {
-    (void)state;
     char *path = in_folder("named.jsonl");
     const char lines[] = "{\"body\": \"one\", \"text\": \"no\"}\n{\"body\": \"two\"}\n";
     assert_int_equal(file_replace(path, lines, sizeof lines - 1), 0);
@@ -637,9 +618,8 @@ static void inspect_takes_names_of_columns(void **state)
     memory_free(path);
 }
 
-static void inspect_knows_every_kind(void **state)
+TEST(inspect_knows_every_kind)
 {
-    (void)state;
     static const struct {
         const char *name, *kind;
     } cases[] = {
@@ -665,9 +645,8 @@ static void inspect_knows_every_kind(void **state)
     assert_int_equal(WEFT("inspect", SOURCE_TREE "/LICENSE"), 1);
 }
 
-static void one_wrong_byte_is_found(void **state)
+TEST(one_wrong_byte_is_found)
 {
-    (void)state;
     static const char *const names[] = {"checkpoints/step-000007/model.safetensors", "train/00000.shard"};
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         struct buffer content = {0};
@@ -684,9 +663,8 @@ static void one_wrong_byte_is_found(void **state)
     }
 }
 
-static void gguf_headers_cut_anywhere_are_refused(void **state)
+TEST(gguf_headers_cut_anywhere_are_refused)
 {
-    (void)state;
     char *whole = in_folder("whole.gguf"), *cut = in_folder("cut.gguf");
     assert_int_equal(WEFT("export", GOLDEN "/moe/tied-shared2-bias", "--to", "gguf", "-o", whole), 0);
     expect_kind(whole, "gguf");
@@ -698,14 +676,13 @@ static void gguf_headers_cut_anywhere_are_refused(void **state)
     memory_free(cut);
 }
 
-static void gguf_names_the_end_of_an_answer(void **state)
+TEST(gguf_names_the_end_of_an_answer)
 {
     static const char key[] = "tokenizer.ggml.eot_token_id";
     char *path = in_folder("ends.gguf");
     struct buffer file = {0};
     struct text_tokenizer *tokenizer = text_tokenizer_load(model_folder);
     u32 value[2];
-    (void)state;
     assert_non_null(tokenizer);
     if (WEFT("export", model_folder, "--to", "gguf", "-o", path))
         fail_msg("%s", complained.data);
@@ -773,9 +750,8 @@ static void expect_export(const char *format, const char *dtype, const char *sto
 
 /* The stage writes the formats that it is asked for, in the type that it is asked for. The model is
  * stored in f32; general.file_type of llama.cpp is 0 for F32 and 32 for BF16. */
-static void exports_have_the_format_and_type_asked_for(void **state)
+TEST(exports_have_the_format_and_type_asked_for)
 {
-    (void)state;
     expect_export("both", "bf16", "BF16", 32);
     expect_export("both", "f32", "F32", 0);
     expect_export("hf", "stored", "F32", 0);
@@ -795,12 +771,11 @@ static char *fitting(const char *memory)
     return string_format("%lld %lld %lld", (long long)c.layers, (long long)c.experts, (long long)c.topk);
 }
 
-static void sizes_of_memory_have_suffixes_of_1024(void **state)
+TEST(sizes_of_memory_have_suffixes_of_1024)
 {
     static const char *const equal[][2] = {
         {"310k", "317440"}, {"0.3M", "314572"}, {"0.0003G", "322122"}, {"0.0000003T", "329853"}};
     char *whole = fitting("1T");
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(equal); i++) {
         char *one = fitting(equal[i][0]), *other = fitting(equal[i][1]);
         assert_string_equal(one, other);
@@ -813,32 +788,5 @@ static void sizes_of_memory_have_suffixes_of_1024(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(usage_is_told),
-        cmocka_unit_test(a_run_is_told_from_its_models),
-        cmocka_unit_test(routing_says_where_its_page_is),
-        cmocka_unit_test(completion_and_man_name_every_command),
-        cmocka_unit_test(compare_tells_equal_from_different),
-        cmocka_unit_test(compare_does_not_believe_a_reference),
-        cmocka_unit_test(weights_that_are_not_finite_are_refused),
-        cmocka_unit_test(keys_of_a_config_may_be_null_or_whole_reals),
-        cmocka_unit_test(tokenize_tells_an_end_from_a_failure),
-        cmocka_unit_test(results_are_escaped_on_a_terminal_alone),
-        cmocka_unit_test(tokenize_there_and_back),
-        cmocka_unit_test(verify_scores_lines_by_a_rule),
-        cmocka_unit_test(tokenize_keeps_lines_in_order_over_blocks),
-        cmocka_unit_test(tokenize_puts_the_template_around_and_adds_tokens),
-        cmocka_unit_test(extract_leaves_a_whole_model_or_nothing),
-        cmocka_unit_test(what_stands_beside_an_output_stays),
-        cmocka_unit_test(truncated_models_exit_with_1),
-        cmocka_unit_test(inspect_sums_up_folders_of_shards),
-        cmocka_unit_test(inspect_takes_names_of_columns),
-        cmocka_unit_test(inspect_knows_every_kind),
-        cmocka_unit_test(one_wrong_byte_is_found),
-        cmocka_unit_test(gguf_headers_cut_anywhere_are_refused),
-        cmocka_unit_test(gguf_names_the_end_of_an_answer),
-        cmocka_unit_test(exports_have_the_format_and_type_asked_for),
-        cmocka_unit_test(sizes_of_memory_have_suffixes_of_1024),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

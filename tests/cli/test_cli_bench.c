@@ -1,16 +1,12 @@
 /* `weft bench op`: the list, a table, JSON lines, and refused options. Timings are not checked. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <cmocka.h>
 
 #include "core/json.h"
 #include "kernels/kernels.h"
+#include "tests/test.h"
 
 static struct buffer said; /* stdout and stderr of the last run */
 
@@ -35,11 +31,10 @@ static void expect(const char *part)
         fail_msg("expected \"%s\" in: %s", part, said.data ? said.data : "(nothing)");
 }
 
-static void without_a_name_it_lists_every_op(void **state)
+TEST(without_a_name_it_lists_every_op)
 {
 #define NAME(name, arguments, names, ...) #name,
     static const char *const names[] = {WEFT_OPS(NAME)};
-    (void)state;
     assert_int_equal(weft("bench op"), 0);
     for (i64 i = 0; i < COUNT_OF(names); i++)
         expect(names[i]);
@@ -47,9 +42,8 @@ static void without_a_name_it_lists_every_op(void **state)
     expect("{\"op\":\"matmul\",\"variants\":16,");
 }
 
-static void an_op_is_timed(void **state)
+TEST(an_op_is_timed)
 {
-    (void)state;
     assert_int_equal(weft("bench op matmul --shape 40x30x20 --dtype f32 --variant 3 --json"), 0);
     struct json *j = json_parse(said.data, said.length, "stdout");
     assert_non_null(j);
@@ -67,11 +61,7 @@ static void an_op_is_timed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(without_a_name_it_lists_every_op),
-        cmocka_unit_test(an_op_is_timed),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(NULL, NULL);
     buffer_release(&said);
     return failed;
 }

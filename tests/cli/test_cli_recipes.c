@@ -18,12 +18,11 @@ static void write_recipe(const char *path, const char *name, const char *stages)
 }
 
 /* Such as a stage that was skipped, since its data held no conversations, before its settings were checked. */
-static void a_finished_stage_is_not_checked_again(void **state)
+TEST(a_finished_stage_is_not_checked_again)
 {
     static const char good[] = "  first: {kind: command, argv: [sh, -c, 'touch $OUT/file']}\n",
                       bad[] = "  first: {kind: command, argv: []}\n  b: {kind: command, argv: [true]}\n";
     char *path = in_folder("finished.yaml"), *second = in_folder("finished/b");
-    (void)state;
     write_recipe(path, "finished", good);
     assert_int_equal(WEFT("run", path), 0);
     write_recipe(path, "finished", bad);
@@ -38,10 +37,9 @@ static void a_finished_stage_is_not_checked_again(void **state)
     memory_free(path);
 }
 
-static void a_pipe_in_place_of_the_timings_holds_no_run_up(void **state)
+TEST(a_pipe_in_place_of_the_timings_holds_no_run_up)
 {
     char *path = in_folder("piped.yaml"), *timings = in_folder("piped/timings.jsonl");
-    (void)state;
     write_recipe(path, "piped", "  a: {kind: command, argv: [sh, -c, 'touch $OUT/file']}\n");
     assert_int_equal(WEFT("run", path), 0);
     assert_int_equal(unlink(timings), 0);
@@ -51,10 +49,9 @@ static void a_pipe_in_place_of_the_timings_holds_no_run_up(void **state)
     memory_free(path);
 }
 
-static void rows_that_ranks_do_not_share_are_refused_before_any_stage_runs(void **state)
+TEST(rows_that_ranks_do_not_share_are_refused_before_any_stage_runs)
 {
     char *path = in_folder("shared.yaml");
-    (void)state;
     write_recipe(path, "shared",
                  "  first: {kind: command, argv: [sh, -c, 'touch $OUT/file']}\n"
                  "  b: {kind: pretrain, data: first, steps: 9, batch: {rows: [[0, 4], [8, 3]]}}\n");
@@ -63,13 +60,12 @@ static void rows_that_ranks_do_not_share_are_refused_before_any_stage_runs(void 
     memory_free(path);
 }
 
-static void stages_that_were_not_chosen_must_be_done(void **state)
+TEST(stages_that_were_not_chosen_must_be_done)
 {
     static const char stages[] = "  a: {kind: command, argv: [sh, -c, 'touch $OUT/file']}\n"
                                  "  b: {kind: command, argv: [sh, -c, 'touch $OUT/file']}\n"
                                  "  c: {kind: export, from: b}\n";
     char *path = in_folder("chosen.yaml"), *first = in_folder("chosen/a");
-    (void)state;
     write_recipe(path, "chosen", stages);
     assert_int_equal(WEFT("run", path, "a", "c"), 1);
     expect_complaint("chosen.yaml:5: stage c: from: it reads b, which is not done: run that stage first");
@@ -85,9 +81,8 @@ static void stages_that_were_not_chosen_must_be_done(void **state)
 
 /* ---- Commands that write folders ---- */
 
-static void reconstruct_puts_media_side_by_side(void **state)
+TEST(reconstruct_puts_media_side_by_side)
 {
-    (void)state;
     static const char *const made[] = {"picture.png", "film.mp4", "noise.wav", "noise-original.wav"};
     char *picture = in_folder("picture.png"), *film = in_folder("film.mp4"), *noise = in_folder("noise.wav"),
          *out = in_folder("back");
@@ -111,9 +106,8 @@ static void reconstruct_puts_media_side_by_side(void **state)
     memory_free(out);
 }
 
-static void grid_prints_one_object_a_sub_model(void **state)
+TEST(grid_prints_one_object_a_sub_model)
 {
-    (void)state;
     if (WEFT("grid", model_folder, "--data", shards, "--part", "train", "--length", "128", "--rows", "4",
              "--decode-tokens", "4", "--json"))
         fail_msg("%s", complained.data);
@@ -135,9 +129,8 @@ static char *losses_of_length(const char *length)
     return losses.data;
 }
 
-static void no_row_is_longer_than_what_is_measured(void **state)
+TEST(no_row_is_longer_than_what_is_measured)
 {
-    (void)state;
     char *some = losses_of_length("65536"), *most = losses_of_length("1048576");
     assert_string_equal(some, most);
     memory_free(some);
@@ -145,9 +138,8 @@ static void no_row_is_longer_than_what_is_measured(void **state)
 }
 
 /* Without shards or data: the recipe determines the tokenizers. */
-static void plan_knows_a_stage_that_has_not_run(void **state)
+TEST(plan_knows_a_stage_that_has_not_run)
 {
-    (void)state;
     const char *recipe = SOURCE_TREE "/recipes/quickstart.yaml";
     double bytes[2];
     for (int ranks = 1; ranks <= 2; ranks++) {
@@ -172,12 +164,11 @@ static void plan_knows_a_stage_that_has_not_run(void **state)
 
 /* A GPU's memory does not depend on the instructions of this host's CPU: neither the dtype, nor
  * the images that its tiles would read. */
-static void plans_of_a_gpu_are_the_same_on_every_host(void **state)
+TEST(plans_of_a_gpu_are_the_same_on_every_host)
 {
     static const char *const levels[] = {"v3", "v4", "vnni", ""}; /* empty: the highest of this CPU */
     const char *recipe = SOURCE_TREE "/recipes/quickstart.yaml", *before = getenv("WEFT_CPU");
     char *first = NULL, *own = before ? string_copy(before) : NULL;
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(levels); i++) {
         if (cpu_isa_check(levels[i], cpu_isa_highest()))
             continue; /* a level that this CPU lacks is refused */
@@ -204,9 +195,8 @@ static void plans_of_a_gpu_are_the_same_on_every_host(void **state)
 /* A checkpoint takes 16 bytes of disk per parameter (master, both moments and the model in f32); 2
  * are kept and 1 is being written, and the result takes 4 more. The time is that of one rank's
  * share. */
-static void plan_counts_disk_and_time(void **state)
+TEST(plan_counts_disk_and_time)
 {
-    (void)state;
     const char *recipe = SOURCE_TREE "/recipes/quickstart.yaml";
     for (int ranks = 1; ranks <= 2; ranks++) {
         if (WEFT("plan", recipe, "base", "run=/nowhere/at-all", "precision=f32", "base.keep=2", "base.steps=1000",
@@ -222,30 +212,6 @@ static void plan_counts_disk_and_time(void **state)
     }
 }
 
-static void plan_knows_tokenizers(void **state)
-{
-    (void)state;
-    const char *recipe = SOURCE_TREE "/recipes/quickstart.yaml";
-    const char *const stages[] = {"vis", "aud"};
-    for (i64 i = 0; i < COUNT_OF(stages); i++) {
-        if (WEFT("plan", recipe, stages[i], "run=/nowhere/at-all", "--gflops", "100", "--json"))
-            fail_msg("%s", complained.data);
-        struct json *plan = json_parse(said.data, (i64)strcspn(said.data, "\n"), "stdout");
-        assert_string_equal(json_string(json_get(plan, "stage"), ""), stages[i]);
-        assert_true(json_number(json_get(json_get(plan, "bytes"), "activations"), 0) > 1e6);
-        assert_true(json_number(json_get(plan, "seconds"), 0) > 0);
-        json_free(plan);
-    }
-    assert_int_equal(WEFT("plan", recipe, "vis", "aud", "run=/nowhere/at-all"), 0);
-    assert_non_null(strstr(said.data, "vis: "));
-    assert_non_null(strstr(said.data, "aud: "));
-    assert_int_equal(WEFT("plan", recipe, "vis", "vis.size=60"), 2);
-    expect_complaint("multiples of the stride");
-    assert_int_equal(WEFT("plan", recipe, "vis", "vis.frames=1"), 2);
-    expect_complaint("a clip has 5, 9, 13, ... frames");
-    assert_int_equal(WEFT("plan", recipe, "vis", "vis.frames=1", "vis.clip_steps=0"), 0);
-}
-
 /* The verdict of the last plan as JSON, from stdout. */
 static struct json *verdict_of_plan(void)
 {
@@ -259,12 +225,11 @@ static struct json *verdict_of_plan(void)
 }
 
 /* Both sides of the edge: a machine with a little more, and with a little less, than base needs. */
-static void a_plan_ends_with_a_verdict(void **state)
+TEST(a_plan_ends_with_a_verdict)
 {
     const char *recipe = SOURCE_TREE "/recipes/quickstart.yaml";
     char more[32], less[32], both[32];
     struct statvfs disk;
-    (void)state;
     assert_int_equal(statvfs("/", &disk), 0);
     assert_int_equal(WEFT("plan", recipe, "base", "run=/nowhere/at-all", "--json"), 0);
     struct json *plan = json_parse(said.data, (i64)strcspn(said.data, "\n"), "stdout"), *verdict = verdict_of_plan();
@@ -309,9 +274,31 @@ static void a_plan_ends_with_a_verdict(void **state)
     assert_non_null(strstr(said.data, "\nverdict: does not fit\n"));
 }
 
-static void plan_looks_behind_dedup(void **state)
+TEST(plan_knows_tokenizers)
 {
-    (void)state;
+    const char *recipe = SOURCE_TREE "/recipes/quickstart.yaml";
+    const char *const stages[] = {"vis", "aud"};
+    for (i64 i = 0; i < COUNT_OF(stages); i++) {
+        if (WEFT("plan", recipe, stages[i], "run=/nowhere/at-all", "--gflops", "100", "--json"))
+            fail_msg("%s", complained.data);
+        struct json *plan = json_parse(said.data, (i64)strcspn(said.data, "\n"), "stdout");
+        assert_string_equal(json_string(json_get(plan, "stage"), ""), stages[i]);
+        assert_true(json_number(json_get(json_get(plan, "bytes"), "activations"), 0) > 1e6);
+        assert_true(json_number(json_get(plan, "seconds"), 0) > 0);
+        json_free(plan);
+    }
+    assert_int_equal(WEFT("plan", recipe, "vis", "aud", "run=/nowhere/at-all"), 0);
+    assert_non_null(strstr(said.data, "vis: "));
+    assert_non_null(strstr(said.data, "aud: "));
+    assert_int_equal(WEFT("plan", recipe, "vis", "vis.size=60"), 2);
+    expect_complaint("multiples of the stride");
+    assert_int_equal(WEFT("plan", recipe, "vis", "vis.frames=1"), 2);
+    expect_complaint("a clip has 5, 9, 13, ... frames");
+    assert_int_equal(WEFT("plan", recipe, "vis", "vis.frames=1", "vis.clip_steps=0"), 0);
+}
+
+TEST(plan_looks_behind_dedup)
+{
     char *path = in_folder("unique.yaml");
     static const char recipe[] = "run: /nowhere/at-all\nstages:\n"
                                  "  bpe: {kind: tokenizer-text, data: /nowhere, vocabulary: 500}\n"
@@ -326,9 +313,8 @@ static void plan_looks_behind_dedup(void **state)
     memory_free(path);
 }
 
-static void plan_names_what_cannot_be_known(void **state)
+TEST(plan_names_what_cannot_be_known)
 {
-    (void)state;
     char *path = in_folder("unknown.yaml");
     struct buffer recipe = {0};
     buffer_printf(&recipe,
@@ -350,9 +336,8 @@ static void plan_names_what_cannot_be_known(void **state)
     memory_free(path);
 }
 
-static void a_folder_of_others_is_no_stage(void **state)
+TEST(a_folder_of_others_is_no_stage)
 {
-    (void)state;
     char *path = in_folder("others.yaml"), *folder = in_folder("others/half"), *mine = in_folder("others/half/mine");
     struct buffer recipe = {0};
     buffer_printf(&recipe, "run: %s/others\nstages:\n  half: {kind: extract, from: %s}\n", shards, model_folder);
@@ -395,9 +380,8 @@ static void the_page_shows_what_stages_left(void)
     buffer_release(&clock);
 }
 
-static void a_recipe_runs_extract_grid_routing_and_eval(void **state)
+TEST(a_recipe_runs_extract_grid_routing_and_eval)
 {
-    (void)state;
     static const char *const made[] = {"half/config.json", "grid/grid.json", "look/routing.html", "scored/eval.json"};
     char *path = in_folder("small.yaml");
     struct buffer recipe = {0};
@@ -426,9 +410,8 @@ static void a_recipe_runs_extract_grid_routing_and_eval(void **state)
 }
 
 /* A sample counts once, although it is stored in several directions. */
-static void few_held_out_samples_are_warned_of(void **state)
+TEST(few_held_out_samples_are_warned_of)
 {
-    (void)state;
     char *few = in_folder("few");
     struct shard_writer *writer = shard_writer_open(few, &fixture_meta, 20000);
     assert_non_null(writer);
@@ -449,9 +432,8 @@ static void few_held_out_samples_are_warned_of(void **state)
 }
 
 /* The first call leaves a file and fails; the second would fail if it found it. */
-static void a_command_begins_in_an_empty_folder(void **state)
+TEST(a_command_begins_in_an_empty_folder)
 {
-    (void)state;
     char *path = in_folder("command.yaml"), *made = in_folder("command/one/file");
     struct buffer recipe = {0};
     buffer_printf(&recipe,
@@ -480,25 +462,5 @@ static void a_command_begins_in_an_empty_folder(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_finished_stage_is_not_checked_again),
-        cmocka_unit_test(a_pipe_in_place_of_the_timings_holds_no_run_up),
-        cmocka_unit_test(rows_that_ranks_do_not_share_are_refused_before_any_stage_runs),
-        cmocka_unit_test(stages_that_were_not_chosen_must_be_done),
-        cmocka_unit_test(reconstruct_puts_media_side_by_side),
-        cmocka_unit_test(grid_prints_one_object_a_sub_model),
-        cmocka_unit_test(no_row_is_longer_than_what_is_measured),
-        cmocka_unit_test(plan_knows_a_stage_that_has_not_run),
-        cmocka_unit_test(plans_of_a_gpu_are_the_same_on_every_host),
-        cmocka_unit_test(plan_counts_disk_and_time),
-        cmocka_unit_test(a_plan_ends_with_a_verdict),
-        cmocka_unit_test(plan_knows_tokenizers),
-        cmocka_unit_test(plan_looks_behind_dedup),
-        cmocka_unit_test(plan_names_what_cannot_be_known),
-        cmocka_unit_test(a_folder_of_others_is_no_stage),
-        cmocka_unit_test(a_recipe_runs_extract_grid_routing_and_eval),
-        cmocka_unit_test(few_held_out_samples_are_warned_of),
-        cmocka_unit_test(a_command_begins_in_an_empty_folder),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

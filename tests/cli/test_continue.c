@@ -92,11 +92,10 @@ static double metric(const char *stage_folder, i64 step, const char *name)
     return value;
 }
 
-static void stages_draw_for_themselves(void **state)
+TEST(stages_draw_for_themselves)
 {
     static const char *const two = "  one: {kind: pretrain, data: %s, steps: 2, " COMMON ", " MODEL ", " CURVE "}\n"
                                    "  two: {kind: pretrain, data: %s, steps: 2, " COMMON ", " MODEL ", " CURVE "}\n";
-    (void)state;
     run_well("two", two, "");
     assert_true(metric("two/one", 1, "loss/text") != metric("two/two", 1, "loss/text"));
     run_well("again", two, "two"); /* the same when run alone */
@@ -104,10 +103,9 @@ static void stages_draw_for_themselves(void **state)
 }
 
 /* All stages hold out the same samples, so that none trains on another's held-out data. */
-static void stages_hold_out_the_same(void **state)
+TEST(stages_hold_out_the_same)
 {
     char *texts = path_join(shards, "texts"), *stages;
-    (void)state;
     succeed(directory_make(texts));
     for (int i = 0; i < 60; i++) {
         char *file = string_format("%s/%02d.txt", texts, i), *words = string_format("the words of text %d", i);
@@ -135,10 +133,9 @@ static struct json *without(const struct json *object, const char *key)
     return older;
 }
 
-static void what_older_programs_finished_stays(void **state)
+TEST(what_older_programs_finished_stays)
 {
     static const char *const one = "  one: {kind: pretrain, data: %s, steps: 2, " COMMON ", " MODEL ", " CURVE "}\n";
-    (void)state;
     run_well("older", one, "");
     struct json *done = json_load(path_of("older/one/done.json")), *identity = NULL;
     assert_non_null(done);
@@ -160,12 +157,11 @@ static void what_older_programs_finished_stays(void **state)
 }
 
 /* `routing_steps` and `model.norm_min` are removed from the stage's recorded settings. */
-static void settings_that_an_older_program_did_not_know_stood_at_their_defaults(void **state)
+TEST(settings_that_an_older_program_did_not_know_stood_at_their_defaults)
 {
     static const char *const one = "  one: {kind: pretrain, data: %s, steps: 2, " COMMON ", " MODEL ", " CURVE "}\n",
                              *const other = "  one: {kind: pretrain, data: %s, steps: 2, routing_steps: 7, " COMMON
                                             ", " MODEL ", " CURVE "}\n";
-    (void)state;
     run_well("unknown", one, "");
     struct json *done = json_load(path_of("unknown/one/done.json"));
     assert_non_null(done);
@@ -187,7 +183,7 @@ static void settings_that_an_older_program_did_not_know_stood_at_their_defaults(
 }
 
 /* `speculate` of rl is retired: whatever it is, the stage stays finished. */
-static void a_retired_setting_leaves_finished_stages_alone(void **state)
+TEST(a_retired_setting_leaves_finished_stages_alone)
 {
     static const char prompt[] = "{\"prompt\": [{\"role\": \"user\", \"content\": \"the words\"}], "
                                  "\"reward_model\": {\"style\": \"exact\", \"ground_truth\": \"a\"}}\n";
@@ -195,7 +191,6 @@ static void a_retired_setting_leaves_finished_stages_alone(void **state)
                                "  rl: {kind: rl, from: base, prompts: %s/prompts.jsonl, steps: 1, prompts_per_step: 1, "
                                "group: 2, max_tokens: 4%s}\n";
     char *plain = string_format(base, directory, ""), *retired = string_format(base, directory, ", speculate: 2");
-    (void)state;
     memory_free(put_text("prompts.jsonl", prompt));
     run_well("retired", retired, "");
     expect_words("speculate no longer does anything; remove it");
@@ -209,7 +204,7 @@ static void a_retired_setting_leaves_finished_stages_alone(void **state)
 
 #define SHORT "  base: {kind: pretrain, data: %s, steps: 4, " COMMON ", " MODEL ", " CURVE "}\n"
 
-static void continued_equals_at_once(void **state)
+TEST(continued_equals_at_once)
 {
     static const char *const at_once =
                                  "  base: {kind: pretrain, data: %s, steps: 8, " COMMON ", " MODEL ", " CURVE "}\n",
@@ -218,7 +213,6 @@ static void continued_equals_at_once(void **state)
     static const char *const files[] = {"weft/optimizer.safetensors", "weft/state.json", "weft/extra.safetensors",
                                         "model.safetensors"};
     static const char *const metrics[] = {"loss/text", "loss/vision", "loss/audio", "grad_norm", "lr"};
-    (void)state;
     run_well("once", at_once, "");
     run_well("parts", parts, "");
     expect_words("resuming from step 4 of");
@@ -237,11 +231,10 @@ static void continued_equals_at_once(void **state)
 }
 
 /* A continuing stage, interrupted after its first checkpoint, resumes from that. */
-static void what_continues_is_resumed(void **state)
+TEST(what_continues_is_resumed)
 {
     static const char *const parts =
         SHORT "  more: {kind: pretrain, continue: base, data: %s, steps: 8, " COMMON ", " CURVE "}\n";
-    (void)state;
     run_well("parts", parts, "");
     assert_int_equal(rename(path_of("parts/more"), path_of("parts/more.partial")), 0);
     assert_int_equal(unlink(path_of("parts/more.partial/done.json")), 0);
@@ -253,7 +246,7 @@ static void what_continues_is_resumed(void **state)
 }
 
 /* A stage that is killed after its last checkpoint has no step left when it goes on. */
-static void a_kill_at_the_end_changes_no_file(void **state)
+TEST(a_kill_at_the_end_changes_no_file)
 {
     static const char *const stages =
         SHORT "  more: {kind: pretrain, continue: base, data: %s, steps: 8, " COMMON ", " CURVE "}\n"
@@ -263,7 +256,6 @@ static void a_kill_at_the_end_changes_no_file(void **state)
                                         "model.safetensors",      "config.json",
                                         "heldout.json",           "tokenizer.json"};
     double weights[TARGETS];
-    (void)state;
     run_well("end", stages, "");
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         char *done = string_format("%s/%s", path_of("end"), names[i]), *kept = string_format("%s.kept", done);
@@ -297,12 +289,11 @@ static void a_kill_at_the_end_changes_no_file(void **state)
 }
 
 /* Moves what one stage made, all of it or its checkpoints, to where another one's belongs. */
-static void what_another_stage_made_is_refused(void **state)
+TEST(what_another_stage_made_is_refused)
 {
     static const char *const stages =
         SHORT "  other: {kind: pretrain, data: %s, steps: 8, " COMMON ", " CURVE ", " MODEL "}\n"
               "  sft: {kind: sft, from: base, data: %s, steps: 2, " COMMON "}\n";
-    (void)state;
     run_well("swapped", stages, "base other");
     assert_int_equal(rename(path_of("swapped/base"), path_of("swapped/kept")), 0);
     assert_int_equal(rename(path_of("swapped/other"), path_of("swapped/base")), 0);
@@ -319,14 +310,13 @@ static void what_another_stage_made_is_refused(void **state)
     assert_true(same_files(path_of("swapped/base/model.safetensors"), path_of("parts/base/model.safetensors")));
 }
 
-static void a_branch_may_decay_and_lengthen(void **state)
+TEST(a_branch_may_decay_and_lengthen)
 {
     static const char *const branch =
         SHORT "  decay: {kind: pretrain, continue: base, data: %s, steps: 8, " COMMON
               ", optimizer: {shape: wsd, decay_share: 0.5, warmup: 2}, mixture: {text: 3}}\n"
               "  longer: {kind: pretrain, continue: decay, data: %s, steps: 10, checkpoint_steps: 2, heldout_rows: 2, "
               "batch: {rows: 2, length: 256, micro_rows: 1}, elastic: {on: false}}\n";
-    (void)state;
     run_well("branch", branch, "");
     assert_true(metric("branch/decay", 5, "lr") == metric("branch/base", 4, "lr"));
     assert_true(metric("branch/decay", 8, "lr") < metric("branch/decay", 6, "lr"));
@@ -334,11 +324,10 @@ static void a_branch_may_decay_and_lengthen(void **state)
     assert_true(isnan(metric("branch/longer", 8, "loss/text")));
 }
 
-static void what_cannot_be_carried_is_refused(void **state)
+TEST(what_cannot_be_carried_is_refused)
 {
     static const char *const parts =
         SHORT "  more: {kind: pretrain, continue: base, data: %s, steps: 8, " COMMON ", " CURVE "}\n";
-    (void)state;
     run_well("refused", parts, "base");
     assert_int_equal(run("refused", parts, "more more.steps=4"), 2);
     expect_words("steps is 4, and");
@@ -363,19 +352,6 @@ static void what_cannot_be_carried_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stages_draw_for_themselves),
-        cmocka_unit_test(stages_hold_out_the_same),
-        cmocka_unit_test(what_older_programs_finished_stays),
-        cmocka_unit_test(settings_that_an_older_program_did_not_know_stood_at_their_defaults),
-        cmocka_unit_test(a_retired_setting_leaves_finished_stages_alone),
-        cmocka_unit_test(continued_equals_at_once),
-        cmocka_unit_test(what_continues_is_resumed),
-        cmocka_unit_test(a_kill_at_the_end_changes_no_file),
-        cmocka_unit_test(what_another_stage_made_is_refused),
-        cmocka_unit_test(a_branch_may_decay_and_lengthen),
-        cmocka_unit_test(what_cannot_be_carried_is_refused),
-    };
     setenv("WEFT_THREADS", "1", 1);
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return tests_run(setup, teardown);
 }

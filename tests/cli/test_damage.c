@@ -100,9 +100,8 @@ static void expect_named(const char *file, const char *const *words, bool refuse
 #define REFUSED(file, ...) expect_named(file, (const char *const[]){__VA_ARGS__, NULL}, true)
 #define WARNED(file, ...) expect_named(file, (const char *const[]){__VA_ARGS__, NULL}, false)
 
-static void what_a_model_needs_is_refused_when_damaged(void **state)
+TEST(what_a_model_needs_is_refused_when_damaged)
 {
-    (void)state;
     char *base = in_run("base");
     REFUSED("base/tokenizer.json", "tokenize", base);
     REFUSED("base/config.json", "generate", base, "--prompt", "a", "--max-tokens", "1");
@@ -110,9 +109,8 @@ static void what_a_model_needs_is_refused_when_damaged(void **state)
     memory_free(base);
 }
 
-static void the_page_names_what_is_left_out(void **state)
+TEST(the_page_names_what_is_left_out)
 {
-    (void)state;
     char *page = in_folder("page.html");
     WARNED("base/heldout.json", "report", run_folder, "-o", page);
     WARNED("base/metrics.jsonl", "report", run_folder, "-o", page);
@@ -122,10 +120,9 @@ static void the_page_names_what_is_left_out(void **state)
 }
 
 /* Files beside the stages' folders have checksums of their own. */
-static void files_of_the_run_have_checksums(void **state)
+TEST(files_of_the_run_have_checksums)
 {
     static const char *const names[] = {"timings.jsonl", "run.json"};
-    (void)state;
     char *page = in_folder("page.html");
     for (i64 i = 0; i < COUNT_OF(names); i++)
         for (enum damage_way way = FLIPPED; way < WAYS - i; way++) { /* without run.json it is no run */
@@ -140,10 +137,9 @@ static void files_of_the_run_have_checksums(void **state)
     memory_free(page);
 }
 
-static void an_edit_is_taken_if_the_user_says_so(void **state)
+TEST(an_edit_is_taken_if_the_user_says_so)
 {
     struct buffer whole = {0};
-    (void)state;
     char *base = in_run("base"), *weights = in_run("base/" LOSS_WEIGHTS_FILE),
          *inventory = in_run("base/" INVENTORY_FILE);
     assert_int_equal(file_read(&whole, weights), 0);
@@ -168,9 +164,8 @@ static void an_edit_is_taken_if_the_user_says_so(void **state)
 }
 
 /* A call that is killed between its inventory and the new name of its folder. */
-static void a_kill_after_the_inventory_is_resumed(void **state)
+TEST(a_kill_after_the_inventory_is_resumed)
 {
-    (void)state;
     char *base = in_run("base"), *partial = in_run("base.partial"), *done = in_run("base.partial/done.json");
     char *inventory = in_run("base/" INVENTORY_FILE);
     assert_int_equal(rename(base, partial), 0);
@@ -189,10 +184,9 @@ static void a_kill_after_the_inventory_is_resumed(void **state)
 
 /* ---- Tokenizers beside shards ---- */
 
-static void a_damaged_tokenizer_is_named_before_training(void **state)
+TEST(a_damaged_tokenizer_is_named_before_training)
 {
     static const char *const names[] = {"weights.safetensors", "config.json"};
-    (void)state;
     char *from = path_join(model_folder, "weft/vision"), *to = path_join(data, "vision"), *out = in_folder("other");
     char *command = string_format("cp -r %s %s", from, to), *set = string_format("run=%s", out);
     assert_int_equal(system(command), 0);
@@ -218,10 +212,9 @@ static void a_damaged_tokenizer_is_named_before_training(void **state)
     memory_free(set);
 }
 
-static void a_damaged_tokenizer_of_a_model_is_named(void **state)
+TEST(a_damaged_tokenizer_of_a_model_is_named)
 {
     struct buffer whole = {0};
-    (void)state;
     char *path = path_join(model_folder, "weft/vision/weights.safetensors"), *picture = in_folder("picture.png");
     char *out = in_folder("pictures");
     damage(path, FLIPPED, &whole);
@@ -236,11 +229,10 @@ static void a_damaged_tokenizer_of_a_model_is_named(void **state)
 
 /* ---- Closed descriptors ---- */
 
-static void closed_streams_take_no_file(void **state)
+TEST(closed_streams_take_no_file)
 {
     struct buffer text = {0};
     int status;
-    (void)state;
     char *out = in_folder("closed"), *set = string_format("run=%s", out);
     char *argv[] = {"weft", "run", recipe, "base", set, NULL}, *path = string_format("%s/base/metrics.jsonl", out);
     fflush(NULL);
@@ -268,15 +260,5 @@ static void closed_streams_take_no_file(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_a_model_needs_is_refused_when_damaged),
-        cmocka_unit_test(the_page_names_what_is_left_out),
-        cmocka_unit_test(files_of_the_run_have_checksums),
-        cmocka_unit_test(an_edit_is_taken_if_the_user_says_so),
-        cmocka_unit_test(a_kill_after_the_inventory_is_resumed),
-        cmocka_unit_test(a_damaged_tokenizer_is_named_before_training),
-        cmocka_unit_test(a_damaged_tokenizer_of_a_model_is_named),
-        cmocka_unit_test(closed_streams_take_no_file),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return tests_run(setup, teardown);
 }

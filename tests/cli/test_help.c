@@ -6,10 +6,9 @@
 #include "core/json.h"
 #include "tests/cli_fixture.h"
 
-static void help_of_a_command_is_that_of_its_option(void **state)
+TEST(help_of_a_command_is_that_of_its_option)
 {
     static const char *const names[] = {"run", "generate", "help", "version", "doctor"};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         assert_int_equal(WEFT("help", names[i]), 0);
         char *one = string_copy(said.data);
@@ -29,11 +28,10 @@ static void help_of_a_command_is_that_of_its_option(void **state)
 }
 
 /* The first line is the version at the head of CHANGELOG.md. */
-static void the_version_is_that_of_the_changelog(void **state)
+TEST(the_version_is_that_of_the_changelog)
 {
     struct buffer log = {0};
     char version[32];
-    (void)state;
     assert_int_equal(file_read(&log, SOURCE_TREE "/CHANGELOG.md"), 0);
     buffer_append(&log, "", 1);
     const char *head = strstr(log.data, "\n## ");
@@ -56,9 +54,8 @@ static void the_version_is_that_of_the_changelog(void **state)
 }
 
 /* Messages of wrong code name the file as the tree does, wherever it was built. */
-static void files_are_named_as_the_tree_does(void **state)
+TEST(files_are_named_as_the_tree_does)
 {
-    (void)state;
     assert_string_equal(__FILE__, "tests/cli/test_help.c");
 }
 
@@ -133,9 +130,8 @@ static void check_folder(const char *folder, bool top)
     string_list_free(names, count);
 }
 
-static void every_environment_variable_of_the_code_is_described(void **state)
+TEST(every_environment_variable_of_the_code_is_described)
 {
-    (void)state;
     assert_int_equal(WEFT("help", "environment"), 0);
     found = 0;
     check_folder(SOURCE_TREE, true);
@@ -157,7 +153,7 @@ static void every_environment_variable_of_the_code_is_described(void **state)
 #define RECIPE SOURCE_TREE "/recipes/smoke.yaml"
 
 /* What the scripts of all shells ask: `some` is among the words, `none` is not. */
-static void the_program_offers_words_for_a_command_line(void **state)
+TEST(the_program_offers_words_for_a_command_line)
 {
     static const struct {
         const char *words[6], *some, *none;
@@ -184,7 +180,6 @@ static void the_program_offers_words_for_a_command_line(void **state)
         {{"help", "run", ""}, NULL, "generate"},
         {{"nothing", ""}, NULL, "e"},
     };
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(lines); i++) {
         const char *words[10] = {"completion", "words", "--"};
         memcpy(words + 3, lines[i].words, sizeof lines[i].words);
@@ -200,11 +195,10 @@ static void the_program_offers_words_for_a_command_line(void **state)
 }
 
 /* A recipe with a setting that a run refuses is still being written. */
-static void a_wrong_recipe_is_completed_too(void **state)
+TEST(a_wrong_recipe_is_completed_too)
 {
     static const char recipe[] = "run: out\nstages:\n  tune: {kind: sft, data: /tmp}\n";
     char *path = in_folder("wrong.yaml");
-    (void)state;
     assert_int_equal(file_replace(path, recipe, (i64)strlen(recipe)), 0);
     assert_int_equal(WEFT("run", path), 2);
     expect_complaint("from is missing");
@@ -281,9 +275,8 @@ static void expect_lines(const char *shell, const char *asks)
 }
 
 /* Readline's part, dividing the line at blanks, = and : and putting a space behind, is played by the script. */
-static void bash_completes_what_the_program_offers(void **state)
+TEST(bash_completes_what_the_program_offers)
 {
-    (void)state;
     expect_lines("bash", "weft() { \"$WEFT_ASKED\" \"$@\"; }\n"
                          "compopt() { [[ $* != *nospace* ]] || space=; }\n"
                          "source \"$SCRIPT\"\n"
@@ -298,9 +291,8 @@ static void bash_completes_what_the_program_offers(void **state)
 }
 
 /* An interactive zsh in a terminal: a tab completes, and ^X says what the line has become. */
-static void zsh_completes_what_the_program_offers(void **state)
+TEST(zsh_completes_what_the_program_offers)
 {
-    (void)state;
     expect_lines("zsh", "zmodload zsh/zpty\n"
                         "zpty z zsh -f -i\n"
                         "zpty -w z 'weft() { \"$WEFT_ASKED\" \"$@\" }\n"
@@ -312,9 +304,8 @@ static void zsh_completes_what_the_program_offers(void **state)
                         "while zpty -r z said; do print -r -- \"$said\"; done\n");
 }
 
-static void fish_completes_what_the_program_offers(void **state)
+TEST(fish_completes_what_the_program_offers)
 {
-    (void)state;
     expect_lines("fish", "function weft; $WEFT_ASKED $argv; end\n"
                          "source $SCRIPT\n"
                          "set -l all (complete -C $LINE | string replace -r '\\t.*' '')\n"
@@ -329,16 +320,5 @@ static void fish_completes_what_the_program_offers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(help_of_a_command_is_that_of_its_option),
-        cmocka_unit_test(the_version_is_that_of_the_changelog),
-        cmocka_unit_test(files_are_named_as_the_tree_does),
-        cmocka_unit_test(every_environment_variable_of_the_code_is_described),
-        cmocka_unit_test(the_program_offers_words_for_a_command_line),
-        cmocka_unit_test(a_wrong_recipe_is_completed_too),
-        cmocka_unit_test(bash_completes_what_the_program_offers),
-        cmocka_unit_test(zsh_completes_what_the_program_offers),
-        cmocka_unit_test(fish_completes_what_the_program_offers),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

@@ -83,9 +83,8 @@ static void check_recipe(struct cases *c)
     memory_free(file);
 }
 
-static void each_folder_gets_its_recipe_or_a_reason(void **state)
+TEST(each_folder_gets_its_recipe_or_a_reason)
 {
-    (void)state;
     EACH_CASE (c, "init.jsonl") {
         char *folder = new_folder("data");
         const struct json *kinds = json_get(c->row, "put"), *files = json_get(c->row, "files");
@@ -130,9 +129,8 @@ static void put_shown_pictures(const char *folder, i64 count)
 }
 
 /* Pictures without a vision tokenizer are not wanted. */
-static void a_folder_without_a_sample_says_why(void **state)
+TEST(a_folder_without_a_sample_says_why)
 {
-    (void)state;
     char *folder = new_folder("blind"), *file = in_folder("blind.yaml"), *out = in_folder("blind-run");
     put_pictures(folder, 30, true);
     char *text = string_format("run: %s\nstages:\n  bpe: {kind: tokenizer-text, data: %s, vocabulary: 512}\n"
@@ -147,9 +145,8 @@ static void a_folder_without_a_sample_says_why(void **state)
 }
 
 /* LLaVA's layout: the only pictures are in conversations. The tokenizer trains on them. */
-static void pictures_of_conversations_get_a_tokenizer(void **state)
+TEST(pictures_of_conversations_get_a_tokenizer)
 {
-    (void)state;
     char *shown = new_folder("told-of"), *recipe_file = in_folder("my.yaml"), *out = in_folder("told-run"),
          *word = string_format("run=%s", out);
     put_shown_pictures(shown, 30);
@@ -183,9 +180,8 @@ static void put_model(const char *folder)
 }
 
 /* With its tokenizers, the mixture of its training, and its shards beside the new ones. */
-static void a_recipe_goes_on_from_a_model(void **state)
+TEST(a_recipe_goes_on_from_a_model)
 {
-    (void)state;
     char *folder = new_folder("further"), *heard = new_folder("further/heard"), *model = new_folder("trained/base"),
          *old = new_folder("trained/shards"), *vision = new_folder("trained/base/weft/vision"),
          *file = path_join(old, "shards.json");
@@ -237,11 +233,10 @@ static void a_recipe_goes_on_from_a_model(void **state)
 }
 
 /* Written with a relative path, and read from a folder where that path leads nowhere. */
-static void a_recipe_runs_from_any_folder(void **state)
+TEST(a_recipe_runs_from_any_folder)
 {
     char *here = getcwd(NULL, 0), *top = realpath(shards, NULL), *data = new_folder("Fotos Größe");
     char *expected = string_format("\"%s/Fotos Größe\"", top), *run = string_format("\"%s/out/Fotos-Größe\"", top);
-    (void)state;
     put_texts(data, 60);
     assert_int_equal(chdir(shards), 0);
     expect_recipe("./Fotos Größe", "bpe shards base grid samples routing export report");
@@ -264,9 +259,8 @@ static void a_recipe_runs_from_any_folder(void **state)
     free(top);
 }
 
-static void several_folders_share_their_tokenizers(void **state)
+TEST(several_folders_share_their_tokenizers)
 {
-    (void)state;
     char *a = new_folder("a"), *b = new_folder("b"), *file = in_folder("two.yaml");
     put_texts(a, 40);
     put_pictures(b, 40, true);
@@ -297,9 +291,8 @@ static void refuse(const char *folder, const char *says)
     memory_free(file);
 }
 
-static void what_cannot_be_trained_on_is_refused(void **state)
+TEST(what_cannot_be_trained_on_is_refused)
 {
-    (void)state;
     char *empty = new_folder("empty"), *lines = new_folder("lines"), *there = in_folder("there.yaml"),
          *inside = path_join(lines, "my.yaml"), *rar = in_folder("photos.rar");
     refuse("/nowhere/at/all", "there is no /nowhere/at/all");
@@ -319,9 +312,8 @@ static void what_cannot_be_trained_on_is_refused(void **state)
         memory_free(all[i]);
 }
 
-static void the_next_command_is_quoted(void **state)
+TEST(the_next_command_is_quoted)
 {
-    (void)state;
     char *chats = new_folder("quoted"), *file = in_folder("my odd recipe.yaml");
     put_chats(chats, 12);
     assert_int_equal(WEFT("init", chats, "-o", file), 0);
@@ -378,9 +370,8 @@ static void expect_reference(const char *run_folder, const char *stage, const ch
     memory_free(path);
 }
 
-static void stages_without_their_medium_are_skipped(void **state)
+TEST(stages_without_their_medium_are_skipped)
 {
-    (void)state;
     char *folder = new_folder("plain"), *path = in_folder("skip.yaml"), *out = in_folder("run"),
          *page = path_join(out, "report.html"), *vision = path_join(out, "shards/vision"), *words = new_folder("words");
     struct buffer text = {0};
@@ -444,16 +435,5 @@ static void stages_without_their_medium_are_skipped(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_folder_gets_its_recipe_or_a_reason),
-        cmocka_unit_test(a_folder_without_a_sample_says_why),
-        cmocka_unit_test(pictures_of_conversations_get_a_tokenizer),
-        cmocka_unit_test(a_recipe_goes_on_from_a_model),
-        cmocka_unit_test(a_recipe_runs_from_any_folder),
-        cmocka_unit_test(several_folders_share_their_tokenizers),
-        cmocka_unit_test(what_cannot_be_trained_on_is_refused),
-        cmocka_unit_test(the_next_command_is_quoted),
-        cmocka_unit_test(stages_without_their_medium_are_skipped),
-    };
-    return cmocka_run_group_tests(tests, make_folder, clear_folder);
+    return tests_run(make_folder, clear_folder);
 }

@@ -10,9 +10,8 @@ static int init_captions(const char *folder, const char *word)
     return word ? WEFT("init", folder, "--captions", word) : WEFT("init", folder);
 }
 
-static void folders_of_classes_are_captions(void **state)
+TEST(folders_of_classes_are_captions)
 {
-    (void)state;
     char *classes = new_folder("classes"), *file = in_folder("my.yaml"), *out = in_folder("classes-run"),
          *word = string_format("run=%s", out);
     put_class(classes, "cat", 0, 30);
@@ -52,9 +51,8 @@ static void folders_of_classes_are_captions(void **state)
         memory_free(all[i]);
 }
 
-static void names_of_files_are_captions(void **state)
+TEST(names_of_files_are_captions)
 {
-    (void)state;
     char *named = new_folder("told-by-name");
     for (i64 i = 0; i < 60; i++) {
         char *from = string_format("%s/%03lld.png", named, (long long)i),
@@ -79,9 +77,8 @@ static void names_of_files_are_captions(void **state)
     memory_free(named);
 }
 
-static void without_captions_tokenizers_are_a_recipe(void **state)
+TEST(without_captions_tokenizers_are_a_recipe)
 {
-    (void)state;
     char *alone = new_folder("wordless"), *file = in_folder("my.yaml"), *out = in_folder("wordless-run"),
          *word = string_format("run=%s", out), *page = path_join(out, "report.html");
     put_pictures(alone, 60, false);
@@ -110,9 +107,8 @@ static void without_captions_tokenizers_are_a_recipe(void **state)
 
 /* ---- Proportions ---- */
 
-static void shapes_follow_the_pictures(void **state)
+TEST(shapes_follow_the_pictures)
 {
-    (void)state;
     char *folder = new_folder("sized"), *file = in_folder("my.yaml"), *out = in_folder("sized-run"),
          *word = string_format("run=%s", out), *vision = path_join(out, "vis");
     put_sized(folder, 0, 60, 40, 30);
@@ -130,11 +126,5 @@ static void shapes_follow_the_pictures(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(folders_of_classes_are_captions),
-        cmocka_unit_test(names_of_files_are_captions),
-        cmocka_unit_test(without_captions_tokenizers_are_a_recipe),
-        cmocka_unit_test(shapes_follow_the_pictures),
-    };
-    return cmocka_run_group_tests(tests, make_folder, clear_folder);
+    return tests_run(make_folder, clear_folder);
 }

@@ -1,12 +1,8 @@
 /* `weft init`: the shapes that are chosen for proportions, and the positions that pictures then take. */
 #include "survey/init.h"
+#include "tests/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 /* `each` pictures (clips: clips) of each of these proportions; 0 ends the list. */
 static struct init_shapes choose(const double *proportions, i64 each, bool clips)
@@ -39,9 +35,8 @@ static void expect_shapes(const struct init_shapes *s, const char *expected)
     buffer_release(&text);
 }
 
-static void each_proportion_that_is_frequent_gets_its_shape(void **state)
+TEST(each_proportion_that_is_frequent_gets_its_shape)
 {
-    (void)state;
     struct init_shapes s = choose((double[]){4.0 / 3, 0}, 40, false);
     expect_shapes(&s, "64x48 4:3 100");
     assert_false(s.usual);
@@ -71,9 +66,8 @@ static void each_proportion_that_is_frequent_gets_its_shape(void **state)
 }
 
 /* Scales of 4 x 3 cells: 1, 2 x 2, 3 x 2 and 4 x 3; three marks around. Merged cells: 2 x 2. */
-static void positions_follow_the_shapes(void **state)
+TEST(positions_follow_the_shapes)
 {
-    (void)state;
     struct init_shapes s = choose((double[]){1, 0}, 40, false);
     assert_float_equal(s.picture_in, 4 + 3, 1e-9);
     assert_float_equal(s.picture_out, 1 + 4 + 9 + 16 + 3, 1e-9);
@@ -91,9 +85,5 @@ static void positions_follow_the_shapes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_proportion_that_is_frequent_gets_its_shape),
-        cmocka_unit_test(positions_follow_the_shapes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -2,9 +2,8 @@
 #include "data/sources/sources.h"
 #include "tests/init_fixture.h"
 
-static void larger_data_get_more_steps(void **state)
+TEST(larger_data_get_more_steps)
 {
-    (void)state;
     char *folder = new_folder("large");
     put_lines(folder, 60000);
     expect_recipe(folder, "bpe shards base grid half more samples routing export report");
@@ -14,9 +13,8 @@ static void larger_data_get_more_steps(void **state)
 
 /* Shown 48 times, 60 texts of 52 bytes and about 17 ids are run through in few steps, by a small model,
  * whose best step is kept. */
-static void few_data_get_few_steps(void **state)
+TEST(few_data_get_few_steps)
 {
-    (void)state;
     char *folder = new_folder("few texts");
     put_texts(folder, 60);
     put_chats(folder, 60);
@@ -29,9 +27,8 @@ static void few_data_get_few_steps(void **state)
 }
 
 /* The share that is written draws as many as it says. */
-static void twenty_samples_are_held_out_where_there_are_as_many(void **state)
+TEST(twenty_samples_are_held_out_where_there_are_as_many)
 {
-    (void)state;
     char *folder = new_folder("share");
     put_pictures(folder, 70, true);
     expect_recipe(folder, "bpe vis shards base grid samples routing export report");
@@ -58,10 +55,5 @@ static void twenty_samples_are_held_out_where_there_are_as_many(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(larger_data_get_more_steps),
-        cmocka_unit_test(few_data_get_few_steps),
-        cmocka_unit_test(twenty_samples_are_held_out_where_there_are_as_many),
-    };
-    return cmocka_run_group_tests(tests, make_folder, clear_folder);
+    return tests_run(make_folder, clear_folder);
 }

@@ -45,9 +45,8 @@ static void skip_sanitized(void)
 }
 
 /* The estimate is the weights and at most 20 MB for all else; with it the program fits. */
-static void a_model_is_refused_before_its_weights_are_read(void **state)
+TEST(a_model_is_refused_before_its_weights_are_read)
 {
-    (void)state;
     skip_sanitized();
     allow(4 << 20);
     assert_int_equal(WEFT(GENERATE), 1);
@@ -66,10 +65,9 @@ static void a_model_is_refused_before_its_weights_are_read(void **state)
 }
 
 /* Neither the model and what is cut out of it, nor two forms of either, lie in memory at once. */
-static void what_is_cut_out_takes_the_place_of_the_whole(void **state)
+TEST(what_is_cut_out_takes_the_place_of_the_whole)
 {
     char *out = in_folder("cut");
-    (void)state;
     skip_sanitized();
     allow(WIDE_BYTES + (26 << 20));
     if (WEFT("extract", wide, "-o", out, "--experts", "0-14"))
@@ -115,9 +113,8 @@ static i64 grown_by_loading(int bits)
 
 /* The file's pages leave when they were read: its checksum, then its weights. With 4 bits a weight the
  * file is six times as large as what is kept. */
-static void a_model_lies_in_memory_once_while_it_is_read(void **state)
+TEST(a_model_lies_in_memory_once_while_it_is_read)
 {
-    (void)state;
     skip_sanitized();
     i64 stored = grown_by_loading(0), four = grown_by_loading(4);
     print_message("%.1f MB, with 4 bits %.1f\n", (double)stored * 1e-6, (double)four * 1e-6);
@@ -126,10 +123,9 @@ static void a_model_lies_in_memory_once_while_it_is_read(void **state)
 }
 
 /* A sub-model with a name is exported in the place of the whole; each form takes a few rows at a time. */
-static void what_is_exported_lies_in_memory_once(void **state)
+TEST(what_is_exported_lies_in_memory_once)
 {
     char *named = string_format("%s@most", wide), *hf = in_folder("hf"), *gguf = in_folder("most.gguf");
-    (void)state;
     skip_sanitized();
     if (WEFT("extract", wide, "--experts", "0-14", "--name", "most"))
         fail_msg("%s", complained.data);
@@ -144,14 +140,13 @@ static void what_is_exported_lies_in_memory_once(void **state)
 
 /* The comparison of logits counts, too: with the estimate the work fits, and what is said is the weights
  * and at most 24 MB. */
-static void exports_and_extractions_are_estimated_before_weights_are_read(void **state)
+TEST(exports_and_extractions_are_estimated_before_weights_are_read)
 {
     char *made = in_folder("made");
     const char *const cases[][8] = {{"export", wide, "-o", made, "--to", "gguf", NULL}, /* compares no logits */
                                     {"export", wide, "-o", made, NULL},
                                     {"extract", wide, "-o", made, "--experts", "0-14", NULL}};
     double alone = 0;
-    (void)state;
     skip_sanitized();
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         const char *argv[9];
@@ -175,11 +170,10 @@ static void exports_and_extractions_are_estimated_before_weights_are_read(void *
 }
 
 /* Nothing is read: the damage to a weight is not found. */
-static void a_damaged_model_that_does_not_fit_is_not_looked_at(void **state)
+TEST(a_damaged_model_that_does_not_fit_is_not_looked_at)
 {
     struct buffer content = {0};
     char *path = path_join(wide, "model.safetensors"), *kept = in_folder("kept");
-    (void)state;
     skip_sanitized();
     assert_int_equal(rename(path, kept), 0);
     succeed(file_read(&content, kept));
@@ -212,10 +206,9 @@ static void write_recipe(const char *micro_rows)
     memory_free(text);
 }
 
-static void a_stage_is_refused_before_its_first_step(void **state)
+TEST(a_stage_is_refused_before_its_first_step)
 {
     char *recipe = in_folder("r.yaml"), *metrics = in_folder("run/base.partial/metrics.jsonl");
-    (void)state;
     skip_sanitized();
     write_recipe("32");
     allow(80 << 20);
@@ -253,7 +246,7 @@ static int run_in_group(const char *group, const char *const *words)
 }
 
 /* What a fork touches of its parent's memory counts in the parent's group. */
-static void in_a_control_group_the_message_comes_in_place_of_the_signal(void **state)
+TEST(in_a_control_group_the_message_comes_in_place_of_the_signal)
 {
     char *recipe = in_folder("r.yaml"), *other = string_format("run=%s/grouped", shards);
     const char *const train[] = {"run", recipe, other, NULL}, *const say[] = {GENERATE, NULL};
@@ -261,7 +254,6 @@ static void in_a_control_group_the_message_comes_in_place_of_the_signal(void **s
         i64 bytes;
         const char *const *words;
     } cases[] = {{80 << 20, train}, {24 << 20, say}};
-    (void)state;
     skip_sanitized();
     write_recipe("32");
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
@@ -279,9 +271,8 @@ static void in_a_control_group_the_message_comes_in_place_of_the_signal(void **s
 }
 
 /* Not taken for the highest level that there is, whose bits differ. */
-static void a_level_that_the_cpu_lacks_is_refused(void **state)
+TEST(a_level_that_the_cpu_lacks_is_refused)
 {
-    (void)state;
     assert_int_equal(cpu_isa_check("v4", CPU_ISA_V3), -1);
     assert_string_equal(error_text(), "the environment variable WEFT_CPU is \"v4\", which this CPU lacks: expected v3");
     assert_int_equal(cpu_isa_check("pairs", CPU_ISA_VNNI), -1);
@@ -303,16 +294,5 @@ static int make_all(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_model_is_refused_before_its_weights_are_read),
-        cmocka_unit_test(what_is_cut_out_takes_the_place_of_the_whole),
-        cmocka_unit_test(a_model_lies_in_memory_once_while_it_is_read),
-        cmocka_unit_test(what_is_exported_lies_in_memory_once),
-        cmocka_unit_test(exports_and_extractions_are_estimated_before_weights_are_read),
-        cmocka_unit_test(a_damaged_model_that_does_not_fit_is_not_looked_at),
-        cmocka_unit_test(a_stage_is_refused_before_its_first_step),
-        cmocka_unit_test(in_a_control_group_the_message_comes_in_place_of_the_signal),
-        cmocka_unit_test(a_level_that_the_cpu_lacks_is_refused),
-    };
-    return cmocka_run_group_tests(tests, make_all, clear);
+    return tests_run(make_all, clear);
 }

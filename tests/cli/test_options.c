@@ -6,146 +6,6 @@
 #include "core/settings.h"
 #include "tests/cli_fixture.h"
 
-static char *answer_to(const char *a, const char *b, const char *c, const char *d)
-{
-    const char *words[] = {"generate", model_folder, "--to", "image", "-o", NULL, a, b, c, d, NULL};
-    struct buffer png = {0};
-    char *out = in_folder("answer.png");
-    words[5] = out;
-    if (run("", words))
-        fail_msg("%s", complained.data);
-    assert_int_equal(file_read(&png, out), 0);
-    assert_int_equal(directory_remove(out), 0);
-    char *hash = string_format("%016llx", (unsigned long long)hash_bytes(png.data, png.length, 0));
-    buffer_release(&png);
-    memory_free(out);
-    return hash;
-}
-
-/* All answers differ, since each prompt has other parts or another order. */
-static void media_of_a_prompt_are_all_used_in_their_order(void **state)
-{
-    char *picture = in_folder("picture.png"), *noise = in_folder("noise.wav"), *other = in_folder("other.png");
-    u8 pixels[32 * 32 * 3];
-    (void)state;
-    for (i64 i = 0; i < COUNT_OF(pixels); i++)
-        pixels[i] = (u8)(i * 7 % 251);
-    assert_int_equal(image_write_png(other, pixels, 32, 32), 0);
-    char *answers[] = {
-        answer_to("--image", picture, NULL, NULL),         answer_to("--image", other, NULL, NULL),
-        answer_to("--image", picture, "--image", other),   answer_to("--image", other, "--image", picture),
-        answer_to("--image", picture, "--image", picture), answer_to("--image", picture, "--audio", noise),
-        answer_to("--audio", noise, "--image", picture)};
-    for (i64 i = 0; i < COUNT_OF(answers); i++)
-        for (i64 k = 0; k < i; k++)
-            if (strcmp(answers[i], answers[k]) == 0)
-                fail_msg("prompts %lld and %lld have the same answer", (long long)k, (long long)i);
-    for (i64 i = 0; i < COUNT_OF(answers); i++)
-        memory_free(answers[i]);
-    memory_free(picture);
-    memory_free(noise);
-    memory_free(other);
-}
-
-static void a_prompt_with_too_many_media_is_refused(void **state)
-{
-    const char *words[40] = {"generate", model_folder, "--prompt", "a"};
-    char *noise = in_folder("noise.wav");
-    (void)state;
-    for (int i = 0; i < 17; i++) { /* `run` takes at most 31 words */
-        char *word = string_format("--audio=%s", noise);
-        words[4 + i] = word;
-    }
-    assert_int_equal(run("", words), 1);
-    expect_complaint("a prompt has at most 16");
-    for (int i = 0; i < 17; i++)
-        memory_free((char *)(uintptr_t)words[4 + i]);
-    memory_free(noise);
-}
-
-static void help_says_which_options_may_be_repeated(void **state)
-{
-    (void)state;
-    assert_int_equal(WEFT("generate", "--help"), 0);
-    assert_non_null(strstr(said.data, "media keep the order of the arguments; may be repeated"));
-}
-
-static void an_override_is_refused_if_it_is_there_twice(void **state)
-{
-    const char *recipe = SOURCE_TREE "/recipes/quickstart.yaml";
-    (void)state;
-    assert_int_equal(WEFT("run", recipe, "base.steps=3", "run=/dev/null/a", "base.steps=4"), 2);
-    expect_complaint("base.steps is given twice, \"3\" and \"4\"");
-    assert_int_equal(WEFT("plan", recipe, "base", "base.model={width: 64}", "base.model.layers=6", "run=/dev/null/a"),
-                     0);
-    assert_int_equal(WEFT("run", recipe, "run=/dev/null/a", "run=/dev/null/b"), 2);
-    expect_complaint("run is given twice, \"/dev/null/a\" and \"/dev/null/b\"");
-    assert_int_equal(WEFT("plan", recipe, "seed=1", "seed=1", "base"), 2);
-    expect_complaint("seed is given twice");
-    assert_int_equal(WEFT("plan", recipe, "base", "base.steps=3", "sft.steps=4", "run=/dev/null/a"), 0);
-}
-
-/* Both ends of a range are in it, and a value is the whole word. */
-static void values_of_options_are_within_their_range(void **state)
-{
-    static const struct {
-        const char *text;
-        i64 value;
-        bool good;
-    } integers[] = {
-        {NULL, 7, true},  {"3", 3, true}, {"9", 9, true},   {"2", 0, false},   {"10", 0, false},
-        {"-5", 0, false}, {"", 0, false}, {"4x", 0, false}, {"4.0", 0, false}, {"99999999999999999999", 0, false}};
-    static const struct {
-        const char *text;
-        double value;
-        bool good;
-    } numbers[] = {{NULL, 0.25, true}, {"0", 0, true},    {"1", 1, true},    {"5e-1", 0.5, true},
-                   {"-0.1", 0, false}, {"1.1", 0, false}, {"nan", 0, false}, {"0.5 ", 0, false}};
-    static const struct {
-        const char *text;
-        enum dtype dtype;
-        int bits;
-    } weights[] = {{"stored", DTYPE_OTHER, 0},
-                   {"f32", DTYPE_F32, 0},
-                   {"bf16", DTYPE_BF16, 0},
-                   {"int8", DTYPE_OTHER, 8},
-                   {"int4", DTYPE_OTHER, 4}};
-    (void)state;
-    for (i64 i = 0; i < COUNT_OF(integers); i++) {
-        int status = 0;
-        i64 value = option_integer(integers[i].text, "n", 7, 3, 9, &status);
-        if ((status == 0) != integers[i].good || (status == 0 && value != integers[i].value))
-            fail_msg("%s: %lld", integers[i].text ? integers[i].text : "absent", (long long)value);
-    }
-    for (i64 i = 0; i < COUNT_OF(numbers); i++) {
-        int status = 0;
-        double value = option_number(numbers[i].text, "x", 0.25, 0, 1, &status);
-        if ((status == 0) != numbers[i].good || (status == 0 && value != numbers[i].value))
-            fail_msg("%s: %g", numbers[i].text ? numbers[i].text : "absent", value);
-    }
-    for (i64 i = 0; i < COUNT_OF(weights); i++) {
-        struct model_source source = {.dtype = DTYPE_OTHER, .bits = 3};
-        int choice = setting_choice(WEIGHTS_CHOICES, weights[i].text);
-        assert_true(choice >= 0);
-        model_source_take(&source, choice);
-        if (source.dtype != weights[i].dtype || source.bits != weights[i].bits)
-            fail_msg("%s: dtype %d, %d bits", weights[i].text, (int)source.dtype, source.bits);
-    }
-    assert_int_equal(setting_choice(WEIGHTS_CHOICES, "int2"), -1);
-}
-
-/* Behind -- words are no options. */
-static void words_behind_two_dashes_are_arguments(void **state)
-{
-    (void)state;
-    assert_int_equal(WEFT("inspect", "--", "--json"), 1);
-    expect_complaint("--json");
-    if (strstr(complained.data, "unknown option"))
-        fail_msg("%s", complained.data);
-    assert_int_equal(WEFT("inspect", "--jsoon", "--"), 2);
-    expect_complaint("unknown option --jsoon, did you mean --json?");
-}
-
 struct names_of_options {
     const struct setting *table;
     i64 found;
@@ -167,9 +27,8 @@ static void look_for_settings(void *context, const struct option *options)
 }
 
 /* `generate` and `report` have commands that do something else. */
-static void stages_and_their_commands_have_the_same_settings(void **state)
+TEST(stages_and_their_commands_have_the_same_settings)
 {
-    (void)state;
     i64 compared = 0;
     for (const struct stage_kind *k = stage_kinds; k->name; k++)
         for (const struct command *c = commands; c->name; c++) {
@@ -195,9 +54,8 @@ static char *losses_in(const struct json *result)
 }
 
 /* The stage and the command measure the same sub-model in the same form. */
-static void the_stage_eval_takes_a_sub_model(void **state)
+TEST(the_stage_eval_takes_a_sub_model)
 {
-    (void)state;
     char *recipe = in_folder("eval.yaml"), *folder = in_folder("eval-run");
     char *text =
         string_format("run: %s\nprecision: f32\nstages:\n  e: {kind: eval, from: %s, data: %s, part: train, length: "
@@ -234,17 +92,141 @@ static void the_stage_eval_takes_a_sub_model(void **state)
     memory_free(folder);
 }
 
+static char *answer_to(const char *a, const char *b, const char *c, const char *d)
+{
+    const char *words[] = {"generate", model_folder, "--to", "image", "-o", NULL, a, b, c, d, NULL};
+    struct buffer png = {0};
+    char *out = in_folder("answer.png");
+    words[5] = out;
+    if (run("", words))
+        fail_msg("%s", complained.data);
+    assert_int_equal(file_read(&png, out), 0);
+    assert_int_equal(directory_remove(out), 0);
+    char *hash = string_format("%016llx", (unsigned long long)hash_bytes(png.data, png.length, 0));
+    buffer_release(&png);
+    memory_free(out);
+    return hash;
+}
+
+/* All answers differ, since each prompt has other parts or another order. */
+TEST(media_of_a_prompt_are_all_used_in_their_order)
+{
+    char *picture = in_folder("picture.png"), *noise = in_folder("noise.wav"), *other = in_folder("other.png");
+    u8 pixels[32 * 32 * 3];
+    for (i64 i = 0; i < COUNT_OF(pixels); i++)
+        pixels[i] = (u8)(i * 7 % 251);
+    assert_int_equal(image_write_png(other, pixels, 32, 32), 0);
+    char *answers[] = {
+        answer_to("--image", picture, NULL, NULL),         answer_to("--image", other, NULL, NULL),
+        answer_to("--image", picture, "--image", other),   answer_to("--image", other, "--image", picture),
+        answer_to("--image", picture, "--image", picture), answer_to("--image", picture, "--audio", noise),
+        answer_to("--audio", noise, "--image", picture)};
+    for (i64 i = 0; i < COUNT_OF(answers); i++)
+        for (i64 k = 0; k < i; k++)
+            if (strcmp(answers[i], answers[k]) == 0)
+                fail_msg("prompts %lld and %lld have the same answer", (long long)k, (long long)i);
+    for (i64 i = 0; i < COUNT_OF(answers); i++)
+        memory_free(answers[i]);
+    memory_free(picture);
+    memory_free(noise);
+    memory_free(other);
+}
+
+TEST(a_prompt_with_too_many_media_is_refused)
+{
+    const char *words[40] = {"generate", model_folder, "--prompt", "a"};
+    char *noise = in_folder("noise.wav");
+    for (int i = 0; i < 17; i++) { /* `run` takes at most 31 words */
+        char *word = string_format("--audio=%s", noise);
+        words[4 + i] = word;
+    }
+    assert_int_equal(run("", words), 1);
+    expect_complaint("a prompt has at most 16");
+    for (int i = 0; i < 17; i++)
+        memory_free((char *)(uintptr_t)words[4 + i]);
+    memory_free(noise);
+}
+
+TEST(help_says_which_options_may_be_repeated)
+{
+    assert_int_equal(WEFT("generate", "--help"), 0);
+    assert_non_null(strstr(said.data, "media keep the order of the arguments; may be repeated"));
+}
+
+TEST(an_override_is_refused_if_it_is_there_twice)
+{
+    const char *recipe = SOURCE_TREE "/recipes/quickstart.yaml";
+    assert_int_equal(WEFT("run", recipe, "base.steps=3", "run=/dev/null/a", "base.steps=4"), 2);
+    expect_complaint("base.steps is given twice, \"3\" and \"4\"");
+    assert_int_equal(WEFT("plan", recipe, "base", "base.model={width: 64}", "base.model.layers=6", "run=/dev/null/a"),
+                     0);
+    assert_int_equal(WEFT("run", recipe, "run=/dev/null/a", "run=/dev/null/b"), 2);
+    expect_complaint("run is given twice, \"/dev/null/a\" and \"/dev/null/b\"");
+    assert_int_equal(WEFT("plan", recipe, "seed=1", "seed=1", "base"), 2);
+    expect_complaint("seed is given twice");
+    assert_int_equal(WEFT("plan", recipe, "base", "base.steps=3", "sft.steps=4", "run=/dev/null/a"), 0);
+}
+
+/* Both ends of a range are in it, and a value is the whole word. */
+TEST(values_of_options_are_within_their_range)
+{
+    static const struct {
+        const char *text;
+        i64 value;
+        bool good;
+    } integers[] = {
+        {NULL, 7, true},  {"3", 3, true}, {"9", 9, true},   {"2", 0, false},   {"10", 0, false},
+        {"-5", 0, false}, {"", 0, false}, {"4x", 0, false}, {"4.0", 0, false}, {"99999999999999999999", 0, false}};
+    static const struct {
+        const char *text;
+        double value;
+        bool good;
+    } numbers[] = {{NULL, 0.25, true}, {"0", 0, true},    {"1", 1, true},    {"5e-1", 0.5, true},
+                   {"-0.1", 0, false}, {"1.1", 0, false}, {"nan", 0, false}, {"0.5 ", 0, false}};
+    static const struct {
+        const char *text;
+        enum dtype dtype;
+        int bits;
+    } weights[] = {{"stored", DTYPE_OTHER, 0},
+                   {"f32", DTYPE_F32, 0},
+                   {"bf16", DTYPE_BF16, 0},
+                   {"int8", DTYPE_OTHER, 8},
+                   {"int4", DTYPE_OTHER, 4}};
+    for (i64 i = 0; i < COUNT_OF(integers); i++) {
+        int status = 0;
+        i64 value = option_integer(integers[i].text, "n", 7, 3, 9, &status);
+        if ((status == 0) != integers[i].good || (status == 0 && value != integers[i].value))
+            fail_msg("%s: %lld", integers[i].text ? integers[i].text : "absent", (long long)value);
+    }
+    for (i64 i = 0; i < COUNT_OF(numbers); i++) {
+        int status = 0;
+        double value = option_number(numbers[i].text, "x", 0.25, 0, 1, &status);
+        if ((status == 0) != numbers[i].good || (status == 0 && value != numbers[i].value))
+            fail_msg("%s: %g", numbers[i].text ? numbers[i].text : "absent", value);
+    }
+    for (i64 i = 0; i < COUNT_OF(weights); i++) {
+        struct model_source source = {.dtype = DTYPE_OTHER, .bits = 3};
+        int choice = setting_choice(WEIGHTS_CHOICES, weights[i].text);
+        assert_true(choice >= 0);
+        model_source_take(&source, choice);
+        if (source.dtype != weights[i].dtype || source.bits != weights[i].bits)
+            fail_msg("%s: dtype %d, %d bits", weights[i].text, (int)source.dtype, source.bits);
+    }
+    assert_int_equal(setting_choice(WEIGHTS_CHOICES, "int2"), -1);
+}
+
+/* Behind -- words are no options. */
+TEST(words_behind_two_dashes_are_arguments)
+{
+    assert_int_equal(WEFT("inspect", "--", "--json"), 1);
+    expect_complaint("--json");
+    if (strstr(complained.data, "unknown option"))
+        fail_msg("%s", complained.data);
+    assert_int_equal(WEFT("inspect", "--jsoon", "--"), 2);
+    expect_complaint("unknown option --jsoon, did you mean --json?");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stages_and_their_commands_have_the_same_settings),
-        cmocka_unit_test(the_stage_eval_takes_a_sub_model),
-        cmocka_unit_test(media_of_a_prompt_are_all_used_in_their_order),
-        cmocka_unit_test(a_prompt_with_too_many_media_is_refused),
-        cmocka_unit_test(help_says_which_options_may_be_repeated),
-        cmocka_unit_test(an_override_is_refused_if_it_is_there_twice),
-        cmocka_unit_test(values_of_options_are_within_their_range),
-        cmocka_unit_test(words_behind_two_dashes_are_arguments),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

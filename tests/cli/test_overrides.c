@@ -24,11 +24,10 @@ static void expect_no_complaint(const char *part)
         fail_msg("unexpected \"%s\" in: %s", part, complained.data);
 }
 
-static void overrides_that_are_not_repeated_are_named(void **state)
+TEST(overrides_that_are_not_repeated_are_named)
 {
     static const char says[] = "kept: the last call had other settings on its command line: ";
     char *path = write_recipe("kept", "4"), *file = in_folder("kept/overrides.json");
-    (void)state;
     if (WEFT("run", path, "small"))
         fail_msg("%s", complained.data);
     assert_false(file_exists(file)); /* nothing was overridden */
@@ -63,10 +62,9 @@ static void overrides_that_are_not_repeated_are_named(void **state)
     memory_free(file);
 }
 
-static void overrides_of_the_head_and_of_lists_are_named(void **state)
+TEST(overrides_of_the_head_and_of_lists_are_named)
 {
     char *path = write_recipe("head", "4"), *file = in_folder("head/overrides.json");
-    (void)state;
     if (WEFT("run", path, "half", "small", "seed=7", "precision=f32", "half.experts=3", "small.argv=[touch, $OUT/b]"))
         fail_msg("%s", complained.data);
     assert_int_equal(WEFT("run", path, "half", "small"), 1);
@@ -87,11 +85,10 @@ static void overrides_of_the_head_and_of_lists_are_named(void **state)
     memory_free(file);
 }
 
-static void stages_of_some_kinds_run_alone(void **state)
+TEST(stages_of_some_kinds_run_alone)
 {
     char *path = write_recipe("kinds", "4"), *half = in_folder("kinds/half"), *text = in_folder("kinds/text"),
          *small = in_folder("kinds/small");
-    (void)state;
     assert_int_equal(WEFT("run", path, "--kinds", "extract,grids"), 2);
     expect_complaint("there is no stage kind \"grids\"; the kinds: command, tokenizer-text, ");
     assert_int_equal(WEFT("run", path, "--kinds", "extract,"), 2);
@@ -123,10 +120,5 @@ static void stages_of_some_kinds_run_alone(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(overrides_that_are_not_repeated_are_named),
-        cmocka_unit_test(overrides_of_the_head_and_of_lists_are_named),
-        cmocka_unit_test(stages_of_some_kinds_run_alone),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

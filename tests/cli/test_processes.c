@@ -177,9 +177,8 @@ static void put_background(const char *then)
     memory_free(script);
 }
 
-static void a_command_ends_with_what_it_started(void **state)
+TEST(a_command_ends_with_what_it_started)
 {
-    (void)state;
     put_background("echo $$ > main");
     expect_status(end_of(START("run", path_of("r.yaml"))), 0);
     assert_false(lives(number_in("back")));
@@ -191,13 +190,12 @@ static void a_command_ends_with_what_it_started(void **state)
     assert_false(lives(number_in("away")));
 }
 
-static void a_command_ends_with_weft(void **state)
+TEST(a_command_ends_with_weft)
 {
     static const struct {
         int signal, status;
     } ends[] = {{SIGTERM, 130}, {SIGINT, 130},  {SIGHUP, 130},           {SIGUSR1, 130},
                 {SIGUSR2, 130}, {SIGXCPU, 130}, {SIGKILL, 128 + SIGKILL}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(ends); i++) {
         succeed(directory_remove(path_of("main")));
         put_background("echo $$ > main; sleep 3000; true");
@@ -212,9 +210,8 @@ static void a_command_ends_with_weft(void **state)
     }
 }
 
-static void a_command_may_signal_its_group(void **state)
+TEST(a_command_may_signal_its_group)
 {
-    (void)state;
     put_command("kill -TERM 0; sleep 3000");
     expect_status(end_of(START("run", path_of("r.yaml"))), 1);
     expect_complaint("sh was ended by signal 15");
@@ -223,9 +220,8 @@ static void a_command_may_signal_its_group(void **state)
     assert_true(file_exists(path_of("told")));
 }
 
-static void a_command_that_cannot_start_is_named(void **state)
+TEST(a_command_that_cannot_start_is_named)
 {
-    (void)state;
     put_recipe("  one: {kind: command, argv: [no-such-program-anywhere]}");
     expect_status(end_of(START("run", path_of("r.yaml"))), 1);
     expect_complaint("cannot start no-such-program-anywhere: No such file or directory");
@@ -260,10 +256,9 @@ static void type(int terminal, const char *keys)
     assert_int_equal(write(terminal, keys, strlen(keys)), strlen(keys));
 }
 
-static void a_command_may_read_the_terminal(void **state)
+TEST(a_command_may_read_the_terminal)
 {
     int terminal;
-    (void)state;
     put_command("echo 1 >%s/asked; read line </dev/tty; echo \"7 $line\" >%s/answer; stty tostop; echo seen");
     pid_t weft = start_on_terminal(&terminal);
     number_in("asked");
@@ -273,7 +268,7 @@ static void a_command_may_read_the_terminal(void **state)
     close(terminal);
 }
 
-static void ctrl_c_ends_the_command_and_the_run(void **state)
+TEST(ctrl_c_ends_the_command_and_the_run)
 {
     static const struct {
         const char *script;
@@ -281,7 +276,6 @@ static void ctrl_c_ends_the_command_and_the_run(void **state)
                 {"trap \"\" INT; echo $$ >%s/main; sleep 3000; true"}, /* weft asks it with SIGTERM */
                 {"trap \"exit 0\" INT; echo $$ >%s/main; while :; do sleep 0.02; done"}};
     int terminal;
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(rows); i++) {
         succeed(directory_remove(path_of("main")));
         put_command(rows[i].script);
@@ -295,10 +289,9 @@ static void ctrl_c_ends_the_command_and_the_run(void **state)
 }
 
 /* Without a shell that has control over jobs, a stopped program goes on at once. */
-static void ctrl_z_does_not_end_the_run(void **state)
+TEST(ctrl_z_does_not_end_the_run)
 {
     int terminal;
-    (void)state;
     succeed(directory_remove(path_of("main")));
     put_command("echo $$ >%s/main; read line; echo \"8 $line\" >%s/answer");
     pid_t weft = start_on_terminal(&terminal);
@@ -314,9 +307,8 @@ static void ctrl_z_does_not_end_the_run(void **state)
 
 /* ---- Two runs on one folder ---- */
 
-static void a_second_run_names_the_first(void **state)
+TEST(a_second_run_names_the_first)
 {
-    (void)state;
     succeed(directory_remove(path_of("main")));
     put_command("echo $$ >%s/main; while ! test -e %s/go; do sleep 0.02; done; echo 1 >$OUT/result");
     pid_t first = START("run", path_of("r.yaml"));
@@ -359,13 +351,12 @@ static void remove_while_written(const char *folder)
     assert_int_not_equal(tries, 100);
 }
 
-static void a_removed_folder_ends_the_training(void **state)
+TEST(a_removed_folder_ends_the_training)
 {
     static const struct {
         const char *gone, *moved;
         int checkpoint_steps;
     } rows[] = {{"run", NULL, 1000000}, {"run/base.partial", NULL, 1000000}, {"run", "elsewhere", 3}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(rows); i++) {
         char *stages = string_format("  base: {" TRAINING "}", shards, rows[i].checkpoint_steps);
         put_recipe(stages);
@@ -382,91 +373,15 @@ static void a_removed_folder_ends_the_training(void **state)
     }
 }
 
-static void a_removed_folder_ends_the_run(void **state)
+TEST(a_removed_folder_ends_the_run)
 {
     static const struct {
         const char *script, *gone;
     } rows[] = {{"rm -r $OUT", "run/one.partial"}, {"rm -r $OUT; mkdir $OUT", "run/one"}, {"rm -r %s/run", "run"}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(rows); i++) {
         put_command(rows[i].script);
         expect_removal(START("run", path_of("r.yaml")), rows[i].gone);
     }
-}
-
-/* ---- What the page says of a run that goes on, and of one that does not ---- */
-
-static void expect_page(const char *words, bool written_anew)
-{
-    struct buffer page = {0};
-    if (written_anew)
-        expect_status(end_of(START("report", path_of("run"))), 0);
-    succeed(file_read(&page, path_of("run/report.html")));
-    if (!strstr(page.data, words)) {
-        const char *state = strstr(page.data, "<p class='state");
-        fail_msg("the page does not say \"%s\", but: %.300s", words, state ? state : "of no state");
-    }
-    buffer_release(&page);
-}
-
-/* Starts the training and waits for its first step. */
-static pid_t start_training(void)
-{
-    remove(path_of("run/base.partial/metrics.jsonl"));
-    pid_t weft = START("run", path_of("r.yaml"));
-    number_in("run/base.partial/metrics.jsonl");
-    return weft;
-}
-
-static void the_page_tells_how_a_run_ended(void **state)
-{
-    static const struct {
-        int signal, status;
-        const char *says;
-    } ends[] = {{SIGKILL, 128 + SIGKILL, "<p class='state'>base stopped without an error, at step "},
-                {SIGINT, 130, "<p class='state'>base was interrupted, at step "}};
-    char *stages = string_format("  base: {" TRAINING "}", shards, 1000000);
-    (void)state;
-    put_recipe(stages);
-    for (i64 i = 0; i < COUNT_OF(ends); i++) {
-        pid_t weft = start_training();
-        expect_page("<p class='state on'>base is running, at step ", true);
-        assert_int_equal(kill(weft, ends[i].signal), 0);
-        expect_status(end_of(weft), ends[i].status);
-        expect_page(ends[i].says, ends[i].signal == SIGKILL); /* else the run has renewed it */
-    }
-    memory_free(stages);
-    put_command("exit 7");
-    expect_status(end_of(START("run", path_of("r.yaml"))), 1);
-    expect_page("<p class='state'>one failed, 2", true);
-    expect_page(": sh exited with status 7", false);
-}
-
-/* A stage without memory ends the program where no function can return. */
-static void the_page_has_the_last_words(void **state)
-{
-    static const char recipe[] = "  base: {kind: pretrain, data: %s, steps: 2, model: {width: 8192, experts: 4, "
-                                 "expert_width: 8192}, batch: {rows: 1, length: 128}}";
-    const struct rlimit limit = {(rlim_t)3 << 30, (rlim_t)3 << 30};
-    char *stages = string_format(recipe, shards);
-    (void)state;
-    if (is_sanitized()) /* that takes address space of its own */
-        skip();
-    put_recipe(stages);
-    fflush(NULL);
-    pid_t child = fork();
-    if (child == 0) {
-        char *argv[] = {"weft", "run", path_of("r.yaml"), NULL};
-        open_as(2, path_of("stderr"), O_WRONLY | O_CREAT | O_TRUNC);
-        if (setrlimit(RLIMIT_AS, &limit))
-            _exit(99);
-        weft_become(argv);
-    }
-    expect_status(end_of(child), 1);
-    expect_complaint("out of memory in stage base");
-    expect_page("<p class='state'>base failed, 2", true);
-    expect_page(": out of memory in stage base (pretrain): ", false);
-    memory_free(stages);
 }
 
 /* ---- Signals within long work ---- */
@@ -504,11 +419,10 @@ static void expect_interruption(pid_t weft)
 }
 
 /* A step of 600 micro-batches is given up, saved as not begun, and made again with the same result. */
-static void a_signal_is_heard_within_a_step(void **state)
+TEST(a_signal_is_heard_within_a_step)
 {
     struct buffer models[2] = {{0}, {0}};
     char *stages = string_format("  base: {" LONG_STEP "}", shards, STEP_ROWS);
-    (void)state;
     for (int stopped = 0; stopped < 2; stopped++) {
         put_recipe(stages);
         if (stopped) {
@@ -530,12 +444,11 @@ static void a_signal_is_heard_within_a_step(void **state)
     memory_free(stages);
 }
 
-static void a_signal_is_heard_while_speed_is_measured(void **state)
+TEST(a_signal_is_heard_while_speed_is_measured)
 {
     char *stages = string_format("  base: {" LONG_STEP "}\n  grid: {kind: grid, from: base, data: %s, rows: 1, length: "
                                  "128, decode_tokens: 1000000, rounds: 1000}",
                                  shards, 1, shards);
-    (void)state;
     put_recipe(stages);
     remove(path_of("stderr"));
     pid_t weft = START("run", path_of("r.yaml"));
@@ -545,12 +458,84 @@ static void a_signal_is_heard_while_speed_is_measured(void **state)
     memory_free(stages);
 }
 
+/* ---- What the page says of a run that goes on, and of one that does not ---- */
+
+static void expect_page(const char *words, bool written_anew)
+{
+    struct buffer page = {0};
+    if (written_anew)
+        expect_status(end_of(START("report", path_of("run"))), 0);
+    succeed(file_read(&page, path_of("run/report.html")));
+    if (!strstr(page.data, words)) {
+        const char *state = strstr(page.data, "<p class='state");
+        fail_msg("the page does not say \"%s\", but: %.300s", words, state ? state : "of no state");
+    }
+    buffer_release(&page);
+}
+
+/* Starts the training and waits for its first step. */
+static pid_t start_training(void)
+{
+    remove(path_of("run/base.partial/metrics.jsonl"));
+    pid_t weft = START("run", path_of("r.yaml"));
+    number_in("run/base.partial/metrics.jsonl");
+    return weft;
+}
+
+TEST(the_page_tells_how_a_run_ended)
+{
+    static const struct {
+        int signal, status;
+        const char *says;
+    } ends[] = {{SIGKILL, 128 + SIGKILL, "<p class='state'>base stopped without an error, at step "},
+                {SIGINT, 130, "<p class='state'>base was interrupted, at step "}};
+    char *stages = string_format("  base: {" TRAINING "}", shards, 1000000);
+    put_recipe(stages);
+    for (i64 i = 0; i < COUNT_OF(ends); i++) {
+        pid_t weft = start_training();
+        expect_page("<p class='state on'>base is running, at step ", true);
+        assert_int_equal(kill(weft, ends[i].signal), 0);
+        expect_status(end_of(weft), ends[i].status);
+        expect_page(ends[i].says, ends[i].signal == SIGKILL); /* else the run has renewed it */
+    }
+    memory_free(stages);
+    put_command("exit 7");
+    expect_status(end_of(START("run", path_of("r.yaml"))), 1);
+    expect_page("<p class='state'>one failed, 2", true);
+    expect_page(": sh exited with status 7", false);
+}
+
+/* A stage without memory ends the program where no function can return. */
+TEST(the_page_has_the_last_words)
+{
+    static const char recipe[] = "  base: {kind: pretrain, data: %s, steps: 2, model: {width: 8192, experts: 4, "
+                                 "expert_width: 8192}, batch: {rows: 1, length: 128}}";
+    const struct rlimit limit = {(rlim_t)3 << 30, (rlim_t)3 << 30};
+    char *stages = string_format(recipe, shards);
+    if (is_sanitized()) /* that takes address space of its own */
+        skip();
+    put_recipe(stages);
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        char *argv[] = {"weft", "run", path_of("r.yaml"), NULL};
+        open_as(2, path_of("stderr"), O_WRONLY | O_CREAT | O_TRUNC);
+        if (setrlimit(RLIMIT_AS, &limit))
+            _exit(99);
+        weft_become(argv);
+    }
+    expect_status(end_of(child), 1);
+    expect_complaint("out of memory in stage base");
+    expect_page("<p class='state'>base failed, 2", true);
+    expect_page(": out of memory in stage base (pretrain): ", false);
+    memory_free(stages);
+}
+
 /* ---- Files that are none, and a small stack ---- */
 
-static void timings_that_are_no_file_are_refused_before_the_work(void **state)
+TEST(timings_that_are_no_file_are_refused_before_the_work)
 {
     char *path = path_join(directory, "run/timings.jsonl");
-    (void)state;
     for (int i = 0; i < 2; i++) {
         put_command("true");
         succeed(directory_make(path_of("run")));
@@ -580,10 +565,9 @@ static int limited_stack(rlim_t most)
     return end_of(child);
 }
 
-static void a_small_stack_is_raised_or_named(void **state)
+TEST(a_small_stack_is_raised_or_named)
 {
     struct rlimit before;
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_STACK, &before), 0);
     expect_status(limited_stack(before.rlim_max), 0);
     expect_status(limited_stack(64 << 10), 1);
@@ -600,11 +584,10 @@ static int broken_pipe(void)
     return ends[1];
 }
 
-static void output_that_nobody_reads_ends_quietly(void **state)
+TEST(output_that_nobody_reads_ends_quietly)
 {
     static const char *const runs[][8] = {{"run", "--kinds"},     {"man"},     {"--help"},      {"run", "--help"},
                                           {"completion", "bash"}, {"inspect"}, {"bench", "op"}, {"doctor"}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(runs); i++) {
         const char *words[8] = {0};
         for (i64 w = 0; runs[i][w]; w++)
@@ -619,12 +602,11 @@ static void output_that_nobody_reads_ends_quietly(void **state)
 }
 
 /* The input never ends, so the program has to notice that its output is lost. */
-static void a_filter_ends_when_nobody_reads_it(void **state)
+TEST(a_filter_ends_when_nobody_reads_it)
 {
     static const char line[] = "{\"text\":\"some words\"}\n";
     static const char *const words[] = {"tokenize", GOLDEN "/tokenizer/qwen2", NULL};
     int in[2], out = broken_pipe();
-    (void)state;
     assert_int_equal(pipe2(in, O_CLOEXEC), 0);
     pid_t weft = start(words, in[0], out);
     close(in[0]);
@@ -640,25 +622,5 @@ static void a_filter_ends_when_nobody_reads_it(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_command_ends_with_what_it_started),
-        cmocka_unit_test(a_command_ends_with_weft),
-        cmocka_unit_test(a_command_may_signal_its_group),
-        cmocka_unit_test(a_command_that_cannot_start_is_named),
-        cmocka_unit_test(a_command_may_read_the_terminal),
-        cmocka_unit_test(ctrl_c_ends_the_command_and_the_run),
-        cmocka_unit_test(ctrl_z_does_not_end_the_run),
-        cmocka_unit_test(a_second_run_names_the_first),
-        cmocka_unit_test(a_removed_folder_ends_the_training),
-        cmocka_unit_test(a_removed_folder_ends_the_run),
-        cmocka_unit_test(a_signal_is_heard_within_a_step),
-        cmocka_unit_test(a_signal_is_heard_while_speed_is_measured),
-        cmocka_unit_test(the_page_tells_how_a_run_ended),
-        cmocka_unit_test(the_page_has_the_last_words),
-        cmocka_unit_test(timings_that_are_no_file_are_refused_before_the_work),
-        cmocka_unit_test(a_small_stack_is_raised_or_named),
-        cmocka_unit_test(output_that_nobody_reads_ends_quietly),
-        cmocka_unit_test(a_filter_ends_when_nobody_reads_it),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return tests_run(setup, teardown);
 }

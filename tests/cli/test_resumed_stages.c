@@ -235,10 +235,9 @@ static void copy_killed(const char *to, const char *from, int step)
     buffer_release(&names);
 }
 
-static void a_resumed_stage_has_the_files_of_one_that_never_stopped(void **state)
+TEST(a_resumed_stage_has_the_files_of_one_that_never_stopped)
 {
     static const int killed[] = {1, CLIPS_FROM, STEPS};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(stages); i++) {
         char *whole = string_format("%s-whole", stages[i].name);
         succeed(run(&stages[i], whole));
@@ -254,7 +253,7 @@ static void a_resumed_stage_has_the_files_of_one_that_never_stopped(void **state
 }
 
 /* What other programs and later stages read of the runs above, by the settings that were given. */
-static void results_have_the_sizes_asked_for(void **state)
+TEST(results_have_the_sizes_asked_for)
 {
     static const struct {
         const char *run, *parts[24];
@@ -291,7 +290,6 @@ static void results_have_the_sizes_asked_for(void **state)
           "\"zero_init\":true",
           "\"torch_dtype\":\"float32\""}},
     };
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         char *whole = string_format("%s-whole", cases[i].run);
         struct buffer config = content_of(whole, "config.json");
@@ -305,7 +303,5 @@ static void results_have_the_sizes_asked_for(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_resumed_stage_has_the_files_of_one_that_never_stopped),
-                                       cmocka_unit_test(results_have_the_sizes_asked_for)};
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

@@ -31,10 +31,9 @@ static char *output_of(const char *model, const char *const *words)
     return string_copy(said.data ? said.data : "");
 }
 
-static void a_name_is_the_choice_that_made_it(void **state)
+TEST(a_name_is_the_choice_that_made_it)
 {
     char *model = named("small"), *out = in_folder("out.safetensors"), *ids = in_folder("none");
-    (void)state;
     remove_names();
     if (WEFT("extract", model_folder, "--name", "small", "--layers", "0,2,3", "--experts", lists, "--topk", "1"))
         fail_msg("%s", complained.data);
@@ -59,12 +58,11 @@ static void a_name_is_the_choice_that_made_it(void **state)
     memory_free(ids);
 }
 
-static void extracts_exports_and_grids_take_names(void **state)
+TEST(extracts_exports_and_grids_take_names)
 {
     char *model = named("small"), *out = in_folder("cut"), *hf = in_folder("hf"), *gguf = in_folder("cut.gguf");
     char *pictures = in_folder("looked");
     struct model_config c;
-    (void)state;
     if (WEFT("extract", model, "-o", out))
         fail_msg("%s", complained.data);
     assert_int_equal(model_config_load(&c, out), 0);
@@ -97,6 +95,38 @@ static void extracts_exports_and_grids_take_names(void **state)
     memory_free(pictures);
 }
 
+TEST(wrong_names_are_refused)
+{
+    char *model = named("small"), *other = named("large");
+    assert_int_equal(WEFT("extract", model_folder, "--name", "small", "--topk", "1"), 2);
+    expect_complaint("has one of this name");
+    assert_int_equal(WEFT("extract", model_folder, "--name", "a/b", "--topk", "1"), 2);
+    expect_complaint("letters, digits");
+    assert_int_equal(WEFT("extract", model_folder, "--name", "", "--topk", "1"), 2);
+    assert_int_equal(WEFT("extract", model_folder, "--name", "a", "-o", "b", "--topk", "1"), 2);
+    expect_complaint("-o DIR or --name NAME");
+    assert_int_equal(WEFT("eval", other, "--data", shards), 2);
+    expect_complaint("has no sub-model of this name: expected one of small");
+    assert_int_equal(WEFT("eval", model, "--data", shards, "--topk", "1"), 2);
+    expect_complaint("names a sub-model: expected no --layers");
+    memory_free(model);
+    memory_free(other);
+}
+
+/* A stage that reads the model is still done when the model gets a name. */
+TEST(a_name_changes_no_input)
+{
+    char *recipe = in_folder("names.yaml"), *text;
+    text = string_format("run: %s/names\nstages:\n  cut: {kind: extract, from: %s, topk: 1}\n", shards, model_folder);
+    assert_int_equal(file_replace(recipe, text, (i64)strlen(text)), 0);
+    if (WEFT("run", recipe) || WEFT("extract", model_folder, "--name", "later", "--topk", "1"))
+        fail_msg("%s", complained.data);
+    assert_int_equal(WEFT("run", recipe), 0);
+    expect_complaint("done before");
+    memory_free(text);
+    memory_free(recipe);
+}
+
 static u64 hash_of(const char *folder)
 {
     struct buffer file = {0};
@@ -109,7 +139,7 @@ static u64 hash_of(const char *folder)
 }
 
 /* Options of the command are settings of the stage, with its defaults: both cut out the same. */
-static void the_command_does_what_the_stage_does(void **state)
+TEST(the_command_does_what_the_stage_does)
 {
 #define FEW "--rows", "4", "--length", "64"
     static const char *const options[][6] = {{"--criterion", "use", FEW},
@@ -122,7 +152,6 @@ static void the_command_does_what_the_stage_does(void **state)
     char *recipe = in_folder("cuts.yaml");
     struct buffer text = {0};
     u64 hashes[COUNT_OF(options)];
-    (void)state;
     buffer_printf(&text, "run: %s/cuts\nstages:\n", shards);
     for (i64 i = 0; i < COUNT_OF(options); i++) {
         const char *words[20] = {"extract", model_folder, "--experts", "4", "--data", shards, "--part", "train", "-o"};
@@ -157,48 +186,7 @@ static void the_command_does_what_the_stage_does(void **state)
     memory_free(recipe);
 }
 
-static void wrong_names_are_refused(void **state)
-{
-    char *model = named("small"), *other = named("large");
-    (void)state;
-    assert_int_equal(WEFT("extract", model_folder, "--name", "small", "--topk", "1"), 2);
-    expect_complaint("has one of this name");
-    assert_int_equal(WEFT("extract", model_folder, "--name", "a/b", "--topk", "1"), 2);
-    expect_complaint("letters, digits");
-    assert_int_equal(WEFT("extract", model_folder, "--name", "", "--topk", "1"), 2);
-    assert_int_equal(WEFT("extract", model_folder, "--name", "a", "-o", "b", "--topk", "1"), 2);
-    expect_complaint("-o DIR or --name NAME");
-    assert_int_equal(WEFT("eval", other, "--data", shards), 2);
-    expect_complaint("has no sub-model of this name: expected one of small");
-    assert_int_equal(WEFT("eval", model, "--data", shards, "--topk", "1"), 2);
-    expect_complaint("names a sub-model: expected no --layers");
-    memory_free(model);
-    memory_free(other);
-}
-
-/* A stage that reads the model is still done when the model gets a name. */
-static void a_name_changes_no_input(void **state)
-{
-    char *recipe = in_folder("names.yaml"), *text;
-    (void)state;
-    text = string_format("run: %s/names\nstages:\n  cut: {kind: extract, from: %s, topk: 1}\n", shards, model_folder);
-    assert_int_equal(file_replace(recipe, text, (i64)strlen(text)), 0);
-    if (WEFT("run", recipe) || WEFT("extract", model_folder, "--name", "later", "--topk", "1"))
-        fail_msg("%s", complained.data);
-    assert_int_equal(WEFT("run", recipe), 0);
-    expect_complaint("done before");
-    memory_free(text);
-    memory_free(recipe);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_name_is_the_choice_that_made_it),
-        cmocka_unit_test(extracts_exports_and_grids_take_names),
-        cmocka_unit_test(wrong_names_are_refused),
-        cmocka_unit_test(a_name_changes_no_input),
-        cmocka_unit_test(the_command_does_what_the_stage_does),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

@@ -1,14 +1,10 @@
 /* Every source file is named by a door: the first comment of a header of its folder or of one above. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/core.h"
+#include "tests/test.h"
 
 enum { DEPTH_MOST = 8 };
 static struct buffer op_list, command_list, family_list; /* kernels/kernels.h, cli/cli.h, model/family.c */
@@ -148,7 +144,7 @@ static void check_folder(struct doors *doors, const char *folder)
     memory_free(path);
 }
 
-static void every_file_is_named_by_a_door(void **state)
+TEST(every_file_is_named_by_a_door)
 {
     static const char *const rooms[] = {"core",
                                         "kernels",
@@ -177,7 +173,6 @@ static void every_file_is_named_by_a_door(void **state)
     struct doors doors = {.depth = 0};
     char *ops = path_join(SOURCE_TREE, "kernels/kernels.h"), *commands = path_join(SOURCE_TREE, "cli/cli.h");
     char *families = path_join(SOURCE_TREE, "model/family.c");
-    (void)state;
     assert_int_equal(file_read(&op_list, ops), 0);
     assert_int_equal(file_read(&command_list, commands), 0);
     assert_int_equal(file_read(&family_list, families), 0);
@@ -195,6 +190,5 @@ static void every_file_is_named_by_a_door(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_file_is_named_by_a_door)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

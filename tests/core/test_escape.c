@@ -15,9 +15,8 @@ static const struct {
     {"\x9b\xff\xc0\x9b\xed\xa0\x80z\xe2\x80", "\\x9b\\xff\\xc0\\x9b\\xed\\xa0\\x80z\\xe2\\x80"},
 };
 
-static void controls_are_shown(void **state)
+TEST(controls_are_shown)
 {
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         char *shown = text_escaped(cases[i].text), *again = text_escaped(shown);
         assert_string_equal(shown, cases[i].shown);
@@ -31,11 +30,10 @@ static void controls_are_shown(void **state)
     buffer_release(&out);
 }
 
-static void errors_are_one_line(void **state)
+TEST(errors_are_one_line)
 {
     static const char name[] = "a\nweft: done\x1b[A\xe2\x80\xae";
     static const char shown[] = "a\\u000aweft: done\\u001b[A\\u202e";
-    (void)state;
     error_set("%s: bad", name);
     assert_int_equal(strncmp(error_text(), shown, strlen(shown)), 0);
     error_usage("%s: bad", name);
@@ -50,11 +48,10 @@ static void errors_are_one_line(void **state)
 }
 
 /* What log lines and progress print, as in a file. */
-static void log_lines_are_one_line(void **state)
+TEST(log_lines_are_one_line)
 {
     struct buffer said = {0};
     struct progress progress;
-    (void)state;
     fflush(NULL);
     int before = dup(STDERR_FILENO);
     assert_non_null(freopen(path_of("said"), "w", stderr));
@@ -73,10 +70,5 @@ static void log_lines_are_one_line(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(controls_are_shown),
-        cmocka_unit_test(errors_are_one_line),
-        cmocka_unit_test(log_lines_are_one_line),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

@@ -1,6 +1,5 @@
 /* files: replacement is atomic; full disks and wrong paths are reported. */
 #include "tests/scratch.h"
-#include "tests/tier.h"
 
 #include <sys/mount.h>
 #include <sys/socket.h>
@@ -21,6 +20,59 @@ static void assert_holds(const char *path, const char *expected)
     buffer_release(&text);
 }
 
+static void read_byte(void *context, i64 tile, int worker)
+{
+    volatile const u8 *byte = context;
+    (void)tile;
+    if (worker == 0 && workers_count() > 1)
+        usleep(1000); /* leaves it to another thread */
+    else
+        (void)*byte;
+}
+
+/* Returns the status of a process that shortens a mapped file to a page and reads byte `at` in a
+ * thread of its workers. What it says is in the file "said". */
+static int read_of_shortened(i64 bytes, i64 at)
+{
+    char *content = memory_alloc(bytes);
+    memset(content, 'x', (size_t)bytes);
+    succeed(file_replace(path_of("shrinks"), content, bytes));
+    memory_free(content);
+    pid_t child = fork();
+    if (child == 0) {
+        struct file_view other, view;
+        workers_start(2);
+        bool ready = freopen(path_of("said"), "w", stderr) && file_map(&view, path_of("shrinks")) == 0 &&
+                     file_map(&other, path_of("target")) == 0 &&
+                     truncate(path_of("shrinks"), sysconf(_SC_PAGESIZE)) == 0;
+        if (ready)
+            workers_run(100, read_byte, (void *)(view.data + at));
+        _exit(ready ? 0 : 99);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (!WIFEXITED(status))
+        fail_msg("ended by signal %d", WTERMSIG(status));
+    return WEXITSTATUS(status);
+}
+
+/* First: file_map sets its handler once, and cmocka sets its own in front of each test. */
+TEST(a_mapped_file_that_shrinks_is_reported)
+{
+    const i64 page_bytes = sysconf(_SC_PAGESIZE);
+    struct buffer said = {0};
+    char *byte = string_format("byte %lld cannot be read", (long long)(2 * page_bytes + 5));
+    put(path_of("target"), "stays");
+    assert_int_equal(read_of_shortened(3 * page_bytes - 7, page_bytes - 1), 0);
+    assert_int_equal(read_of_shortened(3 * page_bytes - 7, 2 * page_bytes + 5), STATUS_FAILED);
+    succeed(file_read(&said, path_of("said")));
+    assert_non_null(strstr(said.data, path_of("shrinks")));
+    assert_non_null(strstr(said.data, byte));
+    assert_non_null(strstr(said.data, "made shorter"));
+    buffer_release(&said);
+    memory_free(byte);
+}
+
 /* Checks the names in a directory, joined by spaces. */
 static void assert_lists(const char *path, const char *expected)
 {
@@ -36,9 +88,8 @@ static void assert_lists(const char *path, const char *expected)
     string_list_free(names, count);
 }
 
-static void a_file_is_replaced_and_leaves_nothing_beside(void **state)
+TEST(a_file_is_replaced_and_leaves_nothing_beside)
 {
-    (void)state;
     succeed(directory_make(path_of("replace")));
     put(path_of("replace/x"), "one");
     put(path_of("replace/x"), "two");
@@ -63,13 +114,12 @@ static i64 mapped_bytes(const void *data)
     return bytes;
 }
 
-static void what_was_read_of_a_mapping_leaves_memory(void **state)
+TEST(what_was_read_of_a_mapping_leaves_memory)
 {
     enum { BYTES = 16 << 20, PIECE = 3 << 18 }; /* a piece: no whole number of windows */
     struct file_view view;
     u8 *content = memory_alloc(BYTES);
     i64 sum = 0, again = 0;
-    (void)state;
     for (i64 i = 0; i < BYTES; i++)
         content[i] = (u8)(i * 7 + i / 4096);
     char *path = put_file("mapped", content, BYTES);
@@ -93,9 +143,8 @@ static void what_was_read_of_a_mapping_leaves_memory(void **state)
     memory_free(path);
 }
 
-static void readers_see_the_old_file_until_commit(void **state)
+TEST(readers_see_the_old_file_until_commit)
 {
-    (void)state;
     struct file_writer writer;
     put(path_of("old"), "old");
     succeed(file_writer_open(&writer, path_of("old")));
@@ -106,9 +155,8 @@ static void readers_see_the_old_file_until_commit(void **state)
     assert_holds(path_of("old"), "new");
 }
 
-static void an_abandoned_file_leaves_the_old_one(void **state)
+TEST(an_abandoned_file_leaves_the_old_one)
 {
-    (void)state;
     struct file_writer writer;
     succeed(directory_make(path_of("abandon")));
     put(path_of("abandon/x"), "old");
@@ -120,9 +168,8 @@ static void an_abandoned_file_leaves_the_old_one(void **state)
     file_writer_abandon(&writer);
 }
 
-static void long_streams_arrive_whole(void **state)
+TEST(long_streams_arrive_whole)
 {
-    (void)state;
     const i64 count = 3000000;
     char *bytes = memory_alloc(count);
     struct file_writer writer;
@@ -142,9 +189,8 @@ static void long_streams_arrive_whole(void **state)
     memory_free(bytes);
 }
 
-static void a_link_stays_a_link(void **state)
+TEST(a_link_stays_a_link)
 {
-    (void)state;
     put(path_of("target"), "old");
     assert_int_equal(symlink("target", path_of("link")), 0);
     put(path_of("link"), "new");
@@ -154,9 +200,8 @@ static void a_link_stays_a_link(void **state)
     assert_true(S_ISLNK(status.st_mode));
 }
 
-static void devices_are_written_as_they_are(void **state)
+TEST(devices_are_written_as_they_are)
 {
-    (void)state;
     struct stat status;
     put("/dev/null", "x");
     assert_int_equal(stat("/dev/null", &status), 0);
@@ -165,9 +210,8 @@ static void devices_are_written_as_they_are(void **state)
     assert_says("/dev/full: cannot be written (1 byte); free disk space and run again: No space left");
 }
 
-static void a_full_disk_keeps_the_old_file(void **state)
+TEST(a_full_disk_keeps_the_old_file)
 {
-    (void)state;
     const char *disk = path_of("disk");
     succeed(directory_make(disk));
     if (mount("tmpfs", disk, "tmpfs", 0, "size=256k") != 0) {
@@ -189,9 +233,8 @@ static void a_full_disk_keeps_the_old_file(void **state)
     memory_free(message);
 }
 
-static void wrong_paths_are_reported(void **state)
+TEST(wrong_paths_are_reported)
 {
-    (void)state;
     struct file_view view;
     struct buffer text = {0};
     char **names;
@@ -219,9 +262,8 @@ static void wrong_paths_are_reported(void **state)
     assert_true(file_is_directory(directory));
 }
 
-static void directories_are_made_listed_and_removed(void **state)
+TEST(directories_are_made_listed_and_removed)
 {
-    (void)state;
     succeed(directory_make(path_of("a//b/c/")));
     succeed(directory_make(path_of("a/b/c")));
     put(path_of("a/b/z"), "1");
@@ -238,9 +280,8 @@ static void directories_are_made_listed_and_removed(void **state)
     succeed(directory_remove(path_of("a")));
 }
 
-static void a_directory_replaces_what_stood_there(void **state)
+TEST(a_directory_replaces_what_stood_there)
 {
-    (void)state;
     succeed(directory_make(path_of("swap/new/below")));
     put(path_of("swap/new/below/x"), "1");
     succeed(directory_replace(path_of("swap/new"), path_of("swap/out")));
@@ -256,9 +297,8 @@ static void a_directory_replaces_what_stood_there(void **state)
     assert_holds(path_of("swap/file/y"), "2");
 }
 
-static void paths_join_with_one_slash(void **state)
+TEST(paths_join_with_one_slash)
 {
-    (void)state;
     static const char *const cases[][3] = {{"a", "b", "a/b"}, {"a/", "b", "a/b"}, {"", "b", "b"}, {"/", "b", "/b"}};
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         char *path = path_join(cases[i][0], cases[i][1]);
@@ -267,11 +307,10 @@ static void paths_join_with_one_slash(void **state)
     }
 }
 
-static void what_killed_writers_left_is_swept_away(void **state)
+TEST(what_killed_writers_left_is_swept_away)
 {
     static const char *const left[] = {"sweep/a.json.tmp-12-3", "sweep/deep/step-000004.tmp", "sweep/deep/x.tmp-1-0"};
     static const char *const kept[] = {"sweep/a.json", "sweep/deep/tmp", "sweep/deep/b.tmp.txt", "sweep/c.tmp-12-x"};
-    (void)state;
     succeed(directory_make(path_of("sweep/deep/step-000004.tmp")));
     put(path_of("sweep/deep/step-000004.tmp/half"), "");
     put(path_of(left[0]), "");
@@ -285,9 +324,8 @@ static void what_killed_writers_left_is_swept_away(void **state)
         assert_true(file_exists(path_of(kept[i])));
 }
 
-static void sweeping_follows_no_link(void **state)
+TEST(sweeping_follows_no_link)
 {
-    (void)state;
     succeed(directory_make(path_of("sweep-links")));
     succeed(directory_make(path_of("of-others")));
     put(path_of("of-others/mine.tmp"), "1");
@@ -298,9 +336,8 @@ static void sweeping_follows_no_link(void **state)
     assert_holds(path_of("of-others/mine.tmp"), "1");
 }
 
-static void a_folder_beside_is_fresh(void **state)
+TEST(a_folder_beside_is_fresh)
 {
-    (void)state;
     succeed(directory_make(path_of("beside/out.tmp")));
     char *first = directory_make_beside(path_of("beside/out")),
          *second = directory_make_beside(path_of("beside/out//"));
@@ -328,7 +365,7 @@ static void put_socket(const char *path)
 }
 
 /* No writer ever opens the pipe: an open that waits for one ends the test by SIGALRM. */
-static void only_files_are_opened_by_name(void **state)
+TEST(only_files_are_opened_by_name)
 {
     static const char *const names[][2] = {{"pipe", "found a named pipe"}, {"to-pipe", "found a named pipe"},
                                            {"socket", "found a socket"},   {"to-socket", "found a socket"},
@@ -340,7 +377,6 @@ static void only_files_are_opened_by_name(void **state)
     struct file_view view;
     struct buffer text = {0};
     int pipe_ends[2], stdin_before = dup(STDIN_FILENO);
-    (void)state;
     alarm(TEST_SECONDS_MOST);
     assert_int_equal(pipe(pipe_ends), 0);
     assert_int_equal(dup2(pipe_ends[0], STDIN_FILENO), STDIN_FILENO);
@@ -367,12 +403,11 @@ static void only_files_are_opened_by_name(void **state)
 }
 
 /* The child writes later than the parent opens, so that a read that does not wait finds nothing. */
-static void a_pipe_is_read_by_its_number(void **state)
+TEST(a_pipe_is_read_by_its_number)
 {
     struct buffer text = {0};
     struct file_view view;
     int ends[2];
-    (void)state;
     assert_int_equal(pipe(ends), 0);
     pid_t child = fork();
     if (child == 0) {
@@ -393,11 +428,10 @@ static void a_pipe_is_read_by_its_number(void **state)
     buffer_release(&text);
 }
 
-static void whole_reads_are_bounded(void **state)
+TEST(whole_reads_are_bounded)
 {
     struct buffer text = {0};
     int ends[2];
-    (void)state;
     put(path_of("ten"), "0123456789");
     succeed(file_read_most(&text, path_of("ten"), 10));
     assert_int_equal(text.length, 10);
@@ -439,14 +473,13 @@ static int walk(struct folder_visits *visits, const char *path)
 
 /* a/b, a/.hidden and elsewhere/c, and links to all of them: what is hidden or elsewhere is entered by
  * the first of its links, what has a name of its own by that. */
-static void links_lead_to_a_folder_once(void **state)
+TEST(links_lead_to_a_folder_once)
 {
     static const char *const links[][2] = {
         {"../a", "a/b/back"},       {"b", "a/1-to-b"},        {".", "a/self"},
         {".hidden", "a/h1"},        {".hidden", "a/h2"},      {"../elsewhere", "a/e1"},
         {"../elsewhere/c", "a/e0"}, {"../elsewhere", "a/e2"}, {"../a", "elsewhere/up"}};
     struct folder_visits visits = {0};
-    (void)state;
     succeed(directory_make(path_of("visits/a/b")));
     succeed(directory_make(path_of("visits/a/.hidden")));
     succeed(directory_make(path_of("visits/elsewhere/c")));
@@ -471,10 +504,9 @@ static void links_lead_to_a_folder_once(void **state)
     folder_visits_release(&visits);
 }
 
-static void many_folders_are_told_apart(void **state)
+TEST(many_folders_are_told_apart)
 {
     struct folder_visits visits = {0};
-    (void)state;
     for (int round = 0; round < 2; round++)
         for (int i = 0; i < 200; i++) {
             char *path = string_format("%s/many/%d", directory, i);
@@ -485,84 +517,7 @@ static void many_folders_are_told_apart(void **state)
     folder_visits_release(&visits);
 }
 
-static void read_byte(void *context, i64 tile, int worker)
-{
-    volatile const u8 *byte = context;
-    (void)tile;
-    if (worker == 0 && workers_count() > 1)
-        usleep(1000); /* leaves it to another thread */
-    else
-        (void)*byte;
-}
-
-/* Returns the status of a process that shortens a mapped file to a page and reads byte `at` in a
- * thread of its workers. What it says is in the file "said". */
-static int read_of_shortened(i64 bytes, i64 at)
-{
-    char *content = memory_alloc(bytes);
-    memset(content, 'x', (size_t)bytes);
-    succeed(file_replace(path_of("shrinks"), content, bytes));
-    memory_free(content);
-    pid_t child = fork();
-    if (child == 0) {
-        struct file_view other, view;
-        workers_start(2);
-        bool ready = freopen(path_of("said"), "w", stderr) && file_map(&view, path_of("shrinks")) == 0 &&
-                     file_map(&other, path_of("target")) == 0 &&
-                     truncate(path_of("shrinks"), sysconf(_SC_PAGESIZE)) == 0;
-        if (ready)
-            workers_run(100, read_byte, (void *)(view.data + at));
-        _exit(ready ? 0 : 99);
-    }
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    if (!WIFEXITED(status))
-        fail_msg("ended by signal %d", WTERMSIG(status));
-    return WEXITSTATUS(status);
-}
-
-static void a_mapped_file_that_shrinks_is_reported(void **state)
-{
-    (void)state;
-    const i64 page_bytes = sysconf(_SC_PAGESIZE);
-    struct buffer said = {0};
-    char *byte = string_format("byte %lld cannot be read", (long long)(2 * page_bytes + 5));
-    put(path_of("target"), "stays");
-    assert_int_equal(read_of_shortened(3 * page_bytes - 7, page_bytes - 1), 0);
-    assert_int_equal(read_of_shortened(3 * page_bytes - 7, 2 * page_bytes + 5), STATUS_FAILED);
-    succeed(file_read(&said, path_of("said")));
-    assert_non_null(strstr(said.data, path_of("shrinks")));
-    assert_non_null(strstr(said.data, byte));
-    assert_non_null(strstr(said.data, "made shorter"));
-    buffer_release(&said);
-    memory_free(byte);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        /* First: file_map sets its handler once, and cmocka sets its own in front of each test. */
-        cmocka_unit_test(a_mapped_file_that_shrinks_is_reported),
-        cmocka_unit_test(a_file_is_replaced_and_leaves_nothing_beside),
-        cmocka_unit_test(what_was_read_of_a_mapping_leaves_memory),
-        cmocka_unit_test(readers_see_the_old_file_until_commit),
-        cmocka_unit_test(an_abandoned_file_leaves_the_old_one),
-        cmocka_unit_test(long_streams_arrive_whole),
-        cmocka_unit_test(a_link_stays_a_link),
-        cmocka_unit_test(devices_are_written_as_they_are),
-        cmocka_unit_test(a_full_disk_keeps_the_old_file),
-        cmocka_unit_test(wrong_paths_are_reported),
-        cmocka_unit_test(directories_are_made_listed_and_removed),
-        cmocka_unit_test(a_directory_replaces_what_stood_there),
-        cmocka_unit_test(paths_join_with_one_slash),
-        cmocka_unit_test(what_killed_writers_left_is_swept_away),
-        cmocka_unit_test(sweeping_follows_no_link),
-        cmocka_unit_test(a_folder_beside_is_fresh),
-        cmocka_unit_test(only_files_are_opened_by_name),
-        cmocka_unit_test(a_pipe_is_read_by_its_number),
-        cmocka_unit_test(whole_reads_are_bounded),
-        cmocka_unit_test(links_lead_to_a_folder_once),
-        cmocka_unit_test(many_folders_are_told_apart),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

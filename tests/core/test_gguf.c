@@ -37,10 +37,9 @@ static void put_list(const char *name, u64 count)
         put_integer(i, 4);
 }
 
-static void every_type_of_value_is_read(void **state)
+TEST(every_type_of_value_is_read)
 {
     struct gguf_file file;
-    (void)state;
     buffer_clear(&bytes);
     put("GGUF\3\0\0\0", 8);
     put_integer(2, 8);
@@ -94,7 +93,7 @@ static void every_type_of_value_is_read(void **state)
     buffer_release(&keys);
 }
 
-static void a_damaged_header_is_refused(void **state)
+TEST(a_damaged_header_is_refused)
 {
     static const struct {
         i64 at;
@@ -110,7 +109,6 @@ static void a_damaged_header_is_refused(void **state)
         {53, "\0\0\0\0\0\0\0\200", "too large to be true"},
         {65, "\377\377\377\377", "begins at byte 4294967295"},
     };
-    (void)state;
     for (i64 i = -1; i < COUNT_OF(cases); i++) {
         struct gguf_file file;
         buffer_clear(&bytes);
@@ -140,9 +138,5 @@ static void a_damaged_header_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_type_of_value_is_read),
-        cmocka_unit_test(a_damaged_header_is_refused),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

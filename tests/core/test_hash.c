@@ -1,13 +1,11 @@
 /* hashes: the published check values. */
 #include "core/core.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
 #include <string.h>
-#include <cmocka.h>
 
-static void crc32c_has_the_values_of_rfc_3720(void **state)
+TEST(crc32c_has_the_values_of_rfc_3720)
 {
-    (void)state;
     u8 bytes[32];
     assert_int_equal(crc32c("123456789", 9), 0xe3069283u);
     assert_int_equal(crc32c("", 0), 0);
@@ -20,17 +18,15 @@ static void crc32c_has_the_values_of_rfc_3720(void **state)
     assert_int_equal(crc32c(bytes, 32), 0x46dd794eu);
 }
 
-static void hash_bytes_is_xxh3(void **state)
+TEST(hash_bytes_is_xxh3)
 {
-    (void)state;
     assert_true(hash_bytes("", 0, 0) == 0x2d06800538d394c2u); /* XXH3_64bits of the empty string */
     assert_true(hash_bytes("abc", 3, 0) == 0x78af5f94892f3950u);
     assert_true(hash_bytes("abc", 3, 1) != hash_bytes("abc", 3, 0));
 }
 
-static void what_two_lists_have_in_common_is_counted(void **state)
+TEST(what_two_lists_have_in_common_is_counted)
 {
-    (void)state;
     struct hash_list some = {0}, among = {0};
     assert_int_equal(hash_list_common(&some, &among), 0);
     for (u64 i = 0; i < 100; i++)
@@ -50,10 +46,5 @@ static void what_two_lists_have_in_common_is_counted(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(crc32c_has_the_values_of_rfc_3720),
-        cmocka_unit_test(hash_bytes_is_xxh3),
-        cmocka_unit_test(what_two_lists_have_in_common_is_counted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

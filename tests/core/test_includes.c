@@ -1,16 +1,12 @@
 /* Rules for includes: a room includes only rooms below it, a vendor header appears in one file per
  * backend, and NVIDIA-specific constructs have a counterpart for the emulated GPU next to them. And
  * what is opened is closed by exec, and the files that comments and CONTRIBUTING.md name exist. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/core.h"
+#include "tests/test.h"
 
 /* The rooms. Each may include itself, the rooms in `below`, and transitively theirs. Rooms of a
  * family are private to it: backends are reached through kernels/device. A folder without a row
@@ -276,9 +272,8 @@ static void each_room(void (*visit)(const char *folder))
     visit("data");
 }
 
-static void rooms_include_only_what_they_stand_on(void **state)
+TEST(rooms_include_only_what_they_stand_on)
 {
-    (void)state;
     broken = 0;
     each_room(check_folder);
     assert_int_equal(broken, 0);
@@ -365,10 +360,9 @@ static void check_comments(const char *file)
     memory_free(path);
 }
 
-static void files_that_are_named_exist(void **state)
+TEST(files_that_are_named_exist)
 {
     struct buffer content = {0};
-    (void)state;
     broken = 0;
     each_room(list_folder);
     list_folder("tests");
@@ -387,7 +381,5 @@ static void files_that_are_named_exist(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rooms_include_only_what_they_stand_on),
-                                       cmocka_unit_test(files_that_are_named_exist)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -68,10 +68,9 @@ static void expect(const struct json *files, const char *name, i64 bytes, const 
         assert_null(json_get(entry, "xxh3"));
 }
 
-static void each_file_is_listed_with_its_size_and_hash(void **state)
+TEST(each_file_is_listed_with_its_size_and_hash)
 {
     struct json *whole;
-    (void)state;
     make_stage("listed");
     const struct json *files = files_of(&whole);
     expect(files, "apple.txt", 12, APPLE_XXH3);
@@ -108,10 +107,9 @@ static int refusals(const char *name)
     return refused;
 }
 
-static void damaged_files_are_not_read(void **state)
+TEST(damaged_files_are_not_read)
 {
     static const char *const names[] = {"apple.txt", "weft/vision/bytes", "train/index", "alone.shard"};
-    (void)state;
     make_stage("damaged");
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         struct buffer whole = {0};
@@ -136,11 +134,10 @@ static void damaged_files_are_not_read(void **state)
 
 /* A weight that changed does not fit the checksum of its file, and a file of another model, which has
  * a checksum that fits, not the inventory. */
-static void weights_are_bound_by_their_header(void **state)
+TEST(weights_are_bound_by_their_header)
 {
     static const float others[64] = {1, 2, 4};
     const struct tensor_source other = {"a", DTYPE_F32, 1, {64}, others};
-    (void)state;
     make_stage("weights");
     char *path = path_join(stage, "model.safetensors");
     assert_int_equal(safetensors_check(path), 1);
@@ -152,9 +149,8 @@ static void weights_are_bound_by_their_header(void **state)
     drop_stage();
 }
 
-static void what_is_absent_is_named_by_who_opens_the_folder(void **state)
+TEST(what_is_absent_is_named_by_who_opens_the_folder)
 {
-    (void)state;
     make_stage("absent");
     char *gone = path_join(stage, "weft/vision/bytes"), *below = path_join(stage, "weft/vision");
     char *beside = path_join(stage, "train");
@@ -171,10 +167,9 @@ static void what_is_absent_is_named_by_who_opens_the_folder(void **state)
     drop_stage();
 }
 
-static void a_damaged_inventory_is_named_and_a_deleted_one_says_nothing(void **state)
+TEST(a_damaged_inventory_is_named_and_a_deleted_one_says_nothing)
 {
     struct buffer whole = {0};
-    (void)state;
     make_stage("inventory");
     char *path = path_join(stage, INVENTORY_FILE);
     succeed(file_read(&whole, path));
@@ -202,9 +197,8 @@ static void a_damaged_inventory_is_named_and_a_deleted_one_says_nothing(void **s
     drop_stage();
 }
 
-static void an_edit_by_intent_can_be_taken(void **state)
+TEST(an_edit_by_intent_can_be_taken)
 {
-    (void)state;
     make_stage("edited");
     put_in(stage, "apple.txt", "green\n", 6);
     assert_int_equal(refusals("apple.txt"), 3);
@@ -214,10 +208,9 @@ static void an_edit_by_intent_can_be_taken(void **state)
     drop_stage();
 }
 
-static void an_inventory_of_others_is_passed_over(void **state)
+TEST(an_inventory_of_others_is_passed_over)
 {
     struct buffer text = {0};
-    (void)state;
     stage = path_join(directory, "others");
     put_in(stage, "a/apple.txt", APPLE, (i64)strlen(APPLE));
     put_in(stage, INVENTORY_FILE, "[\"apples\", 3", 13);
@@ -230,10 +223,9 @@ static void an_inventory_of_others_is_passed_over(void **state)
 }
 
 /* A finished stage that is made again in the same process has another inventory. */
-static void a_replaced_folder_is_read_anew(void **state)
+TEST(a_replaced_folder_is_read_anew)
 {
     struct buffer text = {0};
-    (void)state;
     make_stage("replaced");
     char *path = path_join(stage, "apple.txt"), *first = stage;
     succeed(file_read(&text, path));
@@ -250,9 +242,8 @@ static void a_replaced_folder_is_read_anew(void **state)
 }
 
 /* Nor is it forgotten that there was no folder. */
-static void a_new_folder_is_read_anew(void **state)
+TEST(a_new_folder_is_read_anew)
 {
-    (void)state;
     make_stage("begun");
     char *done = path_join(directory, "done");
     succeed(inventory_check(done));
@@ -264,9 +255,8 @@ static void a_new_folder_is_read_anew(void **state)
     drop_stage();
 }
 
-static void a_seal_fits_one_content(void **state)
+TEST(a_seal_fits_one_content)
 {
-    (void)state;
     char *path = path_of("sealed.json");
     struct json *j = json_object();
     struct buffer text = {0};
@@ -288,17 +278,5 @@ static void a_seal_fits_one_content(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_file_is_listed_with_its_size_and_hash),
-        cmocka_unit_test(damaged_files_are_not_read),
-        cmocka_unit_test(weights_are_bound_by_their_header),
-        cmocka_unit_test(what_is_absent_is_named_by_who_opens_the_folder),
-        cmocka_unit_test(a_damaged_inventory_is_named_and_a_deleted_one_says_nothing),
-        cmocka_unit_test(an_edit_by_intent_can_be_taken),
-        cmocka_unit_test(an_inventory_of_others_is_passed_over),
-        cmocka_unit_test(a_replaced_folder_is_read_anew),
-        cmocka_unit_test(a_new_folder_is_read_anew),
-        cmocka_unit_test(a_seal_fits_one_content),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

@@ -1,9 +1,7 @@
 /* json: reading with errors that name the place, getters with defaults, building, printing that
  * parses to the same value. */
-
 #include <float.h>
 #include <math.h>
-#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,9 +30,8 @@ static void assert_prints(const struct json *value, int indent, const char *expe
     buffer_release(&text);
 }
 
-static void getters_return_values_or_fallbacks(void **state)
+TEST(getters_return_values_or_fallbacks)
 {
-    (void)state;
     struct json *root =
         parse("{\"s\":\"x\",\"i\":-7,\"r\":2.5,\"b\":true,\"n\":null,\"a\":[1,[2]],\"o\":{\"k\":false}}");
     assert_int_equal(json_kind(root), JSON_OBJECT);
@@ -60,9 +57,8 @@ static void getters_return_values_or_fallbacks(void **state)
     json_free(NULL);
 }
 
-static void objects_keep_the_order_of_the_file(void **state)
+TEST(objects_keep_the_order_of_the_file)
 {
-    (void)state;
     struct json *root = parse("{\"z\":1,\"a\":2,\"m\":3}");
     struct json_iterator member;
     char keys[8] = "";
@@ -78,9 +74,8 @@ static void objects_keep_the_order_of_the_file(void **state)
     json_free(root);
 }
 
-static void bad_text_is_refused_with_its_place(void **state)
+TEST(bad_text_is_refused_with_its_place)
 {
-    (void)state;
     assert_refused("{\"a\": 1,\n \"b\": }", "here.json:2:");
     assert_refused("{\"a\": 1, \"a\": 2}", "duplicate");
     assert_refused("", "here.json:1:");
@@ -97,9 +92,8 @@ static void bad_text_is_refused_with_its_place(void **state)
     assert_non_null(strstr(error_text(), "/nonexistent/x.json"));
 }
 
-static void huge_integers_are_read_as_reals(void **state)
+TEST(huge_integers_are_read_as_reals)
 {
-    (void)state;
     struct json *root = parse("{\"n \\\" 99999999999999999999\":1000000000000000019884624838656,"
                               "\"m\":9223372036854775807,\"k\":[-99999999999999999999,1e3]}");
     struct json_iterator member;
@@ -111,9 +105,8 @@ static void huge_integers_are_read_as_reals(void **state)
     json_free(root);
 }
 
-static void strings_may_hold_zero_bytes(void **state)
+TEST(strings_may_hold_zero_bytes)
 {
-    (void)state;
     struct json *root = parse("[\"a\\u0000b\"]");
     assert_int_equal(json_string_length(json_at(root, 0)), 3);
     assert_memory_equal(json_string(json_at(root, 0), NULL), "a\0b", 3);
@@ -124,17 +117,15 @@ static void strings_may_hold_zero_bytes(void **state)
     json_free(made);
 }
 
-static void a_byte_order_mark_is_skipped(void **state)
+TEST(a_byte_order_mark_is_skipped)
 {
-    (void)state;
     struct json *root = parse("\xef\xbb\xbf[1]");
     assert_int_equal(json_count(root), 1);
     json_free(root);
 }
 
-static void invalid_bytes_become_replacement_characters(void **state)
+TEST(invalid_bytes_become_replacement_characters)
 {
-    (void)state;
     static const struct {
         const char *bytes, *expected;
     } cases[] = {
@@ -156,9 +147,8 @@ static void invalid_bytes_become_replacement_characters(void **state)
     json_free(object);
 }
 
-static void values_print_in_one_line_or_indented(void **state)
+TEST(values_print_in_one_line_or_indented)
 {
-    (void)state;
     struct json *root = json_object(), *list = json_array();
     json_push(list, json_of_number(0.1));
     json_push(list, json_of_number(1e-12));
@@ -183,9 +173,8 @@ static void values_print_in_one_line_or_indented(void **state)
     assert_prints(NULL, 0, "null");
 }
 
-static void reals_read_back_the_same(void **state)
+TEST(reals_read_back_the_same)
 {
-    (void)state;
     const double values[] = {1.0 / 3, DBL_MAX, DBL_MIN, 5e-324, -0.0, 3.141592653589793, 123456789012345678.0};
     for (i64 i = 0; i < COUNT_OF(values); i++) {
         struct json *value = json_of_number(values[i]);
@@ -201,12 +190,11 @@ static void reals_read_back_the_same(void **state)
     }
 }
 
-static void nesting_and_size_are_bounded(void **state)
+TEST(nesting_and_size_are_bounded)
 {
     struct buffer text = {0};
     char path[] = "/tmp/weft-json.XXXXXX";
     int file = mkstemp(path);
-    (void)state;
     for (int i = 0; i < 100000; i++)
         buffer_printf(&text, i % 2 ? "[" : "{\"a\":");
     assert_null(json_parse(text.data, text.length, "deep.json"));
@@ -221,9 +209,8 @@ static void nesting_and_size_are_bounded(void **state)
     buffer_release(&text);
 }
 
-static void needed_keys_say_what_was_expected(void **state)
+TEST(needed_keys_say_what_was_expected)
 {
-    (void)state;
     struct json *root = parse("{\"s\":\"x\",\"i\":3}");
     const char *string;
     i64 integer;
@@ -240,9 +227,8 @@ static void needed_keys_say_what_was_expected(void **state)
     json_free(root);
 }
 
-static void saved_files_load_again(void **state)
+TEST(saved_files_load_again)
 {
-    (void)state;
     char directory[] = "/tmp/test_json.XXXXXX";
     assert_non_null(mkdtemp(directory));
     char *path = path_join(directory, "x.json");
@@ -281,9 +267,8 @@ static bool line_is_taken(const char *line, i64 length)
     return taken;
 }
 
-static void a_string_of_a_flat_line_is_the_parsers(void **state)
+TEST(a_string_of_a_flat_line_is_the_parsers)
 {
-    (void)state;
     EACH_CASE (c, "json_lines.jsonl") {
         const char *line = case_text(c, "line");
         if (line_is_taken(line, (i64)strlen(line)) != json_bool(json_get(c->row, "taken"), false))
@@ -292,7 +277,7 @@ static void a_string_of_a_flat_line_is_the_parsers(void **state)
 }
 
 /* Mutated lines: a string that the line reader accepts equals the parser's. */
-static void changed_lines_are_the_parsers_or_left_to_it(void **state)
+TEST(changed_lines_are_the_parsers_or_left_to_it)
 {
     static const char line[] =
         "{\"id\": 120, \"text\": \"one \\u00e9 \\ud83d\\ude42 two\\n three\", \"u\": \"\\\\x\", \"t\": true}";
@@ -300,7 +285,6 @@ static void changed_lines_are_the_parsers_or_left_to_it(void **state)
     const struct rng_key key = {1, RNG_TEST};
     char changed[sizeof line];
     i64 taken = 0;
-    (void)state;
     for (u32 round = 0; round < 20000; round++) {
         memcpy(changed, line, sizeof line);
         for (u32 i = 0; i < 1 + round % 3; i++)
@@ -313,21 +297,5 @@ static void changed_lines_are_the_parsers_or_left_to_it(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(getters_return_values_or_fallbacks),
-        cmocka_unit_test(objects_keep_the_order_of_the_file),
-        cmocka_unit_test(bad_text_is_refused_with_its_place),
-        cmocka_unit_test(huge_integers_are_read_as_reals),
-        cmocka_unit_test(strings_may_hold_zero_bytes),
-        cmocka_unit_test(a_byte_order_mark_is_skipped),
-        cmocka_unit_test(invalid_bytes_become_replacement_characters),
-        cmocka_unit_test(values_print_in_one_line_or_indented),
-        cmocka_unit_test(reals_read_back_the_same),
-        cmocka_unit_test(nesting_and_size_are_bounded),
-        cmocka_unit_test(needed_keys_say_what_was_expected),
-        cmocka_unit_test(saved_files_load_again),
-        cmocka_unit_test(a_string_of_a_flat_line_is_the_parsers),
-        cmocka_unit_test(changed_lines_are_the_parsers_or_left_to_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

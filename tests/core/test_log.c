@@ -16,9 +16,8 @@
 
 /* ---- Wrapping ---- */
 
-static void lines_break_between_words(void **state)
+TEST(lines_break_between_words)
 {
-    (void)state;
     EACH_CASE (c, "wrapped_lines.jsonl") {
         struct buffer out = {0};
         text_wrap(&out, case_text(c, "text"), (i64)case_number(c, "columns"));
@@ -98,7 +97,7 @@ static void say(int ready)
     log_warn("%s", "the learning rate of 0.001 is high for 12 layers of this width");
 }
 
-static void a_terminal_gets_lines_of_its_width(void **state)
+TEST(a_terminal_gets_lines_of_its_width)
 {
     static const struct {
         int columns;
@@ -114,7 +113,6 @@ static void a_terminal_gets_lines_of_its_width(void **state)
         {0, "60", MESSAGE "\nwarning: the learning rate of 0.001 is high for 12 layers of this width\n"},
     };
     struct buffer out = {0};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(rows); i++) {
         struct child child = start(say, rows[i].columns, rows[i].wanted);
         end(&out, &child, 0);
@@ -184,10 +182,9 @@ static void expect_now(const struct child *child, const char *expected)
     buffer_release(&said);
 }
 
-static void the_first_signal_is_answered_while_work_goes_on(void **state)
+TEST(the_first_signal_is_answered_while_work_goes_on)
 {
     struct buffer out = {0};
-    (void)state;
     struct child child = start(work_on, 60, NULL);
     wait_ready(&child);
     kill(child.process, SIGINT);
@@ -210,10 +207,9 @@ static void the_first_signal_is_answered_while_work_goes_on(void **state)
     buffer_release(&out);
 }
 
-static void the_second_signal_and_other_work_end_with_a_line(void **state)
+TEST(the_second_signal_and_other_work_end_with_a_line)
 {
     struct buffer out = {0};
-    (void)state;
     struct child child = start(work_on, 60, NULL);
     wait_ready(&child);
     kill(child.process, SIGINT);
@@ -235,10 +231,9 @@ static void work_as_another_rank(int ready)
     work_on(ready);
 }
 
-static void only_the_first_rank_answers(void **state)
+TEST(only_the_first_rank_answers)
 {
     struct buffer out = {0};
-    (void)state;
     struct child child = start(work_as_another_rank, 0, NULL);
     wait_ready(&child);
     kill(child.process, SIGINT);
@@ -250,9 +245,8 @@ static void only_the_first_rank_answers(void **state)
 
 /* ---- Numbers and nouns ---- */
 
-static void one_is_singular(void **state)
+TEST(one_is_singular)
 {
-    (void)state;
     assert_string_equal(plural(1, "step", "steps"), "step");
     assert_string_equal(plural(0, "step", "steps"), "steps");
     assert_string_equal(plural(2, "step", "steps"), "steps");
@@ -286,7 +280,7 @@ static void check_nouns(const char *path)
     buffer_release(&text);
 }
 
-static void messages_agree_with_their_numbers(void **state)
+TEST(messages_agree_with_their_numbers)
 {
     static const char *const folders[] = {
         "cli",         "cli/generate", "core",    "corpus",   "data/curate", "data/prepare",
@@ -295,7 +289,6 @@ static void messages_agree_with_their_numbers(void **state)
         "train"};
     char **names;
     i64 count, files = 0;
-    (void)state;
     for (i64 f = 0; f < COUNT_OF(folders); f++) {
         char *folder = path_join(SOURCE_TREE, folders[f]);
         assert_int_equal(directory_list(&names, &count, folder), 0);
@@ -313,15 +306,6 @@ static void messages_agree_with_their_numbers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lines_break_between_words),
-        cmocka_unit_test(a_terminal_gets_lines_of_its_width),
-        cmocka_unit_test(the_first_signal_is_answered_while_work_goes_on),
-        cmocka_unit_test(the_second_signal_and_other_work_end_with_a_line),
-        cmocka_unit_test(only_the_first_rank_answers),
-        cmocka_unit_test(one_is_singular),
-        cmocka_unit_test(messages_agree_with_their_numbers),
-    };
     signal(SIGPIPE, SIG_IGN);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -2,38 +2,11 @@
 #include "tests/control_group.h"
 
 #include <stdio.h>
-#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
-
-static void assert_bytes(const char *block, i64 from, i64 to, char byte)
-{
-    for (i64 i = from; i < to; i++)
-        if (block[i] != byte)
-            fail_msg("byte %lld is %d, not %d", (long long)i, block[i], byte);
-}
-
-/* From a block of the heap to a mapping, larger, smaller and back. */
-static void resized_blocks_keep_their_bytes_and_are_zero_behind(void **state)
-{
-    (void)state;
-    static const i64 sizes[] = {1000, 33 << 20, 80 << 20, (40 << 20) + 17, 50 << 20, 100, 40 << 20};
-    char *block = memory_alloc(sizes[0]);
-    memset(block, 7, (size_t)sizes[0]);
-    for (i64 i = 1; i < COUNT_OF(sizes); i++) {
-        i64 kept = min_i64(sizes[i - 1], sizes[i]);
-        block = memory_resize(block, kept, sizes[i]);
-        assert_int_equal((uintptr_t)block % 64, 0);
-        assert_bytes(block, 0, kept, 7);
-        assert_bytes(block, kept, sizes[i], 0);
-        memset(block, 7, (size_t)sizes[i]);
-    }
-    memory_free(block);
-}
 
 /* Runs `use` in a process of its own with a limit, and an unfinished file and folder. Returns its
  * message. It must fail with status 1 and leave neither. */
@@ -123,6 +96,33 @@ static void use_blocks_and_promises(void)
     arena_alloc(&one, 120 << 20);
 }
 
+TEST(a_limit_ends_the_program_with_a_message)
+{
+    static void (*const uses[])(void) = {use_block, use_strings, use_arena, use_buffer};
+    for (i64 i = 0; i < COUNT_OF(uses); i++) {
+        assert_ends(uses[i], RLIMIT_AS, (i64)1 << 30, "ulimit -v");
+        assert_ends(uses[i], RLIMIT_DATA, (i64)1 << 28, "ulimit -d");
+    }
+    assert_ends(use_block, OWN_LIMIT, 0, "WEFT_MEMORY_LIMIT");
+    assert_ends(use_arena, OWN_LIMIT, 0, "WEFT_MEMORY_LIMIT");
+    assert_ends(use_buffer, OWN_LIMIT, 0, "WEFT_MEMORY_LIMIT");
+    assert_ends(use_promises, OWN_LIMIT, 0, "WEFT_MEMORY_LIMIT");
+    assert_ends(use_blocks_and_promises, OWN_LIMIT, 0, "WEFT_MEMORY_LIMIT");
+}
+
+/* The limit is that of the group above the one in which the program is. */
+TEST(a_control_group_ends_the_program_with_a_message)
+{
+    static void (*const uses[])(void) = {use_block, use_arena, use_buffer, use_promises};
+    char *inner = control_group_make(200000000);
+    if (!inner)
+        skip();
+    group = inner;
+    for (i64 i = 0; i < COUNT_OF(uses); i++)
+        assert_ends(uses[i], CONTROL_GROUP, 0, "its control group allows 196.9 MB");
+    control_group_remove(inner);
+}
+
 /* 16 times what the limit allows, but never at a time. */
 static void give_back(void)
 {
@@ -139,10 +139,9 @@ static void give_back(void)
     }
 }
 
-static void what_is_given_back_does_not_count(void **state)
+TEST(what_is_given_back_does_not_count)
 {
     int status;
-    (void)state;
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
@@ -154,24 +153,9 @@ static void what_is_given_back_does_not_count(void **state)
     assert_int_equal(status, 0);
 }
 
-/* The limit is that of the group above the one in which the program is. */
-static void a_control_group_ends_the_program_with_a_message(void **state)
-{
-    static void (*const uses[])(void) = {use_block, use_arena, use_buffer, use_promises};
-    (void)state;
-    char *inner = control_group_make(200000000);
-    if (!inner)
-        skip();
-    group = inner;
-    for (i64 i = 0; i < COUNT_OF(uses); i++)
-        assert_ends(uses[i], CONTROL_GROUP, 0, "its control group allows 196.9 MB");
-    control_group_remove(inner);
-}
-
-static void the_tightest_limit_leaves_room(void **state)
+TEST(the_tightest_limit_leaves_room)
 {
     int status;
-    (void)state;
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
@@ -193,29 +177,37 @@ static void the_tightest_limit_leaves_room(void **state)
     assert_int_equal(status, 0);
 }
 
-static void a_limit_ends_the_program_with_a_message(void **state)
+static void assert_bytes(const char *block, i64 from, i64 to, char byte)
 {
-    (void)state;
-    static void (*const uses[])(void) = {use_block, use_strings, use_arena, use_buffer};
-    for (i64 i = 0; i < COUNT_OF(uses); i++) {
-        assert_ends(uses[i], RLIMIT_AS, (i64)1 << 30, "ulimit -v");
-        assert_ends(uses[i], RLIMIT_DATA, (i64)1 << 28, "ulimit -d");
+    for (i64 i = from; i < to; i++)
+        if (block[i] != byte)
+            fail_msg("byte %lld is %d, not %d", (long long)i, block[i], byte);
+}
+
+/* From a block of the heap to a mapping, larger, smaller and back. */
+TEST(resized_blocks_keep_their_bytes_and_are_zero_behind)
+{
+    static const i64 sizes[] = {1000, 33 << 20, 80 << 20, (40 << 20) + 17, 50 << 20, 100, 40 << 20};
+    char *block = memory_alloc(sizes[0]);
+    memset(block, 7, (size_t)sizes[0]);
+    for (i64 i = 1; i < COUNT_OF(sizes); i++) {
+        i64 kept = min_i64(sizes[i - 1], sizes[i]);
+        block = memory_resize(block, kept, sizes[i]);
+        assert_int_equal((uintptr_t)block % 64, 0);
+        assert_bytes(block, 0, kept, 7);
+        assert_bytes(block, kept, sizes[i], 0);
+        memset(block, 7, (size_t)sizes[i]);
     }
-    assert_ends(use_block, OWN_LIMIT, 0, "WEFT_MEMORY_LIMIT");
-    assert_ends(use_arena, OWN_LIMIT, 0, "WEFT_MEMORY_LIMIT");
-    assert_ends(use_buffer, OWN_LIMIT, 0, "WEFT_MEMORY_LIMIT");
-    assert_ends(use_promises, OWN_LIMIT, 0, "WEFT_MEMORY_LIMIT");
-    assert_ends(use_blocks_and_promises, OWN_LIMIT, 0, "WEFT_MEMORY_LIMIT");
+    memory_free(block);
 }
 
 /* Half of the letters may be wrong, left out or too many: a name that is further away helps nobody. */
-static void the_nearest_name_is_found(void **state)
+TEST(the_nearest_name_is_found)
 {
     static const char *const names[] = {"steps", "step", "width", "heads", NULL};
     static const char *const cases[][2] = {{"steps", "steps"}, {"stesp", "step"}, {"stp", "step"},  {"widht", "width"},
                                            {"hds", NULL},      {"xxxxx", NULL},   {"x", NULL},      {"", NULL},
                                            {"stone", NULL},    {"wixxx", NULL},   {"head", "heads"}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         const char *near = string_nearest(cases[i][0], names);
         if (near != cases[i][1] && (!near || !cases[i][1] || strcmp(near, cases[i][1]) != 0))
@@ -225,13 +217,5 @@ static void the_nearest_name_is_found(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_limit_ends_the_program_with_a_message),
-        cmocka_unit_test(a_control_group_ends_the_program_with_a_message),
-        cmocka_unit_test(what_is_given_back_does_not_count),
-        cmocka_unit_test(the_tightest_limit_leaves_room),
-        cmocka_unit_test(resized_blocks_keep_their_bytes_and_are_zero_behind),
-        cmocka_unit_test(the_nearest_name_is_found),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

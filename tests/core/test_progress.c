@@ -43,10 +43,9 @@ static void draw(struct buffer *out, int columns, const char *label, const char 
     buffer_append(out, "", 1);
 }
 
-static void parts_that_do_not_fit_are_left_out(void **state)
+TEST(parts_that_do_not_fit_are_left_out)
 {
     struct buffer shown = {0};
-    (void)state;
     EACH_CASE (c, "progress_lines.jsonl") {
         draw(&shown, (int)case_number(c, "columns"), case_text(c, "label"), case_text(c, "note"));
         case_expect(c, "line", shown.data);
@@ -57,6 +56,5 @@ static void parts_that_do_not_fit_are_left_out(void **state)
 int main(void)
 {
     unsetenv("COLUMNS");
-    const struct CMUnitTest tests[] = {cmocka_unit_test(parts_that_do_not_fit_are_left_out)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* Draws have the stated distributions: counts are within 5 standard deviations of a binomial,
  * moments within 5 of their own. Weights are drawn independently of each other. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
+#include "tests/test.h"
 #include "tests/toy.h"
 
 enum { DRAWS = 60000 };
@@ -19,10 +15,9 @@ static void expect_share(const char *what, double count, double n, double p)
         fail_msg("%s: %.4f of %.0f, expected %.4f +- %.4f", what, count / n, n, p, sigma);
 }
 
-static void uniform_draws_are_even(void **state)
+TEST(uniform_draws_are_even)
 {
     double sum = 0, bins[8] = {0}, below[5] = {0};
-    (void)state;
     for (u32 i = 0; i < DRAWS; i++) {
         double u = rng_uniform(key, i, 0, 0, 0);
         assert_true(u >= 0 && u < 1);
@@ -38,10 +33,9 @@ static void uniform_draws_are_even(void **state)
 }
 
 /* Mean 0, variance 1, fourth moment 3; 68.27 % lie within 1, 95.45 % within 2. */
-static void normal_draws_are_normal(void **state)
+TEST(normal_draws_are_normal)
 {
     double mean = 0, square = 0, fourth = 0, one = 0, two = 0;
-    (void)state;
     for (u32 i = 0; i < DRAWS; i++) {
         double x = rng_normal(key, i, 2, 0, 0);
         mean += x / DRAWS;
@@ -58,10 +52,9 @@ static void normal_draws_are_normal(void **state)
 }
 
 /* All 6 orders of 3 items are equally frequent, including those with fixed points. */
-static void permutations_are_even(void **state)
+TEST(permutations_are_even)
 {
     double orders[27] = {0};
-    (void)state;
     for (u32 i = 0; i < DRAWS; i++) {
         i32 p[3];
         rng_permutation(p, 3, key, i, 3);
@@ -91,13 +84,12 @@ static struct moments moments_of(const float *a, const float *b, i64 n)
 }
 
 /* Standard deviations match the table, and two weights of the same shape are uncorrelated. */
-static void weights_are_drawn_each_for_itself(void **state)
+TEST(weights_are_drawn_each_for_itself)
 {
     struct device device;
     struct model model;
     struct model_config c = toy_config(4, TOY_DENSE | TOY_MADE);
     i64 pairs = 0;
-    (void)state;
     device_open_cpu(&device);
     assert_int_equal(model_open(&model, &device, &c, DTYPE_F32, false, NULL), 0);
     weights_init(&model.weights, 3);
@@ -130,11 +122,5 @@ static void weights_are_drawn_each_for_itself(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(uniform_draws_are_even),
-        cmocka_unit_test(normal_draws_are_normal),
-        cmocka_unit_test(permutations_are_even),
-        cmocka_unit_test(weights_are_drawn_each_for_itself),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

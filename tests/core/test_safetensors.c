@@ -11,9 +11,8 @@ static const char golden[] = "\x58\0\0\0\0\0\0\0"
                              "\"data_offsets\":[0,8]}}   "
                              "\0\0\x80\x3f\0\0\0\x40";
 
-static void the_golden_file_is_written_and_read(void **state)
+TEST(the_golden_file_is_written_and_read)
 {
-    (void)state;
     float values[2] = {1, 2}, read[2];
     struct tensor_source source = {"a", DTYPE_F32, 1, {2}, values};
     succeed(safetensors_save(path_of("a.safetensors"), &source, 1, (const char *const[]){"format", "pt", NULL}));
@@ -48,9 +47,8 @@ static void save_again(const char *path, const struct safetensors *set)
     memory_free(sources);
 }
 
-static void files_of_the_reference_are_rewritten_byte_for_byte(void **state)
+TEST(files_of_the_reference_are_rewritten_byte_for_byte)
 {
-    (void)state;
     static const char *const names[] = {
         "untied-gqa4-dense0/model.safetensors",          "tied-shared2-bias/model.safetensors",
         "headdim-top1-fused/model.safetensors",          "sharded-bf16/model-00001-of-00004.safetensors",
@@ -91,10 +89,9 @@ static void read_noted(const struct tensor_source *source, void *out, i64 at, i6
 
 /* A source whose reads are calls that several ranks make together: the same file as from memory, one
  * pass over each tensor, and the same reads where nothing is written. */
-static void sources_are_read_once_in_the_order_of_the_file(void **state)
+TEST(sources_are_read_once_in_the_order_of_the_file)
 {
     enum { LONG = (5 << 20) / 4 }; /* more than is read at a time */
-    (void)state;
     float *values = memory_alloc(LONG * 4);
     struct reads reads = {0};
     struct buffer plain = {0}, read = {0};
@@ -125,9 +122,8 @@ static void sources_are_read_once_in_the_order_of_the_file(void **state)
     memory_free(values);
 }
 
-static void flipped_bits_do_not_fit_the_checksum(void **state)
+TEST(flipped_bits_do_not_fit_the_checksum)
 {
-    (void)state;
     const float values[3] = {1, 2, 3};
     const struct tensor_source sources[] = {
         {"b", DTYPE_F32, 1, {3}, values}, {"a", DTYPE_BF16, 2, {1, 2}, values}, {"none", DTYPE_F32, 1, {0}, NULL}};
@@ -151,9 +147,8 @@ static void flipped_bits_do_not_fit_the_checksum(void **state)
     assert_int_equal(safetensors_check(GOLDEN "/moe/tied-shared2-bias/model.safetensors"), 0);
 }
 
-static void a_sharded_model_is_one_set(void **state)
+TEST(a_sharded_model_is_one_set)
 {
-    (void)state;
     struct safetensors set;
     succeed(safetensors_open_model(&set, GOLDEN "/moe/sharded-bf16"));
     assert_int_equal(set.file_count, 4);
@@ -173,9 +168,8 @@ static void a_sharded_model_is_one_set(void **state)
     safetensors_close(&set);
 }
 
-static void all_numeric_types_convert_to_f32(void **state)
+TEST(all_numeric_types_convert_to_f32)
 {
-    (void)state;
     const bf16 brain[2] = {0x3fc0, 0xff80};
     const u16 half[6] = {0x3e00, 0x8000, 0x0001, 0x7bff, 0xfc00, 0x7e00};
     const double wide[1] = {-0.5};
@@ -236,9 +230,8 @@ static void assert_refused(const char *header, i64 data_bytes, const char *expec
 #define ENTRY(name, type, shape, begin, end)                                                                           \
     "\"" name "\":{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
 
-static void bad_headers_are_refused(void **state)
+TEST(bad_headers_are_refused)
 {
-    (void)state;
     assert_refused("{" ENTRY("a", "F32", "[1]", 0, 4) "," ENTRY("b", "F32", "[1]", 8, 12) "}", 12, "hole");
     assert_refused("{" ENTRY("a", "F32", "[1]", 4, 8) "}", 8, "hole");
     assert_refused("{" ENTRY("a", "F32", "[2]", 0, 8) "," ENTRY("b", "F32", "[2]", 4, 12) "}", 12, "overlap");
@@ -278,9 +271,8 @@ static void assert_bytes_refused(const void *bytes, i64 count, const char *expec
     assert_says(expected);
 }
 
-static void bad_lengths_are_refused(void **state)
+TEST(bad_lengths_are_refused)
 {
-    (void)state;
     struct safetensors set;
     assert_bytes_refused("", 0, "too few");
     assert_bytes_refused("\1\0\0", 3, "too few");
@@ -296,9 +288,8 @@ static void bad_lengths_are_refused(void **state)
     assert_says("no weights");
 }
 
-static void legal_corner_cases_are_read(void **state)
+TEST(legal_corner_cases_are_read)
 {
-    (void)state;
     struct safetensors set;
     succeed(safetensors_open(&set, written("{}", 0)));
     assert_int_equal(set.count, 0);
@@ -317,9 +308,8 @@ static void legal_corner_cases_are_read(void **state)
     safetensors_close(&set);
 }
 
-static void shards_are_cut_by_size_and_open_as_one_model(void **state)
+TEST(shards_are_cut_by_size_and_open_as_one_model)
 {
-    (void)state;
     float values[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     const struct tensor_source sources[] = {
         {"c", DTYPE_F32, 1, {2}, values},
@@ -360,9 +350,8 @@ static void assert_index_refused(const char *index, const char *expected)
     assert_says(expected);
 }
 
-static void bad_indexes_are_refused(void **state)
+TEST(bad_indexes_are_refused)
 {
-    (void)state;
     succeed(file_replace(path_of("x.safetensors"), golden, sizeof golden - 1));
     succeed(file_replace(path_of("y.safetensors"), golden, sizeof golden - 1));
     assert_index_refused("{}", "weight_map");
@@ -374,9 +363,8 @@ static void bad_indexes_are_refused(void **state)
     assert_index_refused("{\"weight_map\":", "JSON");
 }
 
-static void bad_sources_are_refused(void **state)
+TEST(bad_sources_are_refused)
 {
-    (void)state;
     float value = 0;
     i64 id = 0;
     const struct tensor_source twice[] = {{"a", DTYPE_F32, 0, {0}, &value}, {"a", DTYPE_I64, 0, {0}, &id}};
@@ -393,19 +381,5 @@ static void bad_sources_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_golden_file_is_written_and_read),
-        cmocka_unit_test(files_of_the_reference_are_rewritten_byte_for_byte),
-        cmocka_unit_test(sources_are_read_once_in_the_order_of_the_file),
-        cmocka_unit_test(flipped_bits_do_not_fit_the_checksum),
-        cmocka_unit_test(a_sharded_model_is_one_set),
-        cmocka_unit_test(all_numeric_types_convert_to_f32),
-        cmocka_unit_test(bad_headers_are_refused),
-        cmocka_unit_test(bad_lengths_are_refused),
-        cmocka_unit_test(legal_corner_cases_are_read),
-        cmocka_unit_test(shards_are_cut_by_size_and_open_as_one_model),
-        cmocka_unit_test(bad_indexes_are_refused),
-        cmocka_unit_test(bad_sources_are_refused),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

@@ -1,11 +1,10 @@
 /* The keyed hash has the published values; proofs differ with secret, purpose and data. */
 #include "core/secret.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 static void expect_hash(i64 key_bytes, i64 bytes, const char *expected)
 {
@@ -22,9 +21,8 @@ static void expect_hash(i64 key_bytes, i64 bytes, const char *expected)
 }
 
 /* From blake2-kat.json of the BLAKE2 reference, keyed; without key from hashlib.blake2s. */
-static void blake2s_has_the_published_values(void **state)
+TEST(blake2s_has_the_published_values)
 {
-    (void)state;
     expect_hash(32, 0, "48a8997da407876b3d79c0d92325ad3b89cbb754d86ab71aee047ad345fd2c49");
     expect_hash(32, 1, "40d15fee7c328830166ac3f918650f807e7e01e177258cdc0a39b11f598066f1");
     expect_hash(32, 63, "c65382513f07460da39833cb666c5ed82e61b9e998f4b0c4287cee56c3cc9bcd");
@@ -36,11 +34,10 @@ static void blake2s_has_the_published_values(void **state)
     expect_hash(0, 129, "5bd169e67c82c2c2e98ef7008bdf261f2ddf30b1c00f9e7f275bb3e8a28dc9a2");
 }
 
-static void proofs_differ_with_secret_purpose_and_data(void **state)
+TEST(proofs_differ_with_secret_purpose_and_data)
 {
     struct secret one, other, none;
     u8 proofs[5][SECRET_BYTES], again[SECRET_BYTES];
-    (void)state;
     unsetenv("WEFT_SECRET");
     secret_load(&none);
     setenv("WEFT_SECRET", "", 1);
@@ -64,10 +61,9 @@ static void proofs_differ_with_secret_purpose_and_data(void **state)
     assert_true(secret_equal(again, proofs[0], SECRET_BYTES));
 }
 
-static void a_difference_in_any_byte_is_seen(void **state)
+TEST(a_difference_in_any_byte_is_seen)
 {
     u8 a[SECRET_BYTES], b[SECRET_BYTES];
-    (void)state;
     secret_draw(a, sizeof a);
     memcpy(b, a, sizeof b);
     for (int i = 0; i < SECRET_BYTES; i++) {
@@ -82,10 +78,5 @@ static void a_difference_in_any_byte_is_seen(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blake2s_has_the_published_values),
-        cmocka_unit_test(proofs_differ_with_secret_purpose_and_data),
-        cmocka_unit_test(a_difference_in_any_byte_is_seen),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -2,12 +2,10 @@
 #include "core/settings.h"
 #include "tests/cases.h"
 
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 struct settings_example {
     i64 steps;
@@ -61,9 +59,8 @@ static void assert_says(const char *expected)
         fail_msg("\"%s\" does not say \"%s\"", error_text(), expected);
 }
 
-static void defaults_fill_what_is_absent(void **state)
+TEST(defaults_fill_what_is_absent)
 {
-    (void)state;
     struct settings_example values = {0};
     assert_int_equal(settings_read(&values, table, NULL, NULL, NULL, 0), 0);
     assert_int_equal(values.steps, 1000);
@@ -80,9 +77,80 @@ static void defaults_fill_what_is_absent(void **state)
     assert_null(values.data);
 }
 
-static void every_type_is_read(void **state)
+TEST(references_are_one_or_a_list)
 {
-    (void)state;
+    static const struct setting lines[] = {
+        SETTING(struct settings_example, data, "data", REFERENCES, NULL, 0, 0, NULL, "shards"), {0}};
+    static const struct {
+        const char *text, *lines, *json;
+    } cases[] = {{"data: ./a", "./a", "{\"data\":\"./a\"}"},
+                 {"data: [shards, ./b]", "shards\n./b", "{\"data\":[\"shards\",\"./b\"]}"},
+                 {"data: [a b]", NULL, "expected a stage's name"},
+                 {"data: []", NULL, "at least one"},
+                 {"data: [[a]]", NULL, "found a list"}};
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct settings_example values = {0};
+        struct buffer json = {0};
+        struct yaml *document = yaml_parse(cases[i].text, (i64)strlen(cases[i].text), "recipe.yaml");
+        int status = settings_read(&values, lines, yaml_root(document), NULL, NULL, 0);
+        assert_int_equal(status, cases[i].lines ? 0 : -1);
+        if (status == 0) {
+            struct json *j = settings_to_json(&values, lines);
+            json_print(&json, j, 0);
+            assert_string_equal(values.data, cases[i].lines);
+            assert_string_equal(json.data, cases[i].json);
+            json_free(j);
+        } else {
+            assert_says(cases[i].json);
+        }
+        settings_release(&values, lines);
+        yaml_free(document);
+        buffer_release(&json);
+    }
+}
+
+TEST(sources_have_names_and_shares)
+{
+    static const struct setting rows[] = {
+        SETTING(struct settings_example, sources, "data", SOURCES, NULL, 0, 0, NULL, "shards"), {0}};
+    static const struct {
+        const char *text, *all, *says;
+    } cases[] = {{"data: [a, ./b]", "a\n./b", NULL},
+                 {"data: {web: a, code: {data: [./b, ./c], weight: 2, epochs: 4}}", "a\n./b\n./c", NULL},
+                 {"data: {web: {data: a, share: 1}, code: {data: b, share: [[0, 1], [9, 2]]}}", "a\nb", NULL},
+                 {"data: {web: {data: a, share: 1}, code: b}", NULL, "a share for every source, or for none"},
+                 {"data: {web: {data: a, share: 1, weight: 1}}", NULL, "not both"},
+                 {"data: {web: {share: 1}}", NULL, "key data is missing"},
+                 {"data: {web: {data: a, epoch: 1}}", NULL, "did you mean epochs"},
+                 {"data: {'a/b': a}", NULL, "a name of letters"},
+                 {"data: {}", NULL, "at least one source"},
+                 {"data: {web: {data: a, share: -1}}", NULL, "out of range"}};
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct settings_example values = {0};
+        struct yaml *document = yaml_parse(cases[i].text, (i64)strlen(cases[i].text), "recipe.yaml");
+        int status = settings_read(&values, rows, yaml_root(document), NULL, NULL, 0);
+        assert_int_equal(status, cases[i].all ? 0 : -1);
+        if (status == 0)
+            assert_string_equal(values.sources.all, cases[i].all);
+        else
+            assert_says(cases[i].says);
+        if (i == 1) {
+            char **lines = setting_lines(&values, rows, 1);
+            memory_free(*lines);
+            *lines = string_copy("/made");
+            setting_lines_done(&values, rows);
+            assert_string_equal(values.sources.all, "a\n/made");
+            assert_true(values.sources.values[1].epochs == 4 && schedule_at(&values.sources.values[1].weight, 3) == 2);
+            assert_null(setting_lines(&values, rows, 2));
+        }
+        settings_release(&values, rows);
+        assert_null(values.sources.all);
+        yaml_free(document);
+    }
+}
+
+TEST(every_type_is_read)
+{
     struct settings_example values;
     read_or_fail(&values, "kind: pretrain\n"
                           "steps: 64k\n"
@@ -110,9 +178,8 @@ static void every_type_is_read(void **state)
     settings_release(&values, table);
 }
 
-static void schedules_step_or_interpolate(void **state)
+TEST(schedules_step_or_interpolate)
 {
-    (void)state;
     struct settings_example values;
     read_or_fail(&values, "optimizer: {bias: {speed: {points: [[10, 0], [20, 1], [30, 0.5]], linear: true}}}");
     assert_true(schedule_at(&values.bias, 0) == 0);
@@ -125,9 +192,8 @@ static void schedules_step_or_interpolate(void **state)
     assert_true(schedule_at(&none, 3) == 0);
 }
 
-static void overrides_win(void **state)
+TEST(overrides_win)
 {
-    (void)state;
     struct settings_example values;
     const struct setting_override overrides[] = {
         {"steps", "7"},       {"steps", "8"},        {"optimizer", "{lr: 2, kind: adamw}"},
@@ -163,9 +229,8 @@ static void check_values(struct cases *c, const struct settings_example *values)
 
 /* Values of all types, and wrong ones with their line. A value of the command line is what the shell
  * passed: no character but a `[` or `{` at its head begins YAML. */
-static void values_are_read_or_refused_with_their_place(void **state)
+TEST(values_are_read_or_refused_with_their_place)
 {
-    (void)state;
     EACH_CASE (c, "settings.jsonl") {
         struct settings_example values;
         const char *message = json_string(json_get(c->row, "message"), NULL);
@@ -186,20 +251,18 @@ static void values_are_read_or_refused_with_their_place(void **state)
     }
 }
 
-static void bytes_of_overrides_are_utf8(void **state)
+TEST(bytes_of_overrides_are_utf8)
 {
     const struct setting_override override = {"name", "\xff"};
     struct settings_example values;
-    (void)state;
     assert_int_equal(read_text(&values, "name: x", &override, 1), -1);
     assert_says("command line: not valid UTF-8");
     assert_int_equal(error_status(), 2);
     assert_null(values.name);
 }
 
-static void required_keys_must_be_there(void **state)
+TEST(required_keys_must_be_there)
 {
-    (void)state;
     static const struct setting required[] = {
         SETTING(struct settings_example, data, "data", REFERENCE, NULL, 0, 0, NULL, "where samples come from"), {0}};
     struct settings_example values = {0};
@@ -211,9 +274,8 @@ static void required_keys_must_be_there(void **state)
     yaml_free(document);
 }
 
-static void resolved_values_become_json_that_reads_back(void **state)
+TEST(resolved_values_become_json_that_reads_back)
 {
-    (void)state;
     struct settings_example values, again;
     read_or_fail(&values, "{steps: 3, optimizer: {lr: 0.1, bias: {speed: {points: [[0, 1], [5, 0.5]], linear: true}}},"
                           " layers: [1, 2], files: x, name: \"n\\\"\"}");
@@ -236,9 +298,8 @@ static void resolved_values_become_json_that_reads_back(void **state)
     buffer_release(&second);
 }
 
-static void help_names_key_type_range_and_default(void **state)
+TEST(help_names_key_type_range_and_default)
 {
-    (void)state;
     struct buffer text = {0};
     settings_help(&text, table, "  ");
     assert_non_null(
@@ -289,7 +350,7 @@ static void assert_json(struct json *json, const char *expected)
     json_free(json);
 }
 
-static void retired_settings_are_read_and_stored_with_a_warning(void **state)
+TEST(retired_settings_are_read_and_stored_with_a_warning)
 {
     static const struct {
         const char *text, *json, *said;
@@ -301,7 +362,6 @@ static void retired_settings_are_read_and_stored_with_a_warning(void **state)
     };
     static const struct setting_override override = {"optimizer.speed", "1"};
     struct buffer said = {0};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         assert_json(read_retired(&said, cases[i].text, NULL, 0), cases[i].json);
         assert_string_equal(said.data, cases[i].said);
@@ -314,10 +374,9 @@ static void retired_settings_are_read_and_stored_with_a_warning(void **state)
     buffer_release(&said);
 }
 
-static void retired_settings_are_not_shown(void **state)
+TEST(retired_settings_are_not_shown)
 {
     struct buffer text = {0};
-    (void)state;
     settings_help(&text, with_retired, "");
     assert_string_equal(text.data, "steps  optimizer steps (integer, 1 to 1000000000, default 1000)\n"
                                    "tied   one table of embeddings (true or false, default true)\n");
@@ -326,21 +385,19 @@ static void retired_settings_are_not_shown(void **state)
     buffer_release(&text);
 }
 
-static void retired_settings_make_no_difference(void **state)
+TEST(retired_settings_make_no_difference)
 {
     struct buffer said = {0};
     struct json *was = read_retired(&said, "steps: 5\noptimizer: {speed: 3}", NULL, 0),
                 *now = read_retired(&said, "steps: 6", NULL, 0);
-    (void)state;
     settings_equate_retired(was, now, with_retired);
     assert_json(was, "{\"steps\":5,\"optimizer\":{\"speed\":2.0},\"tied\":true}");
     json_free(now);
     buffer_release(&said);
 }
 
-static void documents_keep_their_lines(void **state)
+TEST(documents_keep_their_lines)
 {
-    (void)state;
     const char *text = "a: &x [1, {b: 2}]\n# comment\nc:\n  d: *x\n";
     struct yaml *document = yaml_parse(text, (i64)strlen(text), "r.yaml");
     const struct yaml_node *root = yaml_root(document);
@@ -367,9 +424,8 @@ static void assert_document_refused(const char *text, i64 length, const char *ex
     assert_says(expected);
 }
 
-static void bad_documents_are_refused(void **state)
+TEST(bad_documents_are_refused)
 {
-    (void)state;
     assert_document_refused("a: \xff", -1, "r.yaml: byte 3");
     assert_document_refused("a: b\0c", 6, "r.yaml");
     struct buffer text = {0};
@@ -403,10 +459,9 @@ static void repeat(struct buffer *out, const char *first, const char *piece, i64
 }
 
 /* Each would take minutes or gigabytes in libyaml. */
-static void documents_that_grow_while_they_are_read_are_refused(void **state)
+TEST(documents_that_grow_while_they_are_read_are_refused)
 {
     struct buffer text = {0};
-    (void)state;
     alarm(TEST_SECONDS_MOST);
     repeat(&text, "", "[", 100000);
     assert_document_refused(text.data, text.length, "r.yaml:1: nested more than 64 deep");
@@ -444,11 +499,10 @@ static void documents_that_grow_while_they_are_read_are_refused(void **state)
     alarm(0);
 }
 
-static void a_recipe_of_any_size_is_not_read(void **state)
+TEST(a_recipe_of_any_size_is_not_read)
 {
     char path[] = "/tmp/weft-yaml.XXXXXX";
     int file = mkstemp(path);
-    (void)state;
     assert_int_equal(ftruncate(file, (off_t)1 << 40), 0); /* takes no disk */
     close(file);
     assert_null(yaml_load(path));
@@ -456,101 +510,7 @@ static void a_recipe_of_any_size_is_not_read(void **state)
     unlink(path);
 }
 
-static void references_are_one_or_a_list(void **state)
-{
-    static const struct setting lines[] = {
-        SETTING(struct settings_example, data, "data", REFERENCES, NULL, 0, 0, NULL, "shards"), {0}};
-    static const struct {
-        const char *text, *lines, *json;
-    } cases[] = {{"data: ./a", "./a", "{\"data\":\"./a\"}"},
-                 {"data: [shards, ./b]", "shards\n./b", "{\"data\":[\"shards\",\"./b\"]}"},
-                 {"data: [a b]", NULL, "expected a stage's name"},
-                 {"data: []", NULL, "at least one"},
-                 {"data: [[a]]", NULL, "found a list"}};
-    for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        struct settings_example values = {0};
-        struct buffer json = {0};
-        struct yaml *document = yaml_parse(cases[i].text, (i64)strlen(cases[i].text), "recipe.yaml");
-        int status = settings_read(&values, lines, yaml_root(document), NULL, NULL, 0);
-        assert_int_equal(status, cases[i].lines ? 0 : -1);
-        if (status == 0) {
-            struct json *j = settings_to_json(&values, lines);
-            json_print(&json, j, 0);
-            assert_string_equal(values.data, cases[i].lines);
-            assert_string_equal(json.data, cases[i].json);
-            json_free(j);
-        } else {
-            assert_says(cases[i].json);
-        }
-        settings_release(&values, lines);
-        yaml_free(document);
-        buffer_release(&json);
-    }
-    (void)state;
-}
-
-static void sources_have_names_and_shares(void **state)
-{
-    static const struct setting rows[] = {
-        SETTING(struct settings_example, sources, "data", SOURCES, NULL, 0, 0, NULL, "shards"), {0}};
-    static const struct {
-        const char *text, *all, *says;
-    } cases[] = {{"data: [a, ./b]", "a\n./b", NULL},
-                 {"data: {web: a, code: {data: [./b, ./c], weight: 2, epochs: 4}}", "a\n./b\n./c", NULL},
-                 {"data: {web: {data: a, share: 1}, code: {data: b, share: [[0, 1], [9, 2]]}}", "a\nb", NULL},
-                 {"data: {web: {data: a, share: 1}, code: b}", NULL, "a share for every source, or for none"},
-                 {"data: {web: {data: a, share: 1, weight: 1}}", NULL, "not both"},
-                 {"data: {web: {share: 1}}", NULL, "key data is missing"},
-                 {"data: {web: {data: a, epoch: 1}}", NULL, "did you mean epochs"},
-                 {"data: {'a/b': a}", NULL, "a name of letters"},
-                 {"data: {}", NULL, "at least one source"},
-                 {"data: {web: {data: a, share: -1}}", NULL, "out of range"}};
-    for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        struct settings_example values = {0};
-        struct yaml *document = yaml_parse(cases[i].text, (i64)strlen(cases[i].text), "recipe.yaml");
-        int status = settings_read(&values, rows, yaml_root(document), NULL, NULL, 0);
-        assert_int_equal(status, cases[i].all ? 0 : -1);
-        if (status == 0)
-            assert_string_equal(values.sources.all, cases[i].all);
-        else
-            assert_says(cases[i].says);
-        if (i == 1) {
-            char **lines = setting_lines(&values, rows, 1);
-            memory_free(*lines);
-            *lines = string_copy("/made");
-            setting_lines_done(&values, rows);
-            assert_string_equal(values.sources.all, "a\n/made");
-            assert_true(values.sources.values[1].epochs == 4 && schedule_at(&values.sources.values[1].weight, 3) == 2);
-            assert_null(setting_lines(&values, rows, 2));
-        }
-        settings_release(&values, rows);
-        assert_null(values.sources.all);
-        yaml_free(document);
-    }
-    (void)state;
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_fill_what_is_absent),
-        cmocka_unit_test(references_are_one_or_a_list),
-        cmocka_unit_test(sources_have_names_and_shares),
-        cmocka_unit_test(every_type_is_read),
-        cmocka_unit_test(schedules_step_or_interpolate),
-        cmocka_unit_test(overrides_win),
-        cmocka_unit_test(values_are_read_or_refused_with_their_place),
-        cmocka_unit_test(bytes_of_overrides_are_utf8),
-        cmocka_unit_test(required_keys_must_be_there),
-        cmocka_unit_test(resolved_values_become_json_that_reads_back),
-        cmocka_unit_test(help_names_key_type_range_and_default),
-        cmocka_unit_test(retired_settings_are_read_and_stored_with_a_warning),
-        cmocka_unit_test(retired_settings_are_not_shown),
-        cmocka_unit_test(retired_settings_make_no_difference),
-        cmocka_unit_test(documents_keep_their_lines),
-        cmocka_unit_test(bad_documents_are_refused),
-        cmocka_unit_test(documents_that_grow_while_they_are_read_are_refused),
-        cmocka_unit_test(a_recipe_of_any_size_is_not_read),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -11,7 +11,6 @@
 #include <sys/wait.h>
 #include "core/temporary.h"
 #include "tests/scratch.h"
-#include "tests/tier.h"
 
 static void assert_lists(const char *folder, const char *expected)
 {
@@ -97,10 +96,9 @@ static void write_there(const char *place, const char *name)
     memory_free(path);
 }
 
-static void signals_leave_nothing(void **state)
+TEST(signals_leave_nothing)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    (void)state;
     succeed(directory_make(path_of("signals")));
     for (i64 i = 0; i < COUNT_OF(numbers); i++) {
         pid_t child = start_writer("signals", signals_end);
@@ -115,11 +113,10 @@ static void signals_leave_nothing(void **state)
     assert_lists("signals", "");
 }
 
-static void an_ignored_hangup_stays_ignored(void **state)
+TEST(an_ignored_hangup_stays_ignored)
 {
     struct sigaction now;
     int status;
-    (void)state;
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
@@ -133,9 +130,8 @@ static void an_ignored_hangup_stays_ignored(void **state)
 
 /* ---- Leftovers ---- */
 
-static void what_a_killed_process_left_is_swept(void **state)
+TEST(what_a_killed_process_left_is_swept)
 {
-    (void)state;
     succeed(directory_make(path_of("killed")));
     assert_int_equal(end_by(start_writer("killed", signals_end), SIGKILL), 128 + SIGKILL);
     assert_int_equal(count_in("killed"), 2);
@@ -143,9 +139,8 @@ static void what_a_killed_process_left_is_swept(void **state)
     assert_lists("killed", "another");
 }
 
-static void what_a_live_process_makes_stays(void **state)
+TEST(what_a_live_process_makes_stays)
 {
-    (void)state;
     succeed(directory_make(path_of("live")));
     pid_t child = start_writer("live", signals_end);
     write_there("live", "out");
@@ -156,10 +151,9 @@ static void what_a_live_process_makes_stays(void **state)
 }
 
 /* In a container, the number of a live process means nothing here; its lock does. */
-static void a_lock_protects_whatever_the_number_says(void **state)
+TEST(a_lock_protects_whatever_the_number_says)
 {
     struct half_made h;
-    (void)state;
     succeed(directory_make(path_of("locked")));
     begin_outputs(&h, "locked");
     char *file = path_join(path_of("locked"), "out.tmp-999999999-weft0"),
@@ -178,12 +172,11 @@ static void a_lock_protects_whatever_the_number_says(void **state)
 }
 
 /* Names that others may have given stay. Older programs' are known beside their target only. */
-static void the_sweep_knows_its_own(void **state)
+TEST(the_sweep_knows_its_own)
 {
     static const char *const kept = "a.tmp b.tmp-1-weft0 c.tmp-999999999-0 d.tmp-999999999-weft e.tmp-999999999-weft01 "
                                     "f.tmp-0-weft0 g.tmp-2024-11 h-weft3 out out.tmp-999999999-00 out.tmp-999999999-x";
     char *names = string_copy(kept), *rest = names;
-    (void)state;
     succeed(directory_make(path_of("own")));
     for (char *name; (name = strsep(&rest, " "));) {
         char *path = path_join(path_of("own"), name);
@@ -201,11 +194,10 @@ static void the_sweep_knows_its_own(void **state)
     memory_free(today);
 }
 
-static void more_temporaries_than_the_table_holds(void **state)
+TEST(more_temporaries_than_the_table_holds)
 {
     enum { MANY = 200 };
     static struct file_writer writers[MANY];
-    (void)state;
     succeed(directory_make(path_of("many")));
     for (i64 i = 0; i < MANY; i++) {
         char *path = string_format("%s/%03lld", path_of("many"), (long long)i);
@@ -270,10 +262,9 @@ static void make_outputs_twice(const char *place)
         memory_free(all[i]);
 }
 
-static void the_second_output_is_refused(void **state)
+TEST(the_second_output_is_refused)
 {
     int status;
-    (void)state;
     succeed(directory_make(path_of("twice")));
     make_outputs_twice("twice");
     succeed(directory_make(path_of("in-steps")));
@@ -289,9 +280,8 @@ static void the_second_output_is_refused(void **state)
     assert_lists("in-steps", "file folder");
 }
 
-static void a_removed_file_is_noticed(void **state)
+TEST(a_removed_file_is_noticed)
 {
-    (void)state;
     succeed(directory_make(path_of("gone")));
     memory_free(put_text("gone/file", "1"));
     int file = open(path_of("gone/file"), O_RDONLY), folder = open(path_of("gone"), O_RDONLY);
@@ -311,16 +301,5 @@ static void a_removed_file_is_noticed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(signals_leave_nothing),
-        cmocka_unit_test(an_ignored_hangup_stays_ignored),
-        cmocka_unit_test(what_a_killed_process_left_is_swept),
-        cmocka_unit_test(what_a_live_process_makes_stays),
-        cmocka_unit_test(a_lock_protects_whatever_the_number_says),
-        cmocka_unit_test(the_sweep_knows_its_own),
-        cmocka_unit_test(more_temporaries_than_the_table_holds),
-        cmocka_unit_test(the_second_output_is_refused),
-        cmocka_unit_test(a_removed_file_is_noticed),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

@@ -2,7 +2,6 @@
  * earlier ones, tile timing, memory interleaved over nodes. */
 #include "core/topology.h"
 #include "tests/scratch.h"
-#include "tests/tier.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -44,9 +43,8 @@ static void check_places(const bool *may_run, int wanted, const struct cpu_place
     }
 }
 
-static void workers_stand_node_by_node(void **state)
+TEST(workers_stand_node_by_node)
 {
-    (void)state;
     bool all[CPUS_MOST] = {false}, few[CPUS_MOST] = {false};
     struct cpu_place whole[THREADS];
     for (int i = 0; i < THREADS; i++) {
@@ -65,9 +63,8 @@ static void workers_stand_node_by_node(void **state)
     check_places(few, 4, every, 4);
 }
 
-static void a_machine_that_is_not_described_is_one_memory(void **state)
+TEST(a_machine_that_is_not_described_is_one_memory)
 {
-    (void)state;
     bool all[CPUS_MOST] = {true, true, true};
     struct cpu_place places[3];
     assert_int_equal(topology_places(places, 3, all, path_of("nowhere")), 3);
@@ -129,9 +126,8 @@ static void run_many_short_jobs(void)
     }
 }
 
-static void every_tile_runs_once_in_any_groups(void **state)
+TEST(every_tile_runs_once_in_any_groups)
 {
-    (void)state;
     static const struct {
         int nodes[13], count, groups;
     } pools[] = {
@@ -154,9 +150,8 @@ static void every_tile_runs_once_in_any_groups(void **state)
     workers_stop();
 }
 
-static void sleeping_workers_wake(void **state)
+TEST(sleeping_workers_wake)
 {
-    (void)state;
     const struct cpu_place places[] = {{-1, 0}, {-1, 0}, {-1, 1}, {-1, 1}};
     workers_start_at(places, 4);
     for (int i = 0; i < 5; i++) {
@@ -182,9 +177,8 @@ static void watch_tile(void *context, i64 tile, i64 tiles, double seconds)
     w->of = tiles;
 }
 
-static void tiles_of_one_worker_are_timed(void **state)
+TEST(tiles_of_one_worker_are_timed)
 {
-    (void)state;
     struct count_job *job = memory_alloc(sizeof *job);
     struct tile_watch watched = {0};
     workers_start(1);
@@ -203,9 +197,8 @@ static void tiles_of_one_worker_are_timed(void **state)
 
 /* ---- The system ---- */
 
-static void threads_are_held_and_memory_is_spread(void **state)
+TEST(threads_are_held_and_memory_is_spread)
 {
-    (void)state;
     bool before[CPUS_MOST], one[CPUS_MOST] = {false}, after[CPUS_MOST];
     int count = topology_mask(before), first = 0;
     assert_int_equal(count, workers_cores());
@@ -226,9 +219,8 @@ static void threads_are_held_and_memory_is_spread(void **state)
     }
 }
 
-static void pinned_workers_do_the_same(void **state)
+TEST(pinned_workers_do_the_same)
 {
-    (void)state;
     setenv("WEFT_PIN", "1", 1);
     workers_start(workers_cores());
     run_jobs();
@@ -240,14 +232,5 @@ static void pinned_workers_do_the_same(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(workers_stand_node_by_node),
-        cmocka_unit_test(a_machine_that_is_not_described_is_one_memory),
-        cmocka_unit_test(every_tile_runs_once_in_any_groups),
-        cmocka_unit_test(sleeping_workers_wake),
-        cmocka_unit_test(tiles_of_one_worker_are_timed),
-        cmocka_unit_test(threads_are_held_and_memory_is_spread),
-        cmocka_unit_test(pinned_workers_do_the_same),
-    };
-    return cmocka_run_group_tests(tests, make_machine, remove_directory);
+    return tests_run(make_machine, remove_directory);
 }

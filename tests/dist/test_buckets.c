@@ -1,11 +1,6 @@
 /* Gradients summed in buckets during the backward match a sum in rank order bit for bit, for any
  * bucket size and any order in which each rank's gradients become ready. The program runs itself
  * again under mpirun and over TCP. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 
 #include "tests/device.h"
@@ -225,9 +220,8 @@ static int run_ranks(struct buffer *said, int count, const char *part, bool tcp)
     return tcp ? ranks_run_over_tcp(said, count, count, path, part) : ranks_run(said, count, part);
 }
 
-static void sums_have_one_order_of_ranks(void **state)
+TEST(sums_have_one_order_of_ranks)
 {
-    (void)state;
     for (int count = 2; count <= 4; count++)
         for (int tcp = ranks_missing() ? 1 : 0; tcp < 2; tcp++) {
             struct buffer said = {0};
@@ -247,9 +241,8 @@ static void expect_failure(const char *part, bool tcp, const char *words)
     buffer_release(&said);
 }
 
-static void a_rank_that_dies_in_a_bucket_is_named(void **state)
+TEST(a_rank_that_dies_in_a_bucket_is_named)
 {
-    (void)state;
     expect_failure("death", true, "rank 0 of 2 (");
 #ifdef WEFT_ON_GPU
     expect_failure("death", true, "rank 1 "); /* either its comm or the world notices first */
@@ -260,9 +253,8 @@ static void a_rank_that_dies_in_a_bucket_is_named(void **state)
         expect_failure("death", false, "");
 }
 
-static void a_bucket_that_stands_still_is_named(void **state)
+TEST(a_bucket_that_stands_still_is_named)
 {
-    (void)state;
 #ifdef WEFT_ON_GPU
     setenv("WEFT_WAIT_S", "1", 1);
     expect_failure("standstill", true, "rank 0 of 2 (data): NCCL: sums of gradients of ");
@@ -272,9 +264,8 @@ static void a_bucket_that_stands_still_is_named(void **state)
 #endif
 }
 
-static void ranks_with_other_buckets_are_named(void **state)
+TEST(ranks_with_other_buckets_are_named)
 {
-    (void)state;
     expect_failure("mismatch", true, "do not run the same program with the same settings");
 }
 
@@ -282,12 +273,11 @@ static void ranks_with_other_buckets_are_named(void **state)
 
 /* Four data ranks, a link of 1 kB/s and 1 flop/s: the head's bucket starts at once, the others
  * start at the end of the backward, 100 s later. */
-static void time_behind_the_backward_is_estimated(void **state)
+TEST(time_behind_the_backward_is_estimated)
 {
     struct device meta;
     struct parallel p;
     struct weights weights;
-    (void)state;
     device_open_meta(&meta);
     struct comm *world = comm_open_meta(&meta, 0, 4);
     assert_int_equal(parallel_open(&p, world, &(struct layout){.data = 4, .bucket_bytes = 1300}), 0);
@@ -321,13 +311,6 @@ static void time_behind_the_backward_is_estimated(void **state)
 
 int main(int count, char **arguments)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_have_one_order_of_ranks),
-        cmocka_unit_test(a_rank_that_dies_in_a_bucket_is_named),
-        cmocka_unit_test(a_bucket_that_stands_still_is_named),
-        cmocka_unit_test(ranks_with_other_buckets_are_named),
-        cmocka_unit_test(time_behind_the_backward_is_estimated),
-    };
     test_device_open(&device);
-    return count > 1 ? run_part(arguments[1]) : cmocka_run_group_tests(tests, NULL, NULL);
+    return count > 1 ? run_part(arguments[1]) : tests_run(NULL, NULL);
 }

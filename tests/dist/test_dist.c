@@ -1,11 +1,6 @@
 /* Ranks: launch detection, every collective against its definition, layouts, expert rows, and error
  * messages for mismatched ranks. The program runs itself again under mpirun and as processes that
  * meet over TCP. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <signal.h>
 
@@ -598,119 +593,6 @@ static void expect_ranks(int count, const char *part)
     }
 }
 
-static void check_failure(int status, struct buffer *said, const char *part, const char *words)
-{
-    if (status == 0 || status == RANKS_HUNG || !strstr(said->data ? said->data : "", words))
-        fail_msg("%s: status %d, no \"%s\" in:\n%s", part, status, words, said->data);
-    buffer_release(said);
-}
-
-static void expect_failure(int count, const char *part, const char *words)
-{
-    struct buffer said = {0}, other = {0};
-    if (!ranks_missing())
-        check_failure(ranks_run(&said, count, part), &said, part, words);
-    check_failure(run_over_tcp(&other, count, count, ranks_free_port(), part), &other, part, words);
-}
-
-static void collectives_give_the_same_bits_on_every_rank(void **state)
-{
-    (void)state;
-    expect_ranks(2, "everything");
-    expect_ranks(3, "everything");
-}
-
-static void layouts_cut_the_world(void **state)
-{
-    (void)state;
-    expect_ranks(4, "layout");
-}
-
-static void a_full_receive_buffer_names_its_setting(void **state)
-{
-    (void)state;
-    expect_failure(2, "bound", "raise some.setting");
-}
-
-static void ranks_that_disagree_are_named(void **state)
-{
-    (void)state;
-    expect_failure(2, "mismatch", "do not run the same program with the same settings");
-    expect_failure(2, "short-message", "the ranks run different sizes");
-}
-
-/* Errors of queued calls that the GPU's host reports. */
-static void calls_that_cannot_end_are_named(void **state)
-{
-    (void)state;
-#ifdef WEFT_ON_GPU
-    expect_failure(2, "standstill",
-                   "rank 0 of 2 (world): NCCL: all-reduce of 40 bytes (call 21 of this comm) has stood "
-                   "still for 1 s");
-    expect_failure(2, "standstill-behind-work", "NCCL: all-reduce of 64 bytes (call 21 of this comm) has stood still");
-    expect_failure(2, "asleep", "rank 0 of 2 (world): all-gather: ");
-    expect_failure(2, "asleep-before-message", "rank 0 of 2 (world): receive: ");
-    expect_failure(2, "asleep", "did not respond for 1 s (WEFT_WAIT_S)");
-    expect_ranks(2, "late-barrier");
-    expect_failure(2, "late-mismatch", "(world): NCCL: all-reduce: invalid usage");
-#else
-    skip();
-#endif
-}
-
-static void a_dead_rank_ends_the_others(void **state)
-{
-    struct buffer said = {0}, other = {0};
-    (void)state;
-    expect_failure(2, "death", "");
-    if (!ranks_missing())
-        check_failure(ranks_run(&said, 3, "late-death"), &said, "late-death", "");
-    check_failure(run_over_tcp(&other, 3, 3, ranks_free_port(), "late-death"), &other, "late-death",
-                  "has ended without a message");
-}
-
-static void a_rank_that_gives_a_reason_is_told_from_a_killed_one(void **state)
-{
-    struct buffer said = {0};
-    (void)state;
-    check_failure(run_over_tcp(&said, 2, 2, ranks_free_port(), "reason"), &said, "reason",
-                  "rank 1 of the world has exited: its last message gives the reason");
-}
-
-/* If rank 1 starts more slowly than the timeout of the other
- * two, the test retries with twice the timeout. */
-static void ranks_that_do_not_come_are_named(void **state)
-{
-    bool is_late = true;
-    (void)state;
-    for (int seconds = 1; is_late; seconds *= 2) {
-        struct buffer said = {0};
-        char *wait = string_format("%d", seconds);
-        setenv("WEFT_WAIT_S", wait, 1);
-        int status = run_over_tcp(&said, 4, 2, ranks_free_port(), "mismatch");
-        is_late = seconds < TEST_SECONDS_MOST && status && strstr(said.data, "ranks 1, 2, 3 of 4 did not come");
-        if (!is_late)
-            check_failure(status, &said, "two of four", "ranks 2, 3 of 4 did not come to 127.0.0.1:");
-        buffer_release(&said);
-        memory_free(wait);
-    }
-    unsetenv("WEFT_WAIT_S");
-}
-
-static void a_launcher_without_mpi_is_named(void **state)
-{
-    struct buffer said = {0};
-    char path[1024], *command;
-    (void)state;
-    ranks_own_path(path);
-    command = string_format("env RANK=0 WORLD_SIZE=2 %s calls", path);
-    assert_int_equal(ranks_shell(&said, command), 1);
-    assert_non_null(strstr(said.data, ranks_missing() && strstr(ranks_missing(), "built") ? "built without MPI"
-                                                                                          : "MPI says rank 0 of 1"));
-    memory_free(command);
-    buffer_release(&said);
-}
-
 static void clear_launchers(void)
 {
     const char *names[] = {"RANK",
@@ -747,10 +629,9 @@ static void expect_launch(i64 rank, i64 size, i64 local_rank, i64 local_size)
     assert_int_equal(l.local_size, local_size);
 }
 
-static void launchers_are_told_apart(void **state)
+TEST(launchers_are_told_apart)
 {
     struct launch_info l;
-    (void)state;
     clear_launchers();
     expect_launch(0, 1, 0, 1);
     setenv("SLURM_PROCID", "0", 1);
@@ -804,43 +685,11 @@ static void launchers_are_told_apart(void **state)
     clear_launchers();
 }
 
-/* Returns a socket that listens at `port`, or -1. */
-static int listen_at(int port)
-{
-    struct sockaddr_in address = {
-        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((u16)port)};
-    int s = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(s, (struct sockaddr *)&address, sizeof address) == 0 && listen(s, 4) == 0)
-        return s;
-    close(s);
-    return -1;
-}
-
-/* Sets up the environment of torchrun: its agent itself
- * listens at MASTER_PORT and answers nobody. */
-static void ranks_of_torchrun_meet_next_to_its_store(void **state)
-{
-    struct buffer said = {0};
-    int port = ranks_free_port(), store = listen_at(port);
-    (void)state;
-    assert_true(store >= 0);
-    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
-    setenv("OMP_NUM_THREADS", "1", 1);
-    int status = run_over_tcp(&said, 2, 2, port, "calls");
-    unsetenv("OMP_NUM_THREADS");
-    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
-    close(store);
-    if (status)
-        fail_msg("status %d\n%s", status, said.data);
-    buffer_release(&said);
-}
-
-static void one_rank_is_trivial_and_writes_to_itself(void **state)
+TEST(one_rank_is_trivial_and_writes_to_itself)
 {
     struct comm *comm = comm_open(&device, &(struct launch_info){.size = 1});
     double value = 3;
     i64 *words = to_device(&device, (i64[]){1, 2, 5, 6}, 32), got[4];
-    (void)state;
     reduce(comm, &value, 1, DTYPE_F64);
     comm_barrier(comm);
     assert_true(value == 3 && comm_any(comm, true) && !comm_any(comm, false));
@@ -856,11 +705,10 @@ static void one_rank_is_trivial_and_writes_to_itself(void **state)
     comm_close(comm);
 }
 
-static void meta_ranks_count_traffic(void **state)
+TEST(meta_ranks_count_traffic)
 {
     struct device meta;
     struct parallel p;
-    (void)state;
     device_open_meta(&meta);
     struct comm *world = comm_open_meta(&meta, 5, 64);
     assert_int_equal(parallel_open(&p, world, &(struct layout){.data = 8, .expert = 4, .tensor = 2, .pipeline = 4}), 0);
@@ -878,11 +726,10 @@ static void meta_ranks_count_traffic(void **state)
 
 /* Rank 37 of 2 tensor x 8 data x 4 pipeline ranks: 37 = 1 + 2 * (2 + 8 * 2). A pipeline cuts the layers
  * into `chunks` pieces for each of its ranks. */
-static void the_place_of_a_rank_follows_from_the_layout(void **state)
+TEST(the_place_of_a_rank_follows_from_the_layout)
 {
     const struct layout layout = {.data = 8, .expert = 4, .tensor = 2, .pipeline = 4, .chunks = 3};
     struct weights_layout place = parallel_place(&layout, 37);
-    (void)state;
     assert_int_equal(place.tensor_rank, 1);
     assert_int_equal(place.tensor_ranks, 2);
     assert_int_equal(place.data_rank, 2);
@@ -895,25 +742,143 @@ static void the_place_of_a_rank_follows_from_the_layout(void **state)
     assert_int_equal(parallel_place(&layout, 37 + 4 * 2).expert_rank, 2); /* data rank 6: of the second 4 */
 }
 
+static void check_failure(int status, struct buffer *said, const char *part, const char *words)
+{
+    if (status == 0 || status == RANKS_HUNG || !strstr(said->data ? said->data : "", words))
+        fail_msg("%s: status %d, no \"%s\" in:\n%s", part, status, words, said->data);
+    buffer_release(said);
+}
+
+static void expect_failure(int count, const char *part, const char *words)
+{
+    struct buffer said = {0}, other = {0};
+    if (!ranks_missing())
+        check_failure(ranks_run(&said, count, part), &said, part, words);
+    check_failure(run_over_tcp(&other, count, count, ranks_free_port(), part), &other, part, words);
+}
+
+TEST(collectives_give_the_same_bits_on_every_rank)
+{
+    expect_ranks(2, "everything");
+    expect_ranks(3, "everything");
+}
+
+TEST(layouts_cut_the_world)
+{
+    expect_ranks(4, "layout");
+}
+
+TEST(a_full_receive_buffer_names_its_setting)
+{
+    expect_failure(2, "bound", "raise some.setting");
+}
+
+TEST(a_rank_that_gives_a_reason_is_told_from_a_killed_one)
+{
+    struct buffer said = {0};
+    check_failure(run_over_tcp(&said, 2, 2, ranks_free_port(), "reason"), &said, "reason",
+                  "rank 1 of the world has exited: its last message gives the reason");
+}
+
+TEST(ranks_that_disagree_are_named)
+{
+    expect_failure(2, "mismatch", "do not run the same program with the same settings");
+    expect_failure(2, "short-message", "the ranks run different sizes");
+}
+
+/* Errors of queued calls that the GPU's host reports. */
+TEST(calls_that_cannot_end_are_named)
+{
+#ifdef WEFT_ON_GPU
+    expect_failure(2, "standstill",
+                   "rank 0 of 2 (world): NCCL: all-reduce of 40 bytes (call 21 of this comm) has stood "
+                   "still for 1 s");
+    expect_failure(2, "standstill-behind-work", "NCCL: all-reduce of 64 bytes (call 21 of this comm) has stood still");
+    expect_failure(2, "asleep", "rank 0 of 2 (world): all-gather: ");
+    expect_failure(2, "asleep-before-message", "rank 0 of 2 (world): receive: ");
+    expect_failure(2, "asleep", "did not respond for 1 s (WEFT_WAIT_S)");
+    expect_ranks(2, "late-barrier");
+    expect_failure(2, "late-mismatch", "(world): NCCL: all-reduce: invalid usage");
+#else
+    skip();
+#endif
+}
+
+TEST(a_dead_rank_ends_the_others)
+{
+    struct buffer said = {0}, other = {0};
+    expect_failure(2, "death", "");
+    if (!ranks_missing())
+        check_failure(ranks_run(&said, 3, "late-death"), &said, "late-death", "");
+    check_failure(run_over_tcp(&other, 3, 3, ranks_free_port(), "late-death"), &other, "late-death",
+                  "has ended without a message");
+}
+
+/* If rank 1 starts more slowly than the timeout of the other
+ * two, the test retries with twice the timeout. */
+TEST(ranks_that_do_not_come_are_named)
+{
+    bool is_late = true;
+    for (int seconds = 1; is_late; seconds *= 2) {
+        struct buffer said = {0};
+        char *wait = string_format("%d", seconds);
+        setenv("WEFT_WAIT_S", wait, 1);
+        int status = run_over_tcp(&said, 4, 2, ranks_free_port(), "mismatch");
+        is_late = seconds < TEST_SECONDS_MOST && status && strstr(said.data, "ranks 1, 2, 3 of 4 did not come");
+        if (!is_late)
+            check_failure(status, &said, "two of four", "ranks 2, 3 of 4 did not come to 127.0.0.1:");
+        buffer_release(&said);
+        memory_free(wait);
+    }
+    unsetenv("WEFT_WAIT_S");
+}
+
+/* Returns a socket that listens at `port`, or -1. */
+static int listen_at(int port)
+{
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((u16)port)};
+    int s = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(s, (struct sockaddr *)&address, sizeof address) == 0 && listen(s, 4) == 0)
+        return s;
+    close(s);
+    return -1;
+}
+
+/* Sets up the environment of torchrun: its agent itself
+ * listens at MASTER_PORT and answers nobody. */
+TEST(ranks_of_torchrun_meet_next_to_its_store)
+{
+    struct buffer said = {0};
+    int port = ranks_free_port(), store = listen_at(port);
+    assert_true(store >= 0);
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+    setenv("OMP_NUM_THREADS", "1", 1);
+    int status = run_over_tcp(&said, 2, 2, port, "calls");
+    unsetenv("OMP_NUM_THREADS");
+    unsetenv("TORCHELASTIC_USE_AGENT_STORE");
+    close(store);
+    if (status)
+        fail_msg("status %d\n%s", status, said.data);
+    buffer_release(&said);
+}
+
+TEST(a_launcher_without_mpi_is_named)
+{
+    struct buffer said = {0};
+    char path[1024], *command;
+    ranks_own_path(path);
+    command = string_format("env RANK=0 WORLD_SIZE=2 %s calls", path);
+    assert_int_equal(ranks_shell(&said, command), 1);
+    assert_non_null(strstr(said.data, ranks_missing() && strstr(ranks_missing(), "built") ? "built without MPI"
+                                                                                          : "MPI says rank 0 of 1"));
+    memory_free(command);
+    buffer_release(&said);
+}
+
 int main(int count, char **arguments)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(launchers_are_told_apart),
-        cmocka_unit_test(one_rank_is_trivial_and_writes_to_itself),
-        cmocka_unit_test(meta_ranks_count_traffic),
-        cmocka_unit_test(the_place_of_a_rank_follows_from_the_layout),
-        cmocka_unit_test(collectives_give_the_same_bits_on_every_rank),
-        cmocka_unit_test(layouts_cut_the_world),
-        cmocka_unit_test(a_full_receive_buffer_names_its_setting),
-        cmocka_unit_test(a_rank_that_gives_a_reason_is_told_from_a_killed_one),
-        cmocka_unit_test(ranks_that_disagree_are_named),
-        cmocka_unit_test(calls_that_cannot_end_are_named),
-        cmocka_unit_test(a_dead_rank_ends_the_others),
-        cmocka_unit_test(ranks_that_do_not_come_are_named),
-        cmocka_unit_test(ranks_of_torchrun_meet_next_to_its_store),
-        cmocka_unit_test(a_launcher_without_mpi_is_named),
-    };
     setenv("WEFT_THREADS", "1", 1);
     test_device_open(&device);
-    return count > 1 ? run_part(arguments[1]) : cmocka_run_group_tests(tests, NULL, NULL);
+    return count > 1 ? run_part(arguments[1]) : tests_run(NULL, NULL);
 }

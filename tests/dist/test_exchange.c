@@ -1,12 +1,6 @@
 /* Expert rows between ranks in training: how often a step's host waits for its GPU, and the message
  * for rows beyond the capacity of their part. test_walls checks that both exchanges match bit for
  * bit. The program runs itself again as ranks. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "tests/device.h"
 #include "tests/ranks.h"
 #include "tests/toy_train.h"
@@ -107,9 +101,8 @@ static int run_over_tcp(struct buffer *said, int ranks, const char *what)
     return ranks_run_over_tcp(said, ranks, ranks, path, what);
 }
 
-static void a_warm_step_waits_for_its_result_alone(void **state)
+TEST(a_warm_step_waits_for_its_result_alone)
 {
-    (void)state;
 #ifdef WEFT_ON_GPU
     struct buffer said = {0};
     int status = run_over_tcp(&said, 2, "waits");
@@ -139,10 +132,9 @@ static void check_small_parts(struct buffer *said, int status)
     buffer_release(said);
 }
 
-static void rows_without_room_end_all_ranks_with_one_message(void **state)
+TEST(rows_without_room_end_all_ranks_with_one_message)
 {
     struct buffer said = {0};
-    (void)state;
     check_small_parts(&said, run_over_tcp(&said, 2, "small-parts"));
     check_small_parts(&said, run_over_tcp(&said, 4, "small-parts"));
     if (!ranks_missing())
@@ -151,12 +143,8 @@ static void rows_without_room_end_all_ranks_with_one_message(void **state)
 
 int main(int count, char **arguments)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_warm_step_waits_for_its_result_alone),
-        cmocka_unit_test(rows_without_room_end_all_ranks_with_one_message),
-    };
     test_device_open(&device);
     if (count > 1)
         return run_rank(arguments[1]);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

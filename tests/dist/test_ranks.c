@@ -2,7 +2,6 @@
  * 1 process can finish a run that several ranks started. */
 #include "tests/ranks.h"
 #include <math.h>
-#include <setjmp.h>
 #include "core/json.h"
 #include "tests/shard_fixture.h"
 #include "tests/weft_process.h"
@@ -143,7 +142,7 @@ static void compare_heldout(const char *name)
     memory_free(b);
 }
 
-static void ranks_follow_one(void **state)
+TEST(ranks_follow_one)
 {
     static const struct {
         const char *name, *layout;
@@ -161,7 +160,6 @@ static void ranks_follow_one(void **state)
                  {"pipeline", "--layout pipeline=2", 2, OVER_TCP, false, true},
                  {"mpi-interleaved", "--layout pipeline=2,chunks=2", 2, OVER_MPI, false, true},
                  {"mpi-both", "--layout expert=2,tensor=2", 4, OVER_MPI, false, true}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         if (cases[i].at_night && !is_nightly())
             continue;
@@ -180,11 +178,10 @@ static void ranks_follow_one(void **state)
 }
 
 /* A checkpoint does not depend on the layout: 1 process continues a run of 2 ranks. */
-static void one_goes_on_for_two(void **state)
+TEST(one_goes_on_for_two)
 {
     char *last = string_format("%s/data/base/checkpoints/step-%06d", out, STEPS);
     char *done = string_format("%s/data/base", out), *partial = string_format("%s.partial", done);
-    (void)state;
     require(rename(done, partial) == 0, "cannot rename %s", done);
     memory_free(last);
     last = string_format("%s/checkpoints/step-%06d", partial, STEPS);
@@ -200,9 +197,8 @@ static void one_goes_on_for_two(void **state)
     memory_free(partial);
 }
 
-static void sizes_that_do_not_fit(void **state)
+TEST(sizes_that_do_not_fit)
 {
-    (void)state;
     run(2, "none", "--layout tensr=2", 1, "did you mean tensor");
     run(2, "none", "--layout tensor=3", 1, "are 3, but 2 were started");
     run(2, "none", "--layout tensor=2 base.model.kv_heads=1", 1, "key-value heads on tensor ranks");
@@ -210,19 +206,17 @@ static void sizes_that_do_not_fit(void **state)
 }
 
 /* A router is never even to the row, so the busier of two ranks takes more than the mean. */
-static void room_for_rows_is_checked_before_the_first_step(void **state)
+TEST(room_for_rows_is_checked_before_the_first_step)
 {
     char *more = string_format("--layout expert=2,part=1 base.from=%s/one/base", out);
-    (void)state;
     run(2, "from", more, 1, "there is room for 1 times: expected --layout part=2 or more");
     run(2, "bare", "--layout expert=2,part=1", 1, "part=2 is enough for any");
     memory_free(more);
 }
 
 /* Ranks of the same sizes that train differently. */
-static void other_settings_on_a_rank_are_named(void **state)
+TEST(other_settings_on_a_rank_are_named)
 {
-    (void)state;
     run(2, "lr", "1:base.optimizer.lr=2e-3", 1, "settings.optimizer.lr (0.002, 0.001 on the first rank)");
     run(2, "seed", "1:seed=6", 1, "seed (6, 5 on the first rank)");
     run(2, "mixture", "1:base.mixture.text=2", 1, "settings.mixture.text (2.0, 1.0 on the first rank)");
@@ -266,10 +260,6 @@ static int close_world(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_follow_one), cmocka_unit_test(one_goes_on_for_two),
-                                       cmocka_unit_test(sizes_that_do_not_fit),
-                                       cmocka_unit_test(room_for_rows_is_checked_before_the_first_step),
-                                       cmocka_unit_test(other_settings_on_a_rank_are_named)};
     setenv("WEFT_THREADS", "1", 1);
-    return cmocka_run_group_tests(tests, open_world, close_world);
+    return tests_run(open_world, close_world);
 }

@@ -5,9 +5,7 @@
 #include "tests/ranks.h"
 
 #include <errno.h>
-#include <setjmp.h>
 #include <sys/mman.h>
-#include <cmocka.h>
 
 enum { RANKS = 3, SILENT = 300, FLOOD = 2000 };
 static const char *const none = NULL, *const ours = "a secret of this run", *const theirs = "another secret";
@@ -117,6 +115,18 @@ static int say(const struct meeting_rank *first, const void *data, i64 bytes)
     return s;
 }
 
+TEST(silent_strangers_delay_nobody)
+{
+    int silent[SILENT];
+    port = ranks_free_port();
+    struct meeting_rank first = start(0, RANKS, none);
+    for (int i = 0; i < SILENT; i++)
+        silent[i] = connect_stranger(&first);
+    expect_meeting(&first, none, NULL);
+    for (int i = 0; i < SILENT; i++)
+        close(silent[i]);
+}
+
 static void wait_for_end(int s) /* until the other side hangs up */
 {
     char bytes[256];
@@ -159,9 +169,8 @@ static int take_place(const struct meeting_rank *first, i64 rank)
 }
 
 /* One says nothing, one sends half of an answer, and one hangs up. */
-static void who_takes_a_place_and_is_silent_keeps_no_rank_out(void **state)
+TEST(who_takes_a_place_and_is_silent_keeps_no_rank_out)
 {
-    (void)state;
     port = ranks_free_port();
     struct meeting_rank first = start(0, RANKS, none);
     close(take_place(&first, 1));
@@ -176,9 +185,8 @@ static void who_takes_a_place_and_is_silent_keeps_no_rank_out(void **state)
     close(silent);
 }
 
-static void who_takes_the_last_place_and_is_silent_is_named(void **state)
+TEST(who_takes_the_last_place_and_is_silent_is_named)
 {
-    (void)state;
     port = ranks_free_port();
     setenv("WEFT_WAIT_S", "2", 1);
     struct meeting_rank first = start(0, RANKS, none), second = start(1, RANKS, none);
@@ -189,25 +197,11 @@ static void who_takes_the_last_place_and_is_silent_is_named(void **state)
     close(silent);
 }
 
-static void silent_strangers_delay_nobody(void **state)
-{
-    int silent[SILENT];
-    (void)state;
-    port = ranks_free_port();
-    struct meeting_rank first = start(0, RANKS, none);
-    for (int i = 0; i < SILENT; i++)
-        silent[i] = connect_stranger(&first);
-    expect_meeting(&first, none, NULL);
-    for (int i = 0; i < SILENT; i++)
-        close(silent[i]);
-}
-
-static void strangers_that_talk_are_named(void **state)
+TEST(strangers_that_talk_are_named)
 {
     const char http[] = "GET / HTTP/1.1\r\nHost: here\r\n\r\n", tls[] = "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
     u8 noise[4096];
     struct stranger_hello half = hello_of(1, RANKS);
-    (void)state;
     port = ranks_free_port();
     struct meeting_rank first = start(0, RANKS, none);
     secret_draw(noise, sizeof noise);
@@ -240,9 +234,8 @@ static _Noreturn void flood_port(_Atomic int *made)
     }
 }
 
-static void a_flood_of_strangers_keeps_no_rank_away(void **state)
+TEST(a_flood_of_strangers_keeps_no_rank_away)
 {
-    (void)state;
     port = ranks_free_port();
     struct meeting_rank first = start(0, RANKS, ours);
     _Atomic int *made = mmap(NULL, sizeof *made, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -258,11 +251,10 @@ static void a_flood_of_strangers_keeps_no_rank_away(void **state)
     munmap((void *)made, sizeof *made);
 }
 
-static void without_the_secret_nobody_takes_a_place(void **state)
+TEST(without_the_secret_nobody_takes_a_place)
 {
     struct stranger_hello lie = hello_of(1, RANKS);
     u8 challenge[72], proof[32] = {0};
-    (void)state;
     port = ranks_free_port();
     struct meeting_rank first = start(0, RANKS, ours);
     int s = say(&first, &lie, sizeof lie);
@@ -282,9 +274,8 @@ static void without_the_secret_nobody_takes_a_place(void **state)
 }
 
 /* A rank with another secret leaves without a proof of its own, and may be the one that is missed. */
-static void another_secret_is_named_by_the_first_rank(void **state)
+TEST(another_secret_is_named_by_the_first_rank)
 {
-    (void)state;
     port = ranks_free_port();
     setenv("WEFT_WAIT_S", "2", 1);
     struct meeting_rank first = start(0, 2, ours), other = start(1, 2, theirs);
@@ -310,9 +301,8 @@ static struct meeting_rank start_twins(void)
     return twins[!which];
 }
 
-static void ranks_of_other_runs_are_refused(void **state)
+TEST(ranks_of_other_runs_are_refused)
 {
-    (void)state;
     port = ranks_free_port();
     struct meeting_rank first = start(0, RANKS, ours);
     struct meeting_rank larger = start(1, RANKS + 1, ours), outside = start(7, RANKS, ours);
@@ -327,9 +317,8 @@ static void ranks_of_other_runs_are_refused(void **state)
 }
 
 /* A rank that was killed before all had come may come again. */
-static void a_rank_may_come_again(void **state)
+TEST(a_rank_may_come_again)
 {
-    (void)state;
     port = ranks_free_port();
     struct meeting_rank first = start(0, RANKS, ours), killed = start(1, RANKS, ours);
     usleep(300000); /* it may have been admitted by then */
@@ -342,9 +331,8 @@ static void a_rank_may_come_again(void **state)
     expect_end(&first, 0, NULL);
 }
 
-static void a_stranger_in_place_of_the_first_is_named(void **state)
+TEST(a_stranger_in_place_of_the_first_is_named)
 {
-    (void)state;
     port = ranks_free_port();
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_port = htons((u16)port)};
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -357,11 +345,10 @@ static void a_stranger_in_place_of_the_first_is_named(void **state)
 }
 
 /* The loopback address alone, as MASTER_ADDR says. */
-static void the_first_rank_listens_at_its_address(void **state)
+TEST(the_first_rank_listens_at_its_address)
 {
     struct sockaddr_in at = {
         .sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK + 1)}, .sin_port = htons((u16)port)};
-    (void)state;
     port = ranks_free_port();
     at.sin_port = htons((u16)port);
     struct meeting_rank first = start(0, RANKS, none);
@@ -374,19 +361,6 @@ static void the_first_rank_listens_at_its_address(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(silent_strangers_delay_nobody),
-        cmocka_unit_test(who_takes_a_place_and_is_silent_keeps_no_rank_out),
-        cmocka_unit_test(who_takes_the_last_place_and_is_silent_is_named),
-        cmocka_unit_test(strangers_that_talk_are_named),
-        cmocka_unit_test(a_flood_of_strangers_keeps_no_rank_away),
-        cmocka_unit_test(without_the_secret_nobody_takes_a_place),
-        cmocka_unit_test(another_secret_is_named_by_the_first_rank),
-        cmocka_unit_test(ranks_of_other_runs_are_refused),
-        cmocka_unit_test(a_rank_may_come_again),
-        cmocka_unit_test(a_stranger_in_place_of_the_first_is_named),
-        cmocka_unit_test(the_first_rank_listens_at_its_address),
-    };
     setenv("WEFT_WAIT_S", "120", 1); /* ends a test in which ranks do not meet */
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,14 +1,10 @@
 /* Of too many guests, the oldest of the host that has the most goes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <arpa/inet.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "dist/sockets.h"
+#include "tests/test.h"
 
 struct socket_case {
     int number; /* as in a guest, whose address is not all of it */
@@ -31,13 +27,12 @@ static struct socket_case guest_from(const char *host, int port)
     return guest;
 }
 
-static void the_host_with_the_most_guests_loses_its_oldest(void **state)
+TEST(the_host_with_the_most_guests_loses_its_oldest)
 {
     const struct socket_case guests[] = {guest_from("10.0.0.1", 1), guest_from("fd00::2", 2),
                                          guest_from("10.0.0.3", 3), guest_from("fd00::2", 4),
                                          guest_from("10.0.0.1", 5), guest_from("fd00::2", 6)};
     const i64 expected[] = {0, 0, 0, 1, 0, 1}; /* of the first 1, 2, ... guests */
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(guests); i++)
         assert_int_equal(socket_guest_to_drop(&guests[0].address, sizeof guests[0], i + 1), expected[i]);
     assert_true(socket_same_host(&guests[1].address, &guests[3].address));
@@ -46,6 +41,5 @@ static void the_host_with_the_most_guests_loses_its_oldest(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_host_with_the_most_guests_loses_its_oldest)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,12 +1,8 @@
 /* Memory for a frame of a peer follows what has arrived of it, and not what its head says. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "dist/tcp_reader.h"
+#include "tests/test.h"
 
 enum { LONG_BYTES = 3 * TCP_EARLY_BYTES + 5, PIECE = 1 << 20 };
 
@@ -28,12 +24,11 @@ static i64 put(struct tcp_reader *r, const struct tcp_header *header, i64 first,
     return room;
 }
 
-static void a_head_alone_allocates_little(void **state)
+TEST(a_head_alone_allocates_little)
 {
     struct tcp_kept *spare = NULL;
     struct tcp_reader r = {.spare = &spare};
     struct tcp_header head = {.comm = 7, .tag = 1, .bytes = TCP_KEPT_BYTES - TCP_KEPT_HEAD_BYTES};
-    (void)state;
     put(&r, &head, 0, sizeof head);
     assert_true(r.kept && r.kept->capacity <= TCP_EARLY_BYTES);
     put(&r, NULL, 0, 100);
@@ -41,14 +36,13 @@ static void a_head_alone_allocates_little(void **state)
     tcp_reader_release(&r);
 }
 
-static void a_long_frame_arrives_whole_before_its_receive(void **state)
+TEST(a_long_frame_arrives_whole_before_its_receive)
 {
     struct tcp_kept *spare = NULL;
     struct tcp_reader r = {.spare = &spare};
     struct tcp_header head = {.comm = 7, .tag = 1, .bytes = LONG_BYTES};
     u8 *data = memory_alloc(LONG_BYTES);
     struct tcp_receive w = {.expected = head, .data = data};
-    (void)state;
     for (int times = 0; times < 2; times++) { /* the second one reuses the memory */
         put(&r, &head, 0, sizeof head);
         for (i64 done = 0; done < LONG_BYTES;) {
@@ -69,11 +63,10 @@ static void a_long_frame_arrives_whole_before_its_receive(void **state)
     memory_free(data);
 }
 
-static void what_cannot_be_read_on_is_named(void **state)
+TEST(what_cannot_be_read_on_is_named)
 {
     struct tcp_header heads[] = {{7, 1, -1}, {7, 1, tcp_frame_most_bytes + 1}, {7, LOWEST_TAG - 1, 0}, {7, 2, 9}};
     char data[8];
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(heads); i++) {
         struct tcp_kept *spare = NULL;
         struct tcp_reader r = {.spare = &spare};
@@ -91,14 +84,13 @@ static void what_cannot_be_read_on_is_named(void **state)
 }
 
 /* A kept frame counts with its head until its receive takes it. */
-static void frames_for_nobody_are_bounded(void **state)
+TEST(frames_for_nobody_are_bounded)
 {
     struct tcp_kept *spare = NULL;
     struct tcp_reader r = {.spare = &spare, .kept_bytes = TCP_KEPT_BYTES - TCP_KEPT_HEAD_BYTES - 8};
     struct tcp_header fits = {.comm = 7, .tag = 1, .bytes = 8}, empty = {.comm = 9, .tag = 1};
     i64 data, room;
     struct tcp_receive w = {.expected = fits, .data = &data};
-    (void)state;
     put(&r, &fits, 0, sizeof fits);
     put(&r, NULL, 0, 8);
     assert_int_equal(tcp_reader_post(&r, &w), 0);
@@ -112,14 +104,13 @@ static void frames_for_nobody_are_bounded(void **state)
     tcp_kept_free(spare);
 }
 
-static void signs_of_life_are_not_kept(void **state)
+TEST(signs_of_life_are_not_kept)
 {
     struct tcp_kept *spare = NULL;
     struct tcp_reader r = {.spare = &spare};
     struct tcp_header beat = {.comm = 0, .tag = BEAT_TAG}, head = {.comm = 7, .tag = 1, .bytes = 8};
     i64 data;
     struct tcp_receive w = {.expected = head, .data = &data};
-    (void)state;
     assert_int_equal(tcp_reader_post(&r, &w), 0);
     for (int i = 0; i < 3; i++)
         put(&r, &beat, 0, sizeof beat);
@@ -132,12 +123,5 @@ static void signs_of_life_are_not_kept(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_head_alone_allocates_little),
-        cmocka_unit_test(a_long_frame_arrives_whole_before_its_receive),
-        cmocka_unit_test(what_cannot_be_read_on_is_named),
-        cmocka_unit_test(frames_for_nobody_are_bounded),
-        cmocka_unit_test(signs_of_life_are_not_kept),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -4,11 +4,6 @@
  * or under mpirun; they write their results to a folder. An emulated GPU runs one toy, emulated AMX
  * tiles the bf16 one. In this file a wall is a case: a number of ranks, a layout and a
  * transport. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 
 #include "tests/device.h"
@@ -22,6 +17,7 @@ enum { STEPS_MOST = 20, ROWS = 2, LENGTH = 24, MICRO = 4 };
 /* Defined in tests/amx: if linked, bf16 products run on emulated tiles. */
 void *tiles_scratch(int worker, int slot, i64 bytes) __attribute__((weak));
 
+enum { ON_GPU = 2, ON_TILES = 4 }; /* tests there; only bf16 products use tiles */
 static struct device device;
 static i64 steps, half; /* steps of a run, and the step of its checkpoint */
 
@@ -566,46 +562,40 @@ static void check_toy(const struct walls_toy *toy, const char *const *names, i64
         check_toy(find_toy(name), of, COUNT_OF(of));                                                                   \
     } while (0)
 
-static void experts_in_every_layer(void **state)
+TEST(experts_in_every_layer)
 {
-    (void)state;
     CHECK_TOY("moe", "chunks", "data", "expert", "expert-mpi", "expert-parts", "expert-buckets", "expert-buckets-mpi",
               "tensor", "pipeline", "pipeline-mpi");
 }
 
-static void dense_layer_shared_expert_tied_embeddings(void **state)
+TEST(dense_layer_shared_expert_tied_embeddings)
 {
-    (void)state;
     CHECK_TOY("shared", "chunks", "data", "data-buckets", "expert", "expert-parts", "tensor", "pipeline",
               "expert-tensor");
 }
 
 /* Micro-batches of different slices keep different layers,
  * and expert ranks serve layers that they skip. */
-static void elastic_draws(void **state)
+TEST(elastic_draws)
 {
-    (void)state;
     CHECK_TOY("elastic", "chunks", "data", "expert", "expert-parts", "tensor", "interleaved", "interleaved-buckets",
               "replica", "replica-buckets", "replica-parts", "expert-pipeline", "expert-pipeline-buckets",
               "expert-pipeline-parts");
 }
 
-static void elastic_draws_recomputed(void **state)
+TEST(elastic_draws_recomputed)
 {
-    (void)state;
     CHECK_TOY("elastic-recompute", "expert", "expert-parts", "interleaved", "expert-tensor", "expert-tensor-parts");
 }
 
 /* The full model teaches some sub-models. Ranks without a teacher in a step wait for nobody. */
-static void distillation(void **state)
+TEST(distillation)
 {
-    (void)state;
     CHECK_TOY("distilled", "data", "data-buckets", "tensor");
 }
 
-static void bf16_roughly(void **state)
+TEST_IN(TESTS_PLAIN | ON_TILES, bf16_roughly)
 {
-    (void)state;
     if (!device.has_bf16) {
         print_message("skipped: no bf16 on this machine\n");
         skip();
@@ -613,16 +603,14 @@ static void bf16_roughly(void **state)
     CHECK_TOY("bf16", "data", "expert", "expert-parts", "tensor", "pipeline");
 }
 
-static void experts_over_nccl(void **state)
+TEST_IN(ON_GPU, experts_over_nccl)
 {
-    (void)state;
     CHECK_TOY("moe", AT_NIGHT "data", "data-buckets", AT_NIGHT "expert", AT_NIGHT "expert-mpi", "expert-parts",
               "expert-buckets-mpi", AT_NIGHT "tensor", "pipeline");
 }
 
-static void bf16_over_tensor_ranks(void **state)
+TEST_IN(ON_GPU, bf16_over_tensor_ranks)
 {
-    (void)state;
     CHECK_TOY("bf16", "tensor");
 }
 
@@ -678,7 +666,7 @@ static void expect_bytes(double got, double want, double slack)
 
 /* Toy "moe": 2 MoE layers, untied; N positions of C columns, K experts each. Of two ranks, each
  * sends half of the data in a reduce, and half again in the gather. */
-static void meta_ranks_count_the_traffic_of_a_step(void **state)
+TEST(meta_ranks_count_the_traffic_of_a_step)
 {
     const struct walls_toy *toy = find_toy("moe");
     const struct model_config *c = &toy->config;
@@ -686,7 +674,6 @@ static void meta_ranks_count_the_traffic_of_a_step(void **state)
     double experts = 4.0 * layers * (double)(c->experts * 3 * c->width * c->expert_width), all = 0;
     double exchanged = layers * rows * (4 * hidden + 4.0 * ROWS * LENGTH) / 2; /* includes gradients of the weights */
     struct model model;
-    (void)state;
     assert_int_equal(model_open(&model, &device, c, DTYPE_F32, true, NULL), 0);
     all = 4.0 * (double)weights_parameters(&model.weights);
     model_close(&model);
@@ -716,18 +703,6 @@ static int remove_scratch(void **state)
 
 int main(int count, char **arguments)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(experts_in_every_layer),
-        cmocka_unit_test(dense_layer_shared_expert_tied_embeddings),
-        cmocka_unit_test(elastic_draws),
-        cmocka_unit_test(elastic_draws_recomputed),
-        cmocka_unit_test(distillation),
-        cmocka_unit_test(bf16_roughly),
-        cmocka_unit_test(meta_ranks_count_the_traffic_of_a_step),
-    };
-    const struct CMUnitTest gpu_tests[] = {cmocka_unit_test(experts_over_nccl),
-                                           cmocka_unit_test(bf16_over_tensor_ranks)};
-    const struct CMUnitTest tiles_tests[] = {cmocka_unit_test(bf16_roughly)}; /* only bf16 products use tiles */
     setenv("WEFT_THREADS", "1", 1);
     test_device_open(&device);
     make_toys();
@@ -736,8 +711,8 @@ int main(int count, char **arguments)
         return run_rank(
             &(struct walls_task){find_toy(arguments[1]), find_wall(arguments[2]), arguments[3], arguments[4]});
     if (device.backend == BACKEND_CUDA)
-        return cmocka_run_group_tests(gpu_tests, NULL, remove_scratch);
+        return tests_run_group(ON_GPU, "gpu_tests", NULL, remove_scratch);
     if (tiles_scratch && !is_nightly())
-        return cmocka_run_group_tests(tiles_tests, NULL, remove_scratch);
-    return cmocka_run_group_tests(tests, NULL, remove_scratch);
+        return tests_run_group(ON_TILES, "tiles_tests", NULL, remove_scratch);
+    return tests_run(NULL, remove_scratch);
 }

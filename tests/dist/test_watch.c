@@ -5,10 +5,8 @@
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <setjmp.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <cmocka.h>
 
 #include "dist/tcp_reader.h"
 #include "kernels/isa.h"
@@ -145,6 +143,87 @@ static const struct {
              {"stopped-together", run_stopped_together},
              {"stalled", run_stalled}};
 
+/* ---- Ranks of this run ---- */
+
+static int run_part(void *name)
+{
+    if (drops)
+        drop_datagrams();
+    struct comm *world = ranks_world(&device);
+    for (i64 i = 0; i < COUNT_OF(parts); i++)
+        if (strcmp(parts[i].name, name) == 0)
+            parts[i].run(world);
+    comm_close(world);
+    return 0;
+}
+
+/* Runs a part over MPI, if available, and over TCP. complaint NULL: all ranks end well. */
+static void expect_from(int begin, const char *part, const char *complaint, const char *further)
+{
+    for (int tcp = begin; tcp < 2; tcp++) {
+        struct buffer said = {0};
+        if (!tcp && ranks_missing())
+            continue;
+        int status = tcp ? ranks_fork(&said, RANKS, run_part, (void *)(uintptr_t)part) : ranks_run(&said, RANKS, part);
+        const char *line = complaint && said.data ? strstr(said.data, complaint) : NULL;
+        bool is_right = complaint ? status && status != RANKS_HUNG && line && strstr(line, further) : !status;
+        if (is_right && line && strncmp(part, "last", 4) == 0) /* rank 0 speaks for all */
+            is_right = !strstr(line + strlen(complaint), "has not responded");
+        if (!is_right)
+            fail_msg("%s over %s: status %d, expected \"%s\" in:\n%s", part, tcp ? "TCP" : "MPI", status,
+                     complaint ? complaint : "", said.data ? said.data : "");
+        buffer_release(&said);
+    }
+}
+
+static void expect(const char *part, const char *complaint, const char *further)
+{
+    expect_from(0, part, complaint, further);
+}
+
+TEST(a_stopped_rank_is_named)
+{
+    expect("last-hangs", "rank 0 of 3 (world): rank 2 has not responded for 2 s (WEFT_WAIT_S)",
+           "this rank is in all-reduce (world)");
+    expect("first-hangs", "rank 1 of 3 (world): rank 0 has not responded for 2 s (WEFT_WAIT_S)",
+           "this rank is in all-reduce (world)");
+}
+
+TEST(a_stopped_rank_is_named_while_nobody_waits_for_it)
+{
+    expect("last-hangs-unawaited", "rank 2 has not responded for 2 s (WEFT_WAIT_S)",
+           "this rank is in no call to other ranks");
+}
+
+TEST(slow_ranks_are_waited_for)
+{
+    expect("slow", NULL, NULL);
+}
+
+TEST(ranks_stopped_together_go_on)
+{
+    expect("stopped-together", NULL, NULL);
+}
+
+static void expect_over_tcp(const char *part, const char *complaint, const char *further)
+{
+    expect_from(1, part, complaint, further);
+}
+
+TEST(calls_that_do_not_fit_together_are_named)
+{
+    expect_over_tcp("stalled", "rank 0 of 3 (world): all ranks have waited for each other for",
+                    "this rank is in all-reduce (world), rank 1 in barrier (world)");
+}
+
+TEST(ranks_without_datagrams_are_watched_over_their_connections)
+{
+    drops = true;
+    expect_over_tcp("last-hangs", "rank 2 of the world did not respond for 2 s (WEFT_WAIT_S)", "");
+    expect_over_tcp("slow", NULL, NULL);
+    drops = false;
+}
+
 /* ---- Processes that are no ranks of this run, or of another kind ---- */
 
 static int run_version(void *none)
@@ -222,9 +301,8 @@ static void expect_of_two(int (*run)(void *context), void *context, const char *
     buffer_release(&said);
 }
 
-static void ranks_of_another_kind_are_refused(void **state)
+TEST(ranks_of_another_kind_are_refused)
 {
-    (void)state;
     expect_of_two(run_version, NULL, "rank 1 runs weft 0.2 (commit b), this one weft 0.1 (commit a)");
     struct buffer said = {0};
     int status = ranks_fork(&said, 2, run_measured, NULL);
@@ -235,11 +313,10 @@ static void ranks_of_another_kind_are_refused(void **state)
         expect_of_two(run_level, NULL, "rank 1 computes on cpu (AVX2), this one on cpu (AVX-512");
 }
 
-static void imposters_end_the_run_in_bounded_time_and_memory(void **state)
+TEST(imposters_end_the_run_in_bounded_time_and_memory)
 {
     struct tcp_header drips = {.comm = 0, .tag = COLLECTIVE_TAG, .bytes = 1 << 20};
     struct tcp_header floods = {.comm = 5, .tag = 9, .bytes = TCP_KEPT_BYTES};
-    (void)state;
     expect_of_two(run_imposter, &(struct imposture){NULL, 0, false},
                   "meeting: rank 1 of the world did not respond for 2 s (WEFT_WAIT_S)");
     expect_of_two(run_imposter, &(struct imposture){&drips, sizeof drips, true},
@@ -248,109 +325,12 @@ static void imposters_end_the_run_in_bounded_time_and_memory(void **state)
                   "rank 1 sends more than 1024 MiB that this rank does not ask for");
 }
 
-/* ---- Ranks of this run ---- */
-
-static int run_part(void *name)
-{
-    if (drops)
-        drop_datagrams();
-    struct comm *world = ranks_world(&device);
-    for (i64 i = 0; i < COUNT_OF(parts); i++)
-        if (strcmp(parts[i].name, name) == 0)
-            parts[i].run(world);
-    comm_close(world);
-    return 0;
-}
-
-/* Runs a part over MPI, if available, and over TCP. complaint NULL: all ranks end well. */
-static void expect_from(int begin, const char *part, const char *complaint, const char *further)
-{
-    for (int tcp = begin; tcp < 2; tcp++) {
-        struct buffer said = {0};
-        if (!tcp && ranks_missing())
-            continue;
-        int status = tcp ? ranks_fork(&said, RANKS, run_part, (void *)(uintptr_t)part) : ranks_run(&said, RANKS, part);
-        const char *line = complaint && said.data ? strstr(said.data, complaint) : NULL;
-        bool is_right = complaint ? status && status != RANKS_HUNG && line && strstr(line, further) : !status;
-        if (is_right && line && strncmp(part, "last", 4) == 0) /* rank 0 speaks for all */
-            is_right = !strstr(line + strlen(complaint), "has not responded");
-        if (!is_right)
-            fail_msg("%s over %s: status %d, expected \"%s\" in:\n%s", part, tcp ? "TCP" : "MPI", status,
-                     complaint ? complaint : "", said.data ? said.data : "");
-        buffer_release(&said);
-    }
-}
-
-static void expect(const char *part, const char *complaint, const char *further)
-{
-    expect_from(0, part, complaint, further);
-}
-
-static void expect_over_tcp(const char *part, const char *complaint, const char *further)
-{
-    expect_from(1, part, complaint, further);
-}
-
-static void calls_that_do_not_fit_together_are_named(void **state)
-{
-    (void)state;
-    expect_over_tcp("stalled", "rank 0 of 3 (world): all ranks have waited for each other for",
-                    "this rank is in all-reduce (world), rank 1 in barrier (world)");
-}
-
-static void ranks_without_datagrams_are_watched_over_their_connections(void **state)
-{
-    (void)state;
-    drops = true;
-    expect_over_tcp("last-hangs", "rank 2 of the world did not respond for 2 s (WEFT_WAIT_S)", "");
-    expect_over_tcp("slow", NULL, NULL);
-    drops = false;
-}
-
-static void a_stopped_rank_is_named(void **state)
-{
-    (void)state;
-    expect("last-hangs", "rank 0 of 3 (world): rank 2 has not responded for 2 s (WEFT_WAIT_S)",
-           "this rank is in all-reduce (world)");
-    expect("first-hangs", "rank 1 of 3 (world): rank 0 has not responded for 2 s (WEFT_WAIT_S)",
-           "this rank is in all-reduce (world)");
-}
-
-static void a_stopped_rank_is_named_while_nobody_waits_for_it(void **state)
-{
-    (void)state;
-    expect("last-hangs-unawaited", "rank 2 has not responded for 2 s (WEFT_WAIT_S)",
-           "this rank is in no call to other ranks");
-}
-
-static void slow_ranks_are_waited_for(void **state)
-{
-    (void)state;
-    expect("slow", NULL, NULL);
-}
-
-static void ranks_stopped_together_go_on(void **state)
-{
-    (void)state;
-    expect("stopped-together", NULL, NULL);
-}
-
 int main(int count, char **arguments)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_stopped_rank_is_named),
-        cmocka_unit_test(a_stopped_rank_is_named_while_nobody_waits_for_it),
-        cmocka_unit_test(slow_ranks_are_waited_for),
-        cmocka_unit_test(ranks_stopped_together_go_on),
-        cmocka_unit_test(calls_that_do_not_fit_together_are_named),
-        cmocka_unit_test(ranks_without_datagrams_are_watched_over_their_connections),
-        cmocka_unit_test(ranks_of_another_kind_are_refused),
-        cmocka_unit_test(imposters_end_the_run_in_bounded_time_and_memory),
-    };
     char wait[8];
     snprintf(wait, sizeof wait, "%d", WAIT_S);
     setenv("WEFT_WAIT_S", wait, 1);
     setenv("WEFT_THREADS", "1", 1);
     device_open_cpu(&device);
-    return count > 1 ? run_part(arguments[1]) : cmocka_run_group_tests(tests, NULL, NULL);
+    return count > 1 ? run_part(arguments[1]) : tests_run(NULL, NULL);
 }

@@ -2,16 +2,12 @@
  * of subsets of experts, and top-k above the model's. Keys are fixed; frequencies are within 5 standard
  * deviations of a binomial, or within a chi-square bound that a correct sampler exceeds once in a
  * million. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
 
 #include "core/json.h"
 #include "elastic/elastic.h"
+#include "tests/test.h"
 #include "tests/toy.h"
 #include "train/pretrain.h"
 
@@ -107,14 +103,13 @@ static void expect_taken(const struct elastic_settings *s, const struct model_co
 /* ---- Schedules ---- */
 
 /* Each share follows its own schedule: 1 before its step, 0 from it on. */
-static void shares_follow_their_schedules(void **state)
+TEST(shares_follow_their_schedules)
 {
     enum { STEPS = 40 };
     struct model_config c = toy();
     i64 steps[4][2] = {{0, 10}, {0, 20}, {0, 30}, {0, 5}};
     double fall[2] = {1, 0}, rise[2] = {0, 1};
     struct elastic_settings s = reduced;
-    (void)state;
     s.depth_full = (struct schedule){steps[0], fall, 2, false};
     s.experts_full = (struct schedule){steps[1], fall, 2, false};
     s.topk_full = (struct schedule){steps[2], fall, 2, false};
@@ -158,10 +153,9 @@ static void expect_text(const struct json *j, const char *text)
 }
 
 /* A number is stored as it was before the shares could be schedules, so finished stages stay finished. */
-static void a_share_is_stored_as_a_number(void **state)
+TEST(a_share_is_stored_as_a_number)
 {
     struct pretrain_settings s;
-    (void)state;
     assert_int_equal(read_setting(&s, "elastic.depth_full", "0.5"), 0);
     struct json *j = settings_to_json(&s, pretrain_table), *none = settings_defaults(pretrain_table, sizeof s);
     const struct json *e = json_get(j, "elastic"), *usual = json_get(none, "elastic");
@@ -178,7 +172,7 @@ static void a_share_is_stored_as_a_number(void **state)
     settings_release(&s, pretrain_table);
 }
 
-static void values_out_of_range_are_refused(void **state)
+TEST(values_out_of_range_are_refused)
 {
     static const char *const bad[][2] = {
         {"elastic.depth_full", "1.5"},
@@ -195,7 +189,6 @@ static void values_out_of_range_are_refused(void **state)
         {"elastic.topk_max", "-1"},
     };
     struct pretrain_settings s;
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         if (read_setting(&s, bad[i][0], bad[i][1]) == 0)
             fail_msg("%s: %s is taken", bad[i][0], bad[i][1]);
@@ -237,11 +230,10 @@ static void check_depth_draws(const struct elastic_settings *s, const struct mod
     }
 }
 
-static void a_number_of_layers_is_drawn(void **state)
+TEST(a_number_of_layers_is_drawn)
 {
     struct model_config c = toy();
     struct elastic_settings s = reduced;
-    (void)state;
     s.depth_min = 2;
     check_depth_draws(&s, &c, 1);
     s.depth_min = 7;
@@ -259,12 +251,11 @@ static void a_number_of_layers_is_drawn(void **state)
     expect_share("all layers", full, DRAWS, 0.75);
 }
 
-static void groups_of_layers_are_dropped_together(void **state)
+TEST(groups_of_layers_are_dropped_together)
 {
     struct model_config c = toy();
     struct elastic_settings s = reduced;
     double absent[12] = {0}, both = 0;
-    (void)state;
     s.depth_groups = 6;
     for (i64 i = 0; i < DRAWS; i++) {
         struct submodel sub = drawn(&s, &c, i);
@@ -291,11 +282,10 @@ static void groups_of_layers_are_dropped_together(void **state)
     assert_int_equal(drawn(&s, &c, 0).layer_count, 12);
 }
 
-static void depths_that_cannot_be_drawn_are_refused(void **state)
+TEST(depths_that_cannot_be_drawn_are_refused)
 {
     struct model_config c = toy(), heads = toy_config(12, TOY_ALL);
     struct elastic_settings s = reduced;
-    (void)state;
     s.expert_groups = 1;
     s.topk_full = SHARE(1);
     for (i64 least = 2; least <= 11; least++) {
@@ -327,12 +317,11 @@ static void depths_that_cannot_be_drawn_are_refused(void **state)
 }
 
 /* Heads of sound on one layer leave the others to be dropped. */
-static void layers_without_heads_of_sound_are_dropped(void **state)
+TEST(layers_without_heads_of_sound_are_dropped)
 {
     struct model_config c = toy_config(12, TOY_ALL);
     struct elastic_settings s = reduced;
     struct pretrain_settings read;
-    (void)state;
     s.depth_drop = SHARE(1);
     s.expert_groups = 1;
     assert_int_equal(read_setting(&read, "model.audio_layers", "[6, 6]"), 0);
@@ -360,13 +349,12 @@ static void layers_without_heads_of_sound_are_dropped(void **state)
 
 /* ---- Widths ---- */
 
-static void one_of_the_sizes_is_drawn(void **state)
+TEST(one_of_the_sizes_is_drawn)
 {
     static i64 sizes[] = {28, 16, 8};
     struct model_config c = toy();
     struct elastic_settings s = reduced;
     double count[33] = {0}, present[32] = {0}, p[33] = {0};
-    (void)state;
     s.experts_sizes = (struct integer_list){sizes, 3};
     p[28] = p[16] = p[8] = 1;
     for (i64 i = 0; i < DRAWS; i++) {
@@ -387,12 +375,11 @@ static void one_of_the_sizes_is_drawn(void **state)
         expect_share("an expert is in a quarter", present[e], count[8], 0.25);
 }
 
-static void sizes_that_do_not_fit_are_refused(void **state)
+TEST(sizes_that_do_not_fit_are_refused)
 {
     i64 sizes[2] = {16, 8};
     struct model_config c = toy();
     struct elastic_settings s = reduced;
-    (void)state;
     s.experts_sizes = (struct integer_list){sizes, 2};
     expect_taken(&s, &c);
     s.experts_min = 8;
@@ -433,7 +420,7 @@ static double count_topk(double count[33], const struct elastic_settings *s, con
     return sum / DRAWS;
 }
 
-static void topk_above_the_models_is_drawn(void **state)
+TEST(topk_above_the_models_is_drawn)
 {
     static const struct {
         i64 least, most, largest;
@@ -441,7 +428,6 @@ static void topk_above_the_models_is_drawn(void **state)
     struct model_config c = toy();
     struct elastic_settings s = reduced;
     double count[33];
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         double p[33] = {0};
         s.topk_min = cases[i].least;
@@ -454,7 +440,7 @@ static void topk_above_the_models_is_drawn(void **state)
 }
 
 /* Uniform where the window is symmetric; the mean is the model's everywhere. */
-static void reduced_topk_keeps_its_mean(void **state)
+TEST(reduced_topk_keeps_its_mean)
 {
     static const struct {
         i64 least, most;
@@ -462,7 +448,6 @@ static void reduced_topk_keeps_its_mean(void **state)
     struct model_config c = toy();
     struct elastic_settings s = reduced;
     double count[33];
-    (void)state;
     s.topk_mean = true;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         i64 below = 4 - cases[i].least, above = cases[i].most - 4;
@@ -485,11 +470,10 @@ static void reduced_topk_keeps_its_mean(void **state)
     }
 }
 
-static void topk_that_cannot_be_drawn_is_refused(void **state)
+TEST(topk_that_cannot_be_drawn_is_refused)
 {
     struct model_config c = toy();
     struct elastic_settings s = reduced;
-    (void)state;
     s.topk_max = 33;
     expect_refused(&s, &c, "elastic.topk_max is 33: expected at most 32");
     s.topk_max = 2;
@@ -517,20 +501,6 @@ static void topk_that_cannot_be_drawn_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shares_follow_their_schedules),
-        cmocka_unit_test(a_share_is_stored_as_a_number),
-        cmocka_unit_test(values_out_of_range_are_refused),
-        cmocka_unit_test(a_number_of_layers_is_drawn),
-        cmocka_unit_test(groups_of_layers_are_dropped_together),
-        cmocka_unit_test(depths_that_cannot_be_drawn_are_refused),
-        cmocka_unit_test(layers_without_heads_of_sound_are_dropped),
-        cmocka_unit_test(one_of_the_sizes_is_drawn),
-        cmocka_unit_test(sizes_that_do_not_fit_are_refused),
-        cmocka_unit_test(topk_above_the_models_is_drawn),
-        cmocka_unit_test(reduced_topk_keeps_its_mean),
-        cmocka_unit_test(topk_that_cannot_be_drawn_is_refused),
-    };
     arena_open(&arena, (i64)1 << 32);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

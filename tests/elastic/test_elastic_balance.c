@@ -2,11 +2,6 @@
  * counts go to its experts in the numbering of the whole model, and they are compared with equal
  * shares among those that could have been chosen. With `width`, those of subsets move a bias of their own. The counts
  * are worked out from the kept routes. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "tests/cut_fixture.h"
@@ -130,17 +125,15 @@ static void check_bias(const struct elastic_settings *s, bool recompute)
     toy_run_close(&r);
 }
 
-static void passes_at_full_width_and_k_move_the_bias(void **state)
+TEST(passes_at_full_width_and_k_move_the_bias)
 {
-    (void)state;
     check_bias(&draws, false);
     check_bias(&draws, true);
 }
 
-static void every_pass_moves_the_bias(void **state)
+TEST(every_pass_moves_the_bias)
 {
     struct elastic_settings s = draws;
-    (void)state;
     s.balance = BALANCE_ALL;
     check_bias(&s, false);
     check_bias(&s, true);
@@ -158,7 +151,7 @@ static void expect_bias(const struct model *cut, const float *bias, const i32 *i
 }
 
 /* A subset cut out has the bias of subsets, the whole keeps both; a saved model too. */
-static void subsets_have_a_bias_of_their_own(void **state)
+TEST(subsets_have_a_bias_of_their_own)
 {
     static struct toy_run r;
     struct elastic_settings s = draws;
@@ -168,7 +161,6 @@ static void subsets_have_a_bias_of_their_own(void **state)
     struct submodel_options o = {.experts = "1,3,4,6"}, whole = {.layers = "0-5"};
     float bias[2 * CELLS_OF_BIAS], again[2 * CELLS_OF_BIAS];
     const char *folder = path_of("model");
-    (void)state;
     s.balance = BALANCE_WIDTH;
     check_bias(&s, true);
     arena_reset(&arena, 0);
@@ -195,11 +187,10 @@ static void subsets_have_a_bias_of_their_own(void **state)
     toy_run_close(&r);
 }
 
-static void a_bias_that_a_model_lacks_is_refused(void **state)
+TEST(a_bias_that_a_model_lacks_is_refused)
 {
     struct model_config c = toy_config(LAYERS, TOY_ALL);
     struct elastic_settings s = draws;
-    (void)state;
     s.balance = BALANCE_WIDTH;
     assert_int_equal(elastic_check_settings(&s, &c), -1);
     assert_says("balance is width, and the model has one selection bias");
@@ -211,11 +202,10 @@ static void a_bias_that_a_model_lacks_is_refused(void **state)
 }
 
 /* Steps before the first draw count as before: their equal shares are the mean. */
-static void full_passes_count_alike(void **state)
+TEST(full_passes_count_alike)
 {
     struct elastic_settings s = draws, full = draws;
     struct toy_run *a = memory_alloc(sizeof *a), *b = memory_alloc(sizeof *b);
-    (void)state;
     arena_reset(&arena, 0);
     s.balance = BALANCE_ALL;
     s.start = full.start = 0.9;
@@ -241,14 +231,7 @@ static void full_passes_count_alike(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(passes_at_full_width_and_k_move_the_bias),
-        cmocka_unit_test(every_pass_moves_the_bias),
-        cmocka_unit_test(subsets_have_a_bias_of_their_own),
-        cmocka_unit_test(a_bias_that_a_model_lacks_is_refused),
-        cmocka_unit_test(full_passes_count_alike),
-    };
     device_open_cpu(&device);
     arena_open(&arena, (i64)1 << 32);
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

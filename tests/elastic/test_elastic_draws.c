@@ -2,11 +2,6 @@
  * always kept; draws do not depend on how the global batch is split; and a training step runs the
  * drawn sub-model. Keys are fixed; frequencies are within 5 standard deviations of a binomial (a
  * correct sampler exceeds that once in 2 million). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +9,7 @@
 
 #include "data/loader/packer.h"
 #include "tests/shard_fixture.h"
+#include "tests/test.h"
 #include "tests/toy_train.h"
 
 enum { DRAWS = 20000, SAMPLES = 8, SEED = 9 };
@@ -83,11 +79,10 @@ static bool has_expert(const struct submodel *sub, i64 layer, i64 expert)
 
 /* ---- Depth ---- */
 
-static void layers_are_dropped_as_often_as_said(void **state)
+TEST(layers_are_dropped_as_often_as_said)
 {
     struct model_config c = big_toy();
     double absent[16] = {0}, both = 0, full = 0, neighbour = 0;
-    (void)state;
     for (i64 i = 0; i < DRAWS; i++) {
         arena_reset(&arena, 0);
         struct submodel sub = drawn(&settings, &c, i);
@@ -108,11 +103,10 @@ static void layers_are_dropped_as_often_as_said(void **state)
     expect_share("a layer is absent in two slices", neighbour / 2, DRAWS / 2.0, pow(0.25 * 0.25, 2));
 }
 
-static void a_layer_that_must_stay_is_never_dropped(void **state)
+TEST(a_layer_that_must_stay_is_never_dropped)
 {
     struct elastic_settings harsh = settings;
     struct model_config c = big_toy(), silent = toy_config(10, TOY_TIED);
-    (void)state;
     harsh.depth_full = (struct schedule)SCHEDULE_CONSTANT(0);
     harsh.depth_drop = (struct schedule)SCHEDULE_CONSTANT(1);
     for (i64 i = 0; i < 100; i++) {
@@ -144,11 +138,10 @@ static void check_groups(const struct submodel *sub, const struct model_config *
 
 /* A subset has 4 to 7 of a group's 8 experts, each size equally likely, so an expert is kept with
  * probability 5.5 / 8. */
-static void experts_are_drawn_as_often_as_said(void **state)
+TEST(experts_are_drawn_as_often_as_said)
 {
     struct model_config c = big_toy();
     double subsets = 0, share[8] = {0}, present[32] = {0}, both = 0, layers = 0;
-    (void)state;
     for (i64 i = 0; i < DRAWS; i++) {
         arena_reset(&arena, 0);
         struct submodel sub = drawn(&settings, &c, i);
@@ -175,12 +168,11 @@ static void experts_are_drawn_as_often_as_said(void **state)
     expect_share("an expert is in the halves of two layers", layers, share[4], 0.25);
 }
 
-static void no_subset_is_smaller_than_said(void **state)
+TEST(no_subset_is_smaller_than_said)
 {
     struct elastic_settings s = settings;
     struct model_config c = big_toy();
     i64 smallest = c.experts;
-    (void)state;
     s.experts_full = (struct schedule)SCHEDULE_CONSTANT(0);
     s.experts_min = 23; /* 6 of each group of 8 is the smallest size that reaches it */
     for (i64 i = 0; i < 1000; i++) {
@@ -192,11 +184,10 @@ static void no_subset_is_smaller_than_said(void **state)
 
 /* ---- Top-k ---- */
 
-static void topk_is_drawn_as_often_as_said(void **state)
+TEST(topk_is_drawn_as_often_as_said)
 {
     struct model_config c = big_toy();
     double k[5] = {0}, together = 0, alike = 0;
-    (void)state;
     for (i64 i = 0; i < DRAWS / 8; i++) {
         arena_reset(&arena, 0);
         struct submodel sub = drawn(&settings, &c, 8 * i); /* the step's samples, in any slice */
@@ -217,11 +208,10 @@ static void topk_is_drawn_as_often_as_said(void **state)
 
 /* ---- Each axis alone ---- */
 
-static void the_axes_are_independent(void **state)
+TEST(the_axes_are_independent)
 {
     struct model_config c = big_toy();
     double depth_experts = 0, depth_topk = 0, experts_topk = 0, depth = 0.25 * (1 - pow(0.75, 7));
-    (void)state;
     for (i64 i = 0; i < DRAWS; i++) {
         arena_reset(&arena, 0);
         struct submodel sub = drawn(&settings, &c, i);
@@ -237,10 +227,9 @@ static void the_axes_are_independent(void **state)
 }
 
 /* Samples at full top-k update the router's bias only if all experts are present. */
-static void subsets_of_experts_do_not_count(void **state)
+TEST(subsets_of_experts_do_not_count)
 {
     struct model_config c = big_toy();
-    (void)state;
     for (i64 i = 0; i < 1000; i++) {
         arena_reset(&arena, 0);
         struct submodel sub = drawn(&settings, &c, i);
@@ -248,11 +237,10 @@ static void subsets_of_experts_do_not_count(void **state)
     }
 }
 
-static void all_ones_are_the_full_model(void **state)
+TEST(all_ones_are_the_full_model)
 {
     struct elastic_settings full = settings;
     struct model_config c = big_toy();
-    (void)state;
     full.depth_full = full.experts_full = full.topk_full = (struct schedule)SCHEDULE_CONSTANT(1);
     for (i64 i = 0; i < 1000; i++) {
         arena_reset(&arena, 0);
@@ -291,7 +279,7 @@ static void expect_same(const struct submodel *a, const struct submodel *b, cons
 }
 
 /* The first floor(start * steps) steps are full; the draws of the others do not depend on start. */
-static void nothing_is_drawn_before_the_start(void **state)
+TEST(nothing_is_drawn_before_the_start)
 {
     static const struct {
         double start;
@@ -300,7 +288,6 @@ static void nothing_is_drawn_before_the_start(void **state)
     struct model_config c = big_toy();
     struct batch b;
     i32 sample[SAMPLES];
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct elastic_settings late = settings, always = settings;
         i64 reduced = 0;
@@ -360,11 +347,10 @@ static void expect_line(const struct elastic_settings *s, const struct model_con
         fail_msg("\"%s\" does not say \"%s\"", said, words ? words : "");
 }
 
-static void no_axis_is_switched_off_without_a_word(void **state)
+TEST(no_axis_is_switched_off_without_a_word)
 {
     struct elastic_settings s = settings;
     struct model_config c = big_toy(), small = c, dense = c, flat = c;
-    (void)state;
     expect_line(&s, &c, NULL);
     for (s.topk_min = 4; s.topk_min <= 5; s.topk_min++)
         expect_refused(&s, &c, "expected at most 3, less than the model's top-k of 4");
@@ -431,7 +417,7 @@ static void hash_rows(u64 hash[ROWS], struct loader *loader, const struct model_
     }
 }
 
-static void any_split_runs_the_same_sub_models(void **state)
+TEST(any_split_runs_the_same_sub_models)
 {
     static i64 zero_step[1];
     static double rows[] = {ROWS}, length[] = {LENGTH};
@@ -443,7 +429,6 @@ static void any_split_runs_the_same_sub_models(void **state)
                                 .mixture = {1, 1, 1, 1, 1, 1, 1, 1}};
     u64 want[STEPS][ROWS], got[ROWS];
     i64 differ = 0;
-    (void)state;
     for (s.micro_rows = 4; s.micro_rows >= 1; s.micro_rows /= 2) {
         struct loader *loader = loader_open(folder, "train", &s, 5);
         assert_non_null(loader);
@@ -518,13 +503,12 @@ static void check_gradients(const struct toy_run *r, const struct submodel *sub)
     }
 }
 
-static void a_step_runs_the_sub_model_it_drew(void **state)
+TEST(a_step_runs_the_sub_model_it_drew)
 {
     static struct toy_run r;
     double full[TARGETS], loss[TARGETS];
     i64 fewer_layers = 0, fewer_experts = 0;
     struct submodel whole;
-    (void)state;
     arena_reset(&arena, 0);
     run_open(&r);
     submodel_full(&whole, &r.model.config);
@@ -551,21 +535,7 @@ static void a_step_runs_the_sub_model_it_drew(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(layers_are_dropped_as_often_as_said),
-        cmocka_unit_test(a_layer_that_must_stay_is_never_dropped),
-        cmocka_unit_test(experts_are_drawn_as_often_as_said),
-        cmocka_unit_test(no_subset_is_smaller_than_said),
-        cmocka_unit_test(topk_is_drawn_as_often_as_said),
-        cmocka_unit_test(the_axes_are_independent),
-        cmocka_unit_test(subsets_of_experts_do_not_count),
-        cmocka_unit_test(all_ones_are_the_full_model),
-        cmocka_unit_test(nothing_is_drawn_before_the_start),
-        cmocka_unit_test(no_axis_is_switched_off_without_a_word),
-        cmocka_unit_test(any_split_runs_the_same_sub_models),
-        cmocka_unit_test(a_step_runs_the_sub_model_it_drew),
-    };
     device_open_cpu(&device);
     arena_open(&arena, (i64)1 << 32);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -4,7 +4,6 @@
 
 #include "tokenizer_training/audio_step.h"
 #include "tokenizer_training/memory_estimate.h"
-#include "tests/tier.h"
 #include "tests/vision_fixture.h"
 
 #include <stdlib.h>
@@ -158,15 +157,13 @@ static void check(const char *what, void (*train)(struct codecs_result *), long 
     memory_free(update.weights);
 }
 
-static void a_step_on_pictures_is_two_graphs(void **state)
+TEST(a_step_on_pictures_is_two_graphs)
 {
-    (void)state;
     check("vision", train_vision, 10);
 }
 
-static void a_step_on_sounds_is_two_graphs(void **state)
+TEST(a_step_on_sounds_is_two_graphs)
 {
-    (void)state;
     check("audio", train_audio, 24);
 }
 
@@ -333,30 +330,22 @@ static void check_memory(check_fn *look, use_fn *use, i64 batch, i64 large)
     unsetenv("WEFT_EMU_MEMORY");
 }
 
-static void vision_takes_what_is_estimated(void **state)
+TEST(vision_takes_what_is_estimated)
 {
-    (void)state;
     check_memory(check_vision, use_vision, 2, 4096);
 }
 
-static void audio_takes_what_is_estimated(void **state)
+TEST(audio_takes_what_is_estimated)
 {
-    (void)state;
     check_memory(check_audio, use_audio, 1, 1024);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_on_pictures_is_two_graphs),
-        cmocka_unit_test(a_step_on_sounds_is_two_graphs),
-        cmocka_unit_test(vision_takes_what_is_estimated),
-        cmocka_unit_test(audio_takes_what_is_estimated),
-    };
     setenv("WEFT_THREADS", "1", 0); /* products are so small that waking a thread costs more */
     if (device_open_cuda(&device, 0))
         panic("%s", error_text());
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(NULL, NULL);
     device_close(&device);
     return failed;
 }

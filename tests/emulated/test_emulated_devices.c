@@ -1,9 +1,4 @@
 /* Unusable GPUs, drivers and libraries are refused by one message each, before any computation. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +6,7 @@
 #include <unistd.h>
 
 #include "kernels/cuda/cuda.h"
-#include "tests/tier.h"
+#include "tests/test.h"
 #include "tests/toy.h"
 #include "train/memory_estimate.h"
 
@@ -25,65 +20,12 @@ static void expect_refused(int index, const char *variable, const char *value, c
     unsetenv(variable);
 }
 
-static void expect_described(const char *words)
-{
-    struct buffer said = {0};
-    assert_int_equal(cuda_describe(&said), 0);
-    if (!strstr(said.data, words))
-        fail_msg("no \"%s\" in: %s", words, said.data);
-    buffer_release(&said);
-}
-
-static void drivers_that_cannot_be_used(void **state)
-{
-    struct buffer said = {0};
-    (void)state;
-    expect_refused(0, "WEFT_EMU_DRIVER", "0", "no GPU can be used: this machine has no driver for one (libcuda.so.1)");
-    expect_refused(0, "WEFT_EMU_DRIVER", "12020",
-                   "no GPU can be used: the driver is for CUDA 12.2, this program for 13.0: install a newer driver, "
-                   "or build with an older toolkit");
-    setenv("WEFT_EMU_DRIVER", "12020", 1);
-    assert_int_equal(cuda_describe(&said), -1);
-    unsetenv("WEFT_EMU_DRIVER");
-}
-
-static void devices_that_cannot_be_used(void **state)
-{
-    (void)state;
-    expect_refused(0, "WEFT_EMU_SM", "75", "GPU 0 (emulated GPU) is sm_75: sm_80 or newer is needed");
-    expect_refused(2, "WEFT_EMU_SM", "90", "there is no GPU 2: this machine has 1, counted from 0");
-    setenv("WEFT_EMU_SM", "75", 1); /* the listing marks it among others */
-    expect_described("0: emulated GPU, sm_75 (too old)");
-    unsetenv("WEFT_EMU_SM");
-    expect_described("0: emulated GPU, sm_90, ");
-}
-
-/* An H100 runs a program compiled for an A100, without the Hopper kernels. */
-static void programs_built_for_other_devices(void **state)
-{
-    struct device device;
-    (void)state;
-    expect_refused(0, "WEFT_EMU_BUILT_FOR", "0",
-                   "GPU 0 (emulated GPU) is sm_90: this program was built for others, build it with "
-                   "-DCMAKE_CUDA_ARCHITECTURES=90a");
-    setenv("WEFT_EMU_BUILT_FOR", "80", 1);
-    assert_int_equal(device_open_cuda(&device, 0), 0);
-    assert_false(device.has_fp8 || cuda_is_hopper(&device) || cuda_has_two_kernels(&device, "attention"));
-    assert_false(cuda_handles_of(&device)->overlaps || cuda_handles_of(&device)->hopper);
-    unsetenv("WEFT_EMU_BUILT_FOR");
-    device_close(&device);
-    assert_int_equal(device_open_cuda(&device, 0), 0);
-    assert_true(device.has_fp8 && cuda_handles_of(&device)->hopper && cuda_handles_of(&device)->overlaps);
-    device_close(&device);
-}
-
 /* Runs before any library is opened: opened ones stay loaded. */
-static void libraries_that_are_missing(void **state)
+TEST(libraries_that_are_missing)
 {
     struct device device;
     struct comm host = {.name = "world", .size = 2};
     struct buffer said = {0};
-    (void)state;
     setenv("WEFT_EMU_CUBLASLT", "libcublasLt.so.99", 1);
     assert_int_equal(device_open_cuda(&device, 0), -1);
     assert_non_null(strstr(error_text(), "products on a GPU are cuBLASLt's, of CUDA's major version 12: install it ("));
@@ -104,12 +46,60 @@ static void libraries_that_are_missing(void **state)
     device_close(&device);
 }
 
+static void expect_described(const char *words)
+{
+    struct buffer said = {0};
+    assert_int_equal(cuda_describe(&said), 0);
+    if (!strstr(said.data, words))
+        fail_msg("no \"%s\" in: %s", words, said.data);
+    buffer_release(&said);
+}
+
+TEST(drivers_that_cannot_be_used)
+{
+    struct buffer said = {0};
+    expect_refused(0, "WEFT_EMU_DRIVER", "0", "no GPU can be used: this machine has no driver for one (libcuda.so.1)");
+    expect_refused(0, "WEFT_EMU_DRIVER", "12020",
+                   "no GPU can be used: the driver is for CUDA 12.2, this program for 13.0: install a newer driver, "
+                   "or build with an older toolkit");
+    setenv("WEFT_EMU_DRIVER", "12020", 1);
+    assert_int_equal(cuda_describe(&said), -1);
+    unsetenv("WEFT_EMU_DRIVER");
+}
+
+TEST(devices_that_cannot_be_used)
+{
+    expect_refused(0, "WEFT_EMU_SM", "75", "GPU 0 (emulated GPU) is sm_75: sm_80 or newer is needed");
+    expect_refused(2, "WEFT_EMU_SM", "90", "there is no GPU 2: this machine has 1, counted from 0");
+    setenv("WEFT_EMU_SM", "75", 1); /* the listing marks it among others */
+    expect_described("0: emulated GPU, sm_75 (too old)");
+    unsetenv("WEFT_EMU_SM");
+    expect_described("0: emulated GPU, sm_90, ");
+}
+
+/* An H100 runs a program compiled for an A100, without the Hopper kernels. */
+TEST(programs_built_for_other_devices)
+{
+    struct device device;
+    expect_refused(0, "WEFT_EMU_BUILT_FOR", "0",
+                   "GPU 0 (emulated GPU) is sm_90: this program was built for others, build it with "
+                   "-DCMAKE_CUDA_ARCHITECTURES=90a");
+    setenv("WEFT_EMU_BUILT_FOR", "80", 1);
+    assert_int_equal(device_open_cuda(&device, 0), 0);
+    assert_false(device.has_fp8 || cuda_is_hopper(&device) || cuda_has_two_kernels(&device, "attention"));
+    assert_false(cuda_handles_of(&device)->overlaps || cuda_handles_of(&device)->hopper);
+    unsetenv("WEFT_EMU_BUILT_FOR");
+    device_close(&device);
+    assert_int_equal(device_open_cuda(&device, 0), 0);
+    assert_true(device.has_fp8 && cuda_handles_of(&device)->hopper && cuda_handles_of(&device)->overlaps);
+    device_close(&device);
+}
+
 /* The check comes before any message to other ranks. */
-static void libraries_of_the_wrong_version(void **state)
+TEST(libraries_of_the_wrong_version)
 {
     struct device device;
     struct comm host = {.name = "world", .size = 2};
-    (void)state;
     assert_int_equal(device_open_cuda(&device, 0), 0);
     for (int i = 0; i < 2; i++) {
         setenv("WEFT_EMU_NCCL", i ? "2708" : "21805", 1);
@@ -197,12 +187,11 @@ static void expect_said(i64 bytes, void (*run)(void), int status, const char *wo
 }
 
 /* Memory for all of the estimate, for 1 byte less, and for less than the model. */
-static void steps_that_do_not_fit_say_what_would(void **state)
+TEST(steps_that_do_not_fit_say_what_would)
 {
     struct step_work work = work_of_toy();
     struct step_needs needs = {0};
     const struct step_memory *m = &needs.memory;
-    (void)state;
     assert_int_equal(step_estimate(&needs, &work, 0), 0);
     i64 model = m->copies + m->masters + m->moments + m->gradients, step = step_memory_gpu(m);
     assert_true(m->activations > 4 * GROW_BYTES);
@@ -294,11 +283,10 @@ static i64 decoding_bytes(i64 slots, i64 length)
 
 /* Takes the largest number of slots that fits; their memory equals the estimate to the byte; 1 byte
  * less gives fewer slots. */
-static void decoders_take_as_many_requests_as_fit(void **state)
+TEST(decoders_take_as_many_requests_as_fit)
 {
     char used[64];
     i64 all = decoding_bytes(SEATS, LENGTH), half = decoding_bytes(SEATS / 2, LENGTH), one = decoding_bytes(1, LENGTH);
-    (void)state;
     assert_true(all > half + GROW_BYTES && half > one);
     snprintf(used, sizeof used, "used %lld", (long long)all);
     if (is_nightly())
@@ -310,11 +298,10 @@ static void decoders_take_as_many_requests_as_fit(void **state)
     slots_given = 0;
 }
 
-static void decoders_that_do_not_fit_say_what_would(void **state)
+TEST(decoders_that_do_not_fit_say_what_would)
 {
     i64 length = 5 * LENGTH, bytes;
     char words[64], used[64];
-    (void)state;
     bytes = decoding_bytes(1, length);
     seats_wanted = 1;
     length_wanted = 2 * length;
@@ -332,24 +319,12 @@ static void decoders_that_do_not_fit_say_what_would(void **state)
 }
 
 /* A full GPU is not a program error: one line and no core dump. */
-static void a_full_device_ends_with_a_message(void **state)
+TEST(a_full_device_ends_with_a_message)
 {
-    (void)state;
     expect_said(100 << 20, fill_memory, STATUS_FAILED, "weft: the GPU has no 0.22 GiB more", "weft plan --gpu");
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(libraries_that_are_missing),
-        cmocka_unit_test(drivers_that_cannot_be_used),
-        cmocka_unit_test(devices_that_cannot_be_used),
-        cmocka_unit_test(programs_built_for_other_devices),
-        cmocka_unit_test(libraries_of_the_wrong_version),
-        cmocka_unit_test(steps_that_do_not_fit_say_what_would),
-        cmocka_unit_test(decoders_take_as_many_requests_as_fit),
-        cmocka_unit_test(decoders_that_do_not_fit_say_what_would),
-        cmocka_unit_test(a_full_device_ends_with_a_message),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,10 +1,5 @@
 /* Decoding with CUDA graphs on the emulated GPU: the same draws as without, for any output and any
  * number of requests, and no recorded op has arguments that change from step to step. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +8,7 @@
 
 #include "kernels/cuda/device.h"
 #include "model/generate.h"
-#include "tests/tier.h"
+#include "tests/test.h"
 #include "tests/toy.h"
 
 enum { REQUESTS = 5, COPIES = 2, ANSWERS = REQUESTS * COPIES };
@@ -146,18 +141,16 @@ static struct decoder_options options_of(const struct vocabulary *vocabulary)
                                     .sampling = {.temperature = 1, .top_p = 0.95f, .key = {1, RNG_SAMPLING}}};
 }
 
-static void text_is_the_same_by_graphs(void **state)
+TEST(text_is_the_same_by_graphs)
 {
-    (void)state;
     struct decoder_options o = options_of(&vocabulary_of_text);
     check_draws(TOY_TIED | TOY_SHARED | TOY_DENSE, o, NULL);
     o.keep_routes = o.want_entropy = true; /* like rollouts */
     check_draws(TOY_TIED, o, NULL);
 }
 
-static void sound_is_the_same_by_graphs(void **state)
+TEST(sound_is_the_same_by_graphs)
 {
-    (void)state;
     struct graphs_opening b = {{TOY_BOA}, 1, false, false};
     if (is_nightly())
         check_draws(TOY_TIED | TOY_AUDIO, options_of(&toy_vocabulary), &b);
@@ -165,9 +158,8 @@ static void sound_is_the_same_by_graphs(void **state)
     check_draws(TOY_TIED | TOY_AUDIO, options_of(&toy_vocabulary), &b);
 }
 
-static void pictures_are_the_same_by_graphs(void **state)
+TEST(pictures_are_the_same_by_graphs)
 {
-    (void)state;
     struct graphs_opening b = {{TOY_IMAGE, TOY_BOI}, 2, false, false};
     if (is_nightly()) {
         check_draws(TOY_TIED | TOY_MADE, options_of(&toy_vocabulary), &b);
@@ -218,9 +210,8 @@ static void draw_rounds(struct answer *answers, struct model *model, const char 
     unsetenv("WEFT_GRAPHS");
 }
 
-static void rounds_of_a_decoder_draw_with_their_own_keys(void **state)
+TEST(rounds_of_a_decoder_draw_with_their_own_keys)
 {
-    (void)state;
     enum { ROUNDS = 3 };
     static struct answer plain[ROUNDS * ANSWERS], graphs[ROUNDS * ANSWERS], update[ROUNDS * ANSWERS];
     struct model model;
@@ -274,9 +265,8 @@ static float fill_with_steps(const char *graphs, long *changed)
     return last;
 }
 
-static void a_stale_argument_is_seen(void **state)
+TEST(a_stale_argument_is_seen)
 {
-    (void)state;
     long changed;
     assert_true(fill_with_steps("0", &changed) == 4);
     assert_true(fill_with_steps("1", &changed) == 1); /* the recorded value */
@@ -285,9 +275,8 @@ static void a_stale_argument_is_seen(void **state)
 }
 
 /* More keys than are kept: the oldest are recorded again. */
-static void recordings_that_were_dropped_come_again(void **state)
+TEST(recordings_that_were_dropped_come_again)
 {
-    (void)state;
     enum { KEYS = 40 };
     float *there = device_alloc(&gpu, 4), value;
     struct recordings *recordings = device_recordings_open(&gpu);
@@ -379,21 +368,19 @@ static void check_refusal(const struct refusal *r)
     device_close(&device);
 }
 
-static void a_refused_recording_runs_op_by_op(void **state)
+TEST(a_refused_recording_runs_op_by_op)
 {
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(refusals); i++)
         check_refusal(&refusals[i]);
 }
 
 /* Ops that were called for a failed recording run again. */
-static void answers_are_the_same_where_recordings_fail(void **state)
+TEST(answers_are_the_same_where_recordings_fail)
 {
     static struct graphs_answers plain, graphs;
     struct model model;
     const struct model_config config = config_of(TOY_TIED | TOY_SHARED | TOY_DENSE, true);
     struct decoder_options o = options_of(&vocabulary_of_text);
-    (void)state;
     toy_open(&model, &gpu, &config, false);
     o.model = &model;
     draw(&plain, &model, o, "0", NULL);
@@ -416,22 +403,12 @@ static void answers_are_the_same_where_recordings_fail(void **state)
 int main(void)
 {
     static const float amplitude[3] = {0.5f, 0.4f, 0.3f};
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_is_the_same_by_graphs),
-        cmocka_unit_test(sound_is_the_same_by_graphs),
-        cmocka_unit_test(pictures_are_the_same_by_graphs),
-        cmocka_unit_test(rounds_of_a_decoder_draw_with_their_own_keys),
-        cmocka_unit_test(a_stale_argument_is_seen),
-        cmocka_unit_test(recordings_that_were_dropped_come_again),
-        cmocka_unit_test(a_refused_recording_runs_op_by_op),
-        cmocka_unit_test(answers_are_the_same_where_recordings_fail),
-    };
     setenv("WEFT_THREADS", "1", 0); /* products are so small that waking a thread costs more */
     if (device_open_cuda(&gpu, 0))
         panic("%s", error_text());
     amplitude_there = device_alloc(&gpu, sizeof amplitude);
     device_put(&gpu, amplitude_there, amplitude, sizeof amplitude);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(NULL, NULL);
     device_free(&gpu, amplitude_there, sizeof amplitude);
     device_close(&gpu);
     return failed;

@@ -3,7 +3,6 @@
  * Daily runs cover text, a picture and a stage, nightly runs everything else. */
 #include <stdlib.h>
 #include "tests/cli_fixture.h"
-#include "tests/tier.h"
 
 static char *picture, *film, *noise, *out;
 
@@ -79,9 +78,8 @@ static i64 expect_exact(const char *const *words, const char *more)
 }
 #define EXACT(more, ...) expect_exact((const char *const[]){__VA_ARGS__, NULL}, more)
 
-static void answers_take_what_is_estimated(void **state)
+TEST(answers_take_what_is_estimated)
 {
-    (void)state;
     i64 words = EXACT("", "generate", model_folder, "--prompt", "a", "--max-tokens", "4", "-o", out);
     assert_true(words > 4 * (i64)GROW_BYTES);
     if (!is_nightly())
@@ -97,9 +95,8 @@ static void answers_take_what_is_estimated(void **state)
 }
 
 /* Sounds of 40 s need blocks of their own; shorter ones would fit. */
-static void long_answers_say_which_shorter_ones_fit(void **state)
+TEST(long_answers_say_which_shorter_ones_fit)
 {
-    (void)state;
     const char *const words[] = {"generate",     model_folder, "--prompt", "a",  "--to", "audio",
                                  "--max-tokens", "512",        "--greedy", "-o", out,    NULL};
     nightly_only();
@@ -112,13 +109,12 @@ static void long_answers_say_which_shorter_ones_fit(void **state)
 
 /* A wide tokenizer, whose pixels need more memory than the decoding steps. The estimate assumes a
  * whole clip, which may end early. */
-static void large_clips_take_what_is_estimated(void **state)
+TEST(large_clips_take_what_is_estimated)
 {
     struct vision_config config = {.stride = 8, .bits = 6, .channels = {512, 5}, .blocks = {1, 1}, .inflated = true};
     struct vision vision;
     char *folder = path_join(model_folder, "weft/vision"), *kept = in_folder("kept");
     const i64 sides[] = {1, 4, 8, 16};
-    (void)state;
     nightly_only();
     assert_int_equal(vision_add_shape(&config, 1, 32, 32, 0, NULL, 0), 0);
     assert_int_equal(vision_add_shape(&config, 9, 128, 128, 8, sides, COUNT_OF(sides)), 0);
@@ -141,9 +137,8 @@ static void large_clips_take_what_is_estimated(void **state)
     memory_free(kept);
 }
 
-static void reconstructions_take_what_is_estimated(void **state)
+TEST(reconstructions_take_what_is_estimated)
 {
-    (void)state;
     i64 still = EXACT("a smaller --shape", "reconstruct", model_folder, picture, "-o", out);
     assert_true(still > GROW_BYTES);
     if (!is_nightly())
@@ -166,9 +161,8 @@ static char *write_ids(const char *name, i64 rows, i64 length)
     return path;
 }
 
-static void logits_take_what_is_estimated(void **state)
+TEST(logits_take_what_is_estimated)
 {
-    (void)state;
     char *few = write_ids("few.safetensors", 1, 8), *many = write_ids("many.safetensors", 128, 64);
     const char *const narrow[] = {"logits", model_folder, "--ids", few, "--weights", "int8", "-o", out, NULL};
     const char *const rows[] = {"logits", model_folder, "--ids", many, "-o", out, NULL};
@@ -189,9 +183,8 @@ static void logits_take_what_is_estimated(void **state)
 
 #define ROWS(command, ...) command, model_folder, "--data", shards, "--part", "train", "--rows", "2", __VA_ARGS__
 
-static void held_out_rows_take_what_is_estimated(void **state)
+TEST(held_out_rows_take_what_is_estimated)
 {
-    (void)state;
     nightly_only(); /* a stage covers the same in daily runs */
     i64 rows = EXACT("; nothing smaller would do, not even ", ROWS("eval", "--length", "64"));
     assert_int_equal(EXACT("", ROWS("eval", "--length", "64", "--weights", "int4")), rows);
@@ -200,14 +193,13 @@ static void held_out_rows_take_what_is_estimated(void **state)
                 rows);
 }
 
-static void shorter_rows_that_fit_are_named(void **state)
+TEST(shorter_rows_that_fit_are_named)
 {
     char *wide = write_wide_model(TOY_MEDIA);
 #define WIDE_ROWS(command, ...)                                                                                        \
     command, wide, "--data", shards, "--part", "train", "--rows", "2", "--length", "2048", __VA_ARGS__
     const char *const rows[] = {WIDE_ROWS("eval", NULL)};
     const char *const looked[] = {WIDE_ROWS("routing", "-o", out, NULL)};
-    (void)state;
     i64 bytes = expect_refused(1, rows, "; nothing smaller would do, not even ");
     expect_refused(bytes - 1, rows, "; length=1024 would take ");
     expect_refused(expect_refused(1, looked, "") - 1, looked, "; length=1024 would take ");
@@ -215,9 +207,8 @@ static void shorter_rows_that_fit_are_named(void **state)
 }
 
 /* Prompts are read after the model is loaded. */
-static void weights_are_estimated_before_prompts_are_read(void **state)
+TEST(weights_are_estimated_before_prompts_are_read)
 {
-    (void)state;
     char *prompts = in_folder("prompts.jsonl");
     static const char one[] = "{\"prompt\":\"a\",\"ground_truth\":\"b\"}\n";
     assert_int_equal(file_replace(prompts, one, (i64)strlen(one)), 0);
@@ -249,9 +240,8 @@ static void write_data(void)
     memory_free(list);
 }
 
-static void stages_take_what_is_estimated(void **state)
+TEST(stages_take_what_is_estimated)
 {
-    (void)state;
     char *path = in_folder("stages.yaml"), *partial = in_folder("out.run/made.partial");
     char *recipe = string_format(
         "run: %s.run\nstages:\n"
@@ -273,9 +263,8 @@ static void stages_take_what_is_estimated(void **state)
     memory_free(recipe);
 }
 
-static void refused_stages_leave_nothing(void **state)
+TEST(refused_stages_leave_nothing)
 {
-    (void)state;
     char *path = in_folder("refused.yaml"), *partial = in_folder("out.run/trained.partial");
     char *recipe = string_format("run: %s.run\nstages:\n"
                                  "  trained: {kind: pretrain, data: %s, from: %s, batch: {rows: 2, length: 128}}\n",
@@ -310,17 +299,5 @@ static int clear_media(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_take_what_is_estimated),
-        cmocka_unit_test(long_answers_say_which_shorter_ones_fit),
-        cmocka_unit_test(large_clips_take_what_is_estimated),
-        cmocka_unit_test(reconstructions_take_what_is_estimated),
-        cmocka_unit_test(logits_take_what_is_estimated),
-        cmocka_unit_test(held_out_rows_take_what_is_estimated),
-        cmocka_unit_test(shorter_rows_that_fit_are_named),
-        cmocka_unit_test(weights_are_estimated_before_prompts_are_read),
-        cmocka_unit_test(stages_take_what_is_estimated),
-        cmocka_unit_test(refused_stages_leave_nothing),
-    };
-    return cmocka_run_group_tests(tests, make_media, clear_media);
+    return tests_run(make_media, clear_media);
 }

@@ -1,10 +1,5 @@
 /* The emulated NCCL: its collectives over processes, and errors for misuse. test_dist_emulated
  * covers Weft's use of it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <nccl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +7,7 @@
 #include <unistd.h>
 
 #include "kernels/cuda/device.h"
+#include "tests/test.h"
 
 enum { RANKS = 4, COUNT = 50000, BLOCK = 8000 };
 
@@ -144,17 +140,15 @@ static void on_ranks(bool (*run)(struct nccl_rank *))
     }
 }
 
-static void collectives_reach_all_ranks(void **state)
+TEST(collectives_reach_all_ranks)
 {
-    (void)state;
     on_ranks(sums);
     on_ranks(all_to_all);
     on_ranks(parts);
 }
 
-static void mistakes_are_errors_not_hangs(void **state)
+TEST(mistakes_are_errors_not_hangs)
 {
-    (void)state;
     on_ranks(another_size);
     on_ranks(host_memory);
     on_ranks(rank_that_is_gone);
@@ -162,9 +156,5 @@ static void mistakes_are_errors_not_hangs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(collectives_reach_all_ranks),
-        cmocka_unit_test(mistakes_are_errors_not_hangs),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

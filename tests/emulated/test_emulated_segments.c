@@ -1,11 +1,6 @@
 /* Training with CUDA graphs on the emulated GPU: weights and losses are bitwise equal to those
  * without graphs, for any batches and sub-models; warm steps need few launches; and no recording is
  * stale. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <cuda_runtime.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +9,7 @@
 
 #include "kernels/cuda/device.h"
 #include "kernels/device/deferred.h"
-#include "tests/tier.h"
+#include "tests/test.h"
 #include "tests/toy_train.h"
 
 enum { STEPS_MOST = 48 };
@@ -180,9 +175,8 @@ static void check_run(const char *what, const struct segments_plan *plan, i64 wa
 }
 
 /* Batches of all modalities whose list lengths vary, around layers of one shape. */
-static void batches_of_one_length_share_recordings(void **state)
+TEST(batches_of_one_length_share_recordings)
 {
-    (void)state;
     struct segments_plan plan = {
         .parts = TOY_ALL, .layers = 4, .steps = 7, .micro_batches = 1, .batches = 3, .length = 200};
     if (!is_nightly()) {
@@ -192,18 +186,16 @@ static void batches_of_one_length_share_recordings(void **state)
     check_run("other lists", &plan, 1, is_nightly() ? 0.47 : 0.62);
 }
 
-static void batches_of_other_lengths_have_their_own(void **state)
+TEST(batches_of_other_lengths_have_their_own)
 {
-    (void)state;
     nightly_only();
     const struct segments_plan plan = {
         .parts = TOY_DENSE | TOY_SHARED | TOY_TIED, .layers = 2, .steps = 4, .micro_batches = 2, .batches = 4};
     check_run("other lengths", &plan, 1, 0.26);
 }
 
-static void micro_batches_add_up(void **state)
+TEST(micro_batches_add_up)
 {
-    (void)state;
     const struct segments_plan plan = {.parts = TOY_MTP | TOY_TIED,
                                        .layers = 2,
                                        .steps = 4,
@@ -214,9 +206,8 @@ static void micro_batches_add_up(void **state)
     check_run("accumulated, one update skipped", &plan, 1, 0.27);
 }
 
-static void layers_are_recomputed(void **state)
+TEST(layers_are_recomputed)
 {
-    (void)state;
     struct segments_plan plan = {
         .parts = TOY_MEDIA | TOY_MTP, .layers = 4, .steps = 3, .micro_batches = 1, .batches = 1, .recompute = true};
     plan.layers = is_nightly() ? 4 : 2;
@@ -229,9 +220,8 @@ static void layers_are_recomputed(void **state)
 }
 
 /* Depths, experts and k are drawn for each micro-batch. */
-static void sub_models_share_recordings(void **state)
+TEST(sub_models_share_recordings)
 {
-    (void)state;
     static struct segments_result plain, graphs, update;
     const struct segments_plan plan = {
         .parts = TOY_DENSE, .layers = 4, .steps = 24, .micro_batches = 1, .batches = 4, .length = 60, .elastic = true};
@@ -252,14 +242,13 @@ static void sub_models_share_recordings(void **state)
     memory_free(update.weights);
 }
 
-static void a_refused_recording_trains_op_by_op(void **state)
+TEST(a_refused_recording_trains_op_by_op)
 {
     static const char *const functions[] = {"cudaStreamBeginCapture", "cudaLaunchKernel", "cudaStreamEndCapture",
                                             "cudaGraphInstantiate", "cudaGraphLaunch"};
     static struct segments_result plain, graphs;
     struct segments_plan plan = {
         .parts = TOY_TIED, .layers = 2, .steps = 3, .micro_batches = 1, .batches = 1, .length = 60};
-    (void)state;
     train(&plain, &plan, &gpu, "0");
     for (i64 i = 0; i < COUNT_OF(functions); i += is_nightly() ? 1 : 3) {
         plan.refused = functions[i];
@@ -296,10 +285,9 @@ static long fill_deferred(float *last, float change)
 
 /* A changing argument costs launches but never correctness, unlike a recording with an explicit
  * key, which would be stale (tests/emulated/test_emulated_graphs.c). */
-static void an_argument_that_changes_makes_another_key(void **state)
+TEST(an_argument_that_changes_makes_another_key)
 {
     float last;
-    (void)state;
     assert_int_equal(fill_deferred(&last, 0), 4); /* all but the first */
     assert_true(last == 0);
     assert_int_equal(fill_deferred(&last, 2), 0);
@@ -307,9 +295,8 @@ static void an_argument_that_changes_makes_another_key(void **state)
 }
 
 /* Struct arguments are compared by content, not by address. They have no padding. */
-static void arguments_are_compared_by_what_they_say(void **state)
+TEST(arguments_are_compared_by_what_they_say)
 {
-    (void)state;
     struct recordings *recordings = device_recordings_open(&gpu);
     struct deferred *deferred = deferred_open(&gpu);
     float *there = device_alloc(&gpu, 64);
@@ -337,20 +324,10 @@ static void arguments_are_compared_by_what_they_say(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(batches_of_one_length_share_recordings),
-        cmocka_unit_test(batches_of_other_lengths_have_their_own),
-        cmocka_unit_test(micro_batches_add_up),
-        cmocka_unit_test(layers_are_recomputed),
-        cmocka_unit_test(sub_models_share_recordings),
-        cmocka_unit_test(a_refused_recording_trains_op_by_op),
-        cmocka_unit_test(an_argument_that_changes_makes_another_key),
-        cmocka_unit_test(arguments_are_compared_by_what_they_say),
-    };
     setenv("WEFT_THREADS", "1", 0); /* products are so small that waking a thread costs more */
     if (device_open_cuda(&gpu, 0))
         panic("%s", error_text());
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(NULL, NULL);
     device_close(&gpu);
     return failed;
 }

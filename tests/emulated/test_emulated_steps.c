@@ -1,15 +1,11 @@
 /* Host work of a warm step on a GPU, counted on the emulated one. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "kernels/cuda/device.h"
 #include "model/generate.h"
+#include "tests/test.h"
 #include "tests/toy_train.h"
 
 enum { WARM = 2, STEPS = 4, MICRO_BATCHES = 2, LAYERS = 2 };
@@ -31,9 +27,8 @@ static void print_counts(const char *what, struct emu_counts c)
 }
 
 /* Losses, the norm and other results of a step are read at its end, in one block. */
-static void training_step_waits_for_its_result_alone(void **state)
+TEST(training_step_waits_for_its_result_alone)
 {
-    (void)state;
     struct arena arena;
     struct toy_run run;
     const struct model_config config = toy_config(LAYERS, TOY_ALL);
@@ -99,10 +94,9 @@ static double train_measured(bool measured, i64 *differences, i64 *counted)
 }
 
 /* Layers that are replayed as graphs count as well, and train the same. */
-static void measured_steps_count_what_balances_the_router(void **state)
+TEST(measured_steps_count_what_balances_the_router)
 {
     i64 differences = 0, counted = 0;
-    (void)state;
     double with = train_measured(true, &differences, &counted), without = train_measured(false, &differences, &counted);
     assert_int_equal(differences, 0);
     assert_true(counted > 0);
@@ -142,11 +136,10 @@ static struct emu_counts train_in_fp8(double losses[FP8_STEPS], struct device *d
 
 /* FP8 products equal products of rounded operands; the CPU's first loss is the same, and later ones
  * diverge like updates that depend on gradient signs. The host does not wait more often. */
-static void losses_of_codes_are_those_of_rounded_operands(void **state)
+TEST(losses_of_codes_are_those_of_rounded_operands)
 {
     double codes[FP8_STEPS], rounded[FP8_STEPS], cpu[FP8_STEPS];
     struct device host;
-    (void)state;
     assert_true(gpu.has_fp8);
     struct emu_counts asked = train_in_fp8(codes, &gpu);
     gpu.has_fp8 = false;
@@ -205,9 +198,8 @@ static void check_decode_steps(unsigned parts, const struct vocabulary *vocabula
     model_close(&model);
 }
 
-static void decode_step_waits_for_its_draws_alone(void **state)
+TEST(decode_step_waits_for_its_draws_alone)
 {
-    (void)state;
     static const i32 sound[1] = {TOY_BOA};
     const struct generate_request text = {0}, plain = {.opening = sound, .opening_count = 1, .media_only = true},
                                   guided = {.opening = sound,
@@ -221,9 +213,8 @@ static void decode_step_waits_for_its_draws_alone(void **state)
 }
 
 /* Any set of slices takes one launch: here a third of them, different ones each time. */
-static void an_update_is_one_launch(void **state)
+TEST(an_update_is_one_launch)
 {
-    (void)state;
     enum { UPDATES = 3000, EACH = 5, COUNT = UPDATES * EACH };
     const struct adamw adamw = {1, 0, 0, 1e-8f, 0, 1};
     static struct update list[UPDATES];
@@ -271,9 +262,8 @@ static int host_waits(void *context)
 }
 
 /* Behind endless work, puts take one ring buffer after another, and wait when there are no more. */
-static void puts_wait_where_the_ring_is_full(void **state)
+TEST(puts_wait_where_the_ring_is_full)
 {
-    (void)state;
     i64 bytes = RING_BYTES + MORE_BYTES, piece = 3 << 20;
     long *waits = memory_alloc(sizeof *waits);
     char *host = memory_alloc(bytes), *back = memory_alloc(bytes), *there = device_alloc(&gpu, bytes);
@@ -301,18 +291,10 @@ static void puts_wait_where_the_ring_is_full(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(training_step_waits_for_its_result_alone),
-        cmocka_unit_test(measured_steps_count_what_balances_the_router),
-        cmocka_unit_test(losses_of_codes_are_those_of_rounded_operands),
-        cmocka_unit_test(decode_step_waits_for_its_draws_alone),
-        cmocka_unit_test(an_update_is_one_launch),
-        cmocka_unit_test(puts_wait_where_the_ring_is_full),
-    };
     setenv("WEFT_THREADS", "1", 0); /* products are so small that waking a thread costs more */
     if (device_open_cuda(&gpu, 0))
         panic("%s", error_text());
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(NULL, NULL);
     device_close(&gpu);
     return failed;
 }

@@ -1,16 +1,12 @@
 /* The choice among cuBLASLt's algorithms for a product, on the emulated GPU. Its cuBLASLt sets
  * the time of each algorithm and the products that have none. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <cublasLt.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "op_cases/op_cases.h"
 #include "kernels/cuda/device.h"
+#include "tests/test.h"
 
 enum { M = 3, N = 5, K = 7, ROOM = 64 }; /* ROOM: floats per operand */
 static struct device gpu;
@@ -96,9 +92,8 @@ static void expect_kept(int wanted)
         assert_int_equal(emu_algorithms.runs[i], i == wanted);
 }
 
-static void the_fastest_is_kept(void **state)
+TEST_WITH(the_fastest_is_kept, open_tuned, close_gpu)
 {
-    (void)state;
     put_operands();
     multiply(false);
     expect_gemm(false);
@@ -108,9 +103,8 @@ static void the_fastest_is_kept(void **state)
     expect_kept(2);
 }
 
-static void what_is_added_to_is_added_to_once(void **state)
+TEST_WITH(what_is_added_to_is_added_to_once, open_tuned, close_gpu)
 {
-    (void)state;
     put_operands();
     long allocations = emu_counts.allocations;
     multiply(true);
@@ -119,9 +113,8 @@ static void what_is_added_to_is_added_to_once(void **state)
     expect_kept(2);
 }
 
-static void refused_ones_are_passed_over(void **state)
+TEST_WITH(refused_ones_are_passed_over, open_tuned, close_gpu)
 {
-    (void)state;
     emu_algorithms.ms[2] = -1;
     put_operands();
     multiply(false);
@@ -130,12 +123,11 @@ static void refused_ones_are_passed_over(void **state)
 }
 
 /* The emulated GPU treats waits, allocations and frees during a capture as faults. */
-static void nothing_is_timed_while_ops_are_recorded(void **state)
+TEST_WITH(nothing_is_timed_while_ops_are_recorded, open_tuned, close_gpu)
 {
     struct recordings *recordings = device_recordings_open(&gpu);
     i64 key = 1;
     float value;
-    (void)state;
     put_operands();
     for (int time = 0; time < 3; time++)
         for (bool done = device_replay(&gpu, recordings, &key, sizeof key); !done;) {
@@ -151,9 +143,8 @@ static void nothing_is_timed_while_ops_are_recorded(void **state)
     expect_kept(0);
 }
 
-static void without_it_the_first_is_taken(void **state)
+TEST_WITH(without_it_the_first_is_taken, open_untuned, close_gpu)
 {
-    (void)state;
     expect_kept(0);
     expect_kept(0);
 }
@@ -169,23 +160,20 @@ static void expect_gemms(uint64_t least_dimension)
         fail_msg("%s", error_text());
 }
 
-static void gemms_of_one_row_may_be_refused(void **state)
+TEST_WITH(gemms_of_one_row_may_be_refused, open_untuned, close_gpu)
 {
-    (void)state;
     expect_gemms(2);
     assert_true(emu_algorithms.runs[0] > 0);
 }
 
-static void all_gemms_may_be_refused(void **state)
+TEST_WITH(all_gemms_may_be_refused, open_untuned, close_gpu)
 {
-    (void)state;
     expect_gemms(UINT64_MAX);
     assert_true(emu_algorithms.runs[0] == 0);
 }
 
-static void those_may_be_refused_that_were_chosen(void **state)
+TEST_WITH(those_may_be_refused_that_were_chosen, open_untuned, close_gpu)
 {
-    (void)state;
     emu_algorithms.ms[0] = -1;
     for (int time = 0; time < 2; time++) {
         put_operands();
@@ -197,17 +185,7 @@ static void those_may_be_refused_that_were_chosen(void **state)
 
 int main(void)
 {
-    static const struct CMUnitTest TESTS[] = {
-        cmocka_unit_test_setup_teardown(the_fastest_is_kept, open_tuned, close_gpu),
-        cmocka_unit_test_setup_teardown(what_is_added_to_is_added_to_once, open_tuned, close_gpu),
-        cmocka_unit_test_setup_teardown(refused_ones_are_passed_over, open_tuned, close_gpu),
-        cmocka_unit_test_setup_teardown(nothing_is_timed_while_ops_are_recorded, open_tuned, close_gpu),
-        cmocka_unit_test_setup_teardown(without_it_the_first_is_taken, open_untuned, close_gpu),
-        cmocka_unit_test_setup_teardown(gemms_of_one_row_may_be_refused, open_untuned, close_gpu),
-        cmocka_unit_test_setup_teardown(all_gemms_may_be_refused, open_untuned, close_gpu),
-        cmocka_unit_test_setup_teardown(those_may_be_refused_that_were_chosen, open_untuned, close_gpu),
-    };
-    int failed = cmocka_run_group_tests(TESTS, NULL, NULL);
+    int failed = tests_run_as("TESTS", NULL, NULL);
     workers_stop();
     return failed;
 }

@@ -110,6 +110,24 @@ static void describe_output(struct buffer *out, const struct faults_command *c)
 
 /* ---- One failure ---- */
 
+TEST(a_disk_that_fails_does_not_say_that_a_file_is_absent)
+{
+    for (int folder = 0; folder < 2; folder++) {
+        int status;
+        *fault_plan = (struct fault_plan){.kind = FAULT_STATUS, .number = 1, .error = EIO};
+        fflush(NULL);
+        pid_t child = fork();
+        if (child == 0) {
+            if (!freopen("/dev/null", "w", stderr))
+                _exit(99);
+            faults_begin();
+            _exit((folder ? file_is_directory(root) : file_exists(root)) ? 3 : 2);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == STATUS_FAILED);
+    }
+}
+
 static i64 wrong; /* faults with which a command did wrong */
 
 static void report(const struct faults_command *c, const struct faults_kind *kind, i64 number, bool lasts,
@@ -168,10 +186,9 @@ static void try_all(const struct faults_command *c, const struct faults_kind *ki
                 break;
 }
 
-static void a_failing_call_leaves_nothing_half_made(void **state)
+TEST(a_failing_call_leaves_nothing_half_made)
 {
     struct buffer whole = {0};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(commands); i++) {
         if (only_number && i != only_command)
             continue;
@@ -210,25 +227,6 @@ static void a_failing_call_leaves_nothing_half_made(void **state)
         fail_msg("%lld failing calls were met wrongly", (long long)wrong);
 }
 
-static void a_disk_that_fails_does_not_say_that_a_file_is_absent(void **state)
-{
-    (void)state;
-    for (int folder = 0; folder < 2; folder++) {
-        int status;
-        *fault_plan = (struct fault_plan){.kind = FAULT_STATUS, .number = 1, .error = EIO};
-        fflush(NULL);
-        pid_t child = fork();
-        if (child == 0) {
-            if (!freopen("/dev/null", "w", stderr))
-                _exit(99);
-            faults_begin();
-            _exit((folder ? file_is_directory(root) : file_exists(root)) ? 3 : 2);
-        }
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == STATUS_FAILED);
-    }
-}
-
 static int make_faults(void **state)
 {
     static const char *const names[] = {"few.txt", "sharding-few.yaml", "training-short.yaml"};
@@ -250,10 +248,6 @@ static int make_faults(void **state)
 
 int main(int count, char **arguments)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_disk_that_fails_does_not_say_that_a_file_is_absent),
-        cmocka_unit_test(a_failing_call_leaves_nothing_half_made),
-    };
     if (count == 3) {
         calls_part = atoll(arguments[1]);
         calls_parts = max_i64(1, atoll(arguments[2]));
@@ -263,5 +257,5 @@ int main(int count, char **arguments)
         only_kind = arguments[2];
         only_number = atoll(arguments[3]);
     }
-    return cmocka_run_group_tests(tests, make_faults, clear);
+    return tests_run(make_faults, clear);
 }

@@ -1,7 +1,7 @@
 /* Stored inputs of the fuzz targets: tests/fuzz/NAME holds those of fuzz_NAME.c. Each is tried once
  * here; scripts/fuzz begins with them. Every target has some, and every folder has its target. */
 #include "core/core.h"
-#include "tests/tier.h"
+#include "tests/test.h"
 
 #include <stdio.h>
 #include <sys/mman.h>
@@ -46,9 +46,8 @@ static void try_seeds(const struct seeds_target *target, const char *folder, cha
     _exit(0);
 }
 
-static void the_seeds_of_all_targets_pass(void **state)
+TEST(the_seeds_of_all_targets_pass)
 {
-    (void)state;
     trying = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(trying != MAP_FAILED);
     for (i64 i = 0; i < COUNT_OF(targets); i++) {
@@ -81,11 +80,10 @@ static bool is_target(const char *folder)
     return false;
 }
 
-static void every_folder_of_seeds_has_its_target(void **state)
+TEST(every_folder_of_seeds_has_its_target)
 {
     char **names;
     i64 count;
-    (void)state;
     assert_int_equal(directory_list(&names, &count, SOURCE_TREE "/tests/fuzz"), 0);
     for (i64 i = 0; i < count; i++)
         if (!strchr(names[i], '.') && !is_target(names[i]))
@@ -95,9 +93,5 @@ static void every_folder_of_seeds_has_its_target(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_seeds_of_all_targets_pass),
-        cmocka_unit_test(every_folder_of_seeds_has_its_target),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

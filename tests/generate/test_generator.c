@@ -1,13 +1,11 @@
 /* Media prompts, their results, and the stage `generate`, on a random model. */
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
 #include "tests/events_fixture.h"
 #include "tests/model_fixture.h"
 #include "generate/generator.h"
 #include "samples/samples.h"
 #include "samples/caption_accuracy.h"
-#include <cmocka.h>
+#include "tests/test.h"
 
 static struct device device;
 static char *root, *model; /* a folder with media, and the model inside it */
@@ -100,6 +98,33 @@ static void write_clip(const char *path, i64 frames, double rate_hz)
 
 /* ---- Prompts ---- */
 
+/* Five ids, in models of fewer positions, of as many, of some more, and of many. */
+TEST(a_prompt_fits_into_the_model)
+{
+    const i32 ids[] = {3, 4, 5, 6, 7};
+    static const struct {
+        i64 positions, most; /* most 0: refused */
+    } rows[] = {{4, 0}, {5, 0}, {6, 1}, {9, 4}, {69, 64}, {1000, 64}};
+    struct generator generator;
+    open_studio(&generator);
+    i64 before = generator.model.config.max_positions;
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        struct prompt prompt;
+        prompt_init(&prompt, MODALITY_TEXT);
+        assert_int_equal(prompt_ids(&prompt, ids, COUNT_OF(ids)), 0);
+        assert_int_equal(prompt_ask(&prompt, &generator, NULL, 0), 0);
+        generator.model.config.max_positions = rows[i].positions;
+        assert_int_equal(prompt_fit(&prompt, &generator), rows[i].most ? 0 : -1);
+        if (rows[i].most)
+            assert_int_equal(prompt.most, rows[i].most);
+        else
+            assert_non_null(strstr(error_text(), "the prompt does not fit into the model's length"));
+        prompt_release(&prompt);
+    }
+    generator.model.config.max_positions = before;
+    generator_close(&generator);
+}
+
 static int make_text(struct generator *generator)
 {
     struct prompt prompt;
@@ -116,14 +141,13 @@ static int make_text(struct generator *generator)
 }
 
 /* Captions were trained behind a space, texts from their first letter on. */
-static void a_caption_begins_within_a_sentence(void **state)
+TEST(a_caption_begins_within_a_sentence)
 {
     static const char *const want[MODALITIES] = {[MODALITY_TEXT] = "these words",
                                                  [MODALITY_IMAGE] = " these words",
                                                  [MODALITY_VIDEO] = " these words",
                                                  [MODALITY_AUDIO] = " these words"};
     struct generator generator;
-    (void)state;
     open_studio(&generator);
     for (int to = 0; to < MODALITIES; to++) {
         struct prompt prompt;
@@ -142,10 +166,9 @@ static void a_caption_begins_within_a_sentence(void **state)
 }
 
 /* As in shards: who writes a prompt begins no picture in it. */
-static void a_spelled_control_token_stays_text(void **state)
+TEST(a_spelled_control_token_stays_text)
 {
     struct generator generator;
-    (void)state;
     open_studio(&generator);
     for (int i = 0; i < BRACKETS; i++) {
         struct prompt prompt;
@@ -160,7 +183,7 @@ static void a_spelled_control_token_stays_text(void **state)
 }
 
 /* What a model was taught to say of media begins with a space, which is no part of the answer. */
-static void an_answer_of_media_begins_with_its_first_letter(void **state)
+TEST(an_answer_of_media_begins_with_its_first_letter)
 {
     static const struct {
         const char *said, *of_media, *of_text;
@@ -172,7 +195,6 @@ static void an_answer_of_media_begins_with_its_first_letter(void **state)
     struct generator generator;
     struct prompt prompt;
     char *picture = in_root("picture.png");
-    (void)state;
     open_studio(&generator);
     for (i64 i = 0; i < 2 * COUNT_OF(cases); i++) {
         const char *said = cases[i / 2].said;
@@ -194,12 +216,11 @@ static void an_answer_of_media_begins_with_its_first_letter(void **state)
 }
 
 /* 20000 samples at 16 kHz are 16 frames of 80 ms; behind the last one stands the code of the end. */
-static void a_sound_of_a_prompt_ends_with_its_end(void **state)
+TEST(a_sound_of_a_prompt_ends_with_its_end)
 {
     struct generator generator;
     struct prompt prompt;
     char *noise = in_root("noise.wav");
-    (void)state;
     open_studio(&generator);
     prompt_init(&prompt, MODALITY_TEXT);
     assert_int_equal(prompt_medium(&prompt, &generator, MODALITY_AUDIO, noise), 0);
@@ -214,7 +235,7 @@ static void a_sound_of_a_prompt_ends_with_its_end(void **state)
 }
 
 /* Guidance compares with the model without a prompt: it must have been trained so. */
-static void guidance_of_a_model_without_dropped_conditions_is_told(void **state)
+TEST(guidance_of_a_model_without_dropped_conditions_is_told)
 {
     static const struct {
         const char *settings; /* of the stage; NULL: no identity.json */
@@ -229,7 +250,6 @@ static void guidance_of_a_model_without_dropped_conditions_is_told(void **state)
                  {NULL, 2, false}};
     struct generator generator;
     char *path = path_join(model, "identity.json");
-    (void)state;
     open_studio(&generator);
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         char *text = string_format("{\"kind\": \"pretrain\", \"settings\": %s}", cases[i].settings);
@@ -248,13 +268,12 @@ static void guidance_of_a_model_without_dropped_conditions_is_told(void **state)
     memory_free(path);
 }
 
-static void text_needs_no_other_tokenizer(void **state)
+TEST(text_needs_no_other_tokenizer)
 {
     struct generator generator;
     struct prompt prompt;
     char *folder = path_join(model, "weft/vision"), *sounds = path_join(model, "weft/audio"),
          *away = path_join(model, "weft/elsewhere"), *picture = in_root("picture.png"), *noise = in_root("noise.wav");
-    (void)state;
     assert_int_equal(directory_remove(folder), 0);
     assert_int_equal(rename(sounds, away), 0);
     open_studio(&generator);
@@ -300,13 +319,12 @@ static void assert_made(struct generator *generator, const char *shape, i64 heig
     prompt_release(&prompt);
 }
 
-static void pictures_are_read_and_made_in_their_shapes(void **state)
+TEST(pictures_are_read_and_made_in_their_shapes)
 {
     struct generator generator;
     struct prompt prompt;
     struct clip clip;
     char *path = in_root("high.png");
-    (void)state;
     save_shapes();
     open_studio(&generator);
     clip_init(&clip, 1, 100, 60, 0);
@@ -348,13 +366,12 @@ static struct generate_request ask(struct prompt *prompt, struct generator *gene
 }
 
 /* With several shapes and a prompt the model chooses; otherwise the opening fixes the shape. */
-static void the_model_chooses_among_its_shapes(void **state)
+TEST(the_model_chooses_among_its_shapes)
 {
     struct generator generator;
     struct prompt prompt;
     struct answer answer = {0};
     struct generator_options options = {.sampling = {1, 1, 0, {1, RNG_SAMPLING}}, .slots = 1};
-    (void)state;
     save_shapes();
     open_studio(&generator);
     struct generate_request r = ask(&prompt, &generator, MODALITY_IMAGE, "these words", 1);
@@ -384,7 +401,7 @@ static void the_model_chooses_among_its_shapes(void **state)
     generator_close(&generator);
 }
 
-static void media_are_guided_by_a_prompt_alone(void **state)
+TEST(media_are_guided_by_a_prompt_alone)
 {
     static const struct {
         enum modality kind;
@@ -395,7 +412,6 @@ static void media_are_guided_by_a_prompt_alone(void **state)
                 {MODALITY_AUDIO, "words", 2, true}, {MODALITY_IMAGE, "words", 1, false},
                 {MODALITY_TEXT, "words", 2, false}, {MODALITY_IMAGE, "", 2, false}};
     struct generator generator;
-    (void)state;
     open_studio(&generator);
     for (i64 i = 0; i < COUNT_OF(rows); i++) {
         struct prompt prompt;
@@ -425,9 +441,8 @@ static i64 latent_frames_of(i64 frames, double rate_hz)
 }
 
 /* Same rule as in shards: 7 frames count as 9 of which the last 3 are equal, not as 5. */
-static void a_short_clip_stands_still_at_its_end(void **state)
+TEST(a_short_clip_stands_still_at_its_end)
 {
-    (void)state;
     assert_int_equal(latent_frames_of(5, 8), 2);
     assert_int_equal(latent_frames_of(6, 8), 3);
     assert_int_equal(latent_frames_of(7, 8), 3);
@@ -435,9 +450,8 @@ static void a_short_clip_stands_still_at_its_end(void **state)
     assert_int_equal(latent_frames_of(40, 8), 3);
 }
 
-static void without_a_rate_every_frame_is_taken(void **state)
+TEST(without_a_rate_every_frame_is_taken)
 {
-    (void)state;
     save_vision(9, 8);
     assert_int_equal(latent_frames_of(9, 32), 2); /* 0.28 s: 3 frames at 8 Hz and 2 repeats */
     save_vision(9, 0);
@@ -445,13 +459,12 @@ static void without_a_rate_every_frame_is_taken(void **state)
     save_vision(9, 8);
 }
 
-static void clips_of_a_shape_without_a_rate_are_played_at_the_default(void **state)
+TEST(clips_of_a_shape_without_a_rate_are_played_at_the_default)
 {
     struct generator generator;
     double rate_hz;
     i64 size[3];
     u8 *pixels, bits[3 * 5 * 6] = {0};
-    (void)state;
     save_vision(9, 0);
     open_studio(&generator);
     struct answer answer = {.has_medium = true, .medium = {.kind = STREAM_VIDEO_OUT, .shape = 1, .frames = 3}};
@@ -509,9 +522,8 @@ static const char three_pictures[] =
     "{\"image\":\"a.png\",\"text\":\"one\"}\n{\"image\":\"cut.png\",\"text\":\"two\"}\n"
     "{\"image\":\"gone.png\",\"text\":\"three\"}\n";
 
-static void unreadable_files_are_left_out_and_counted(void **state)
+TEST(unreadable_files_are_left_out_and_counted)
 {
-    (void)state;
     write_data(three_pictures);
     struct json *report = run_samples((struct samples_settings){.pictures = 3, .texts = 3, .show = 3});
     const struct json *made = json_get(report, "train/image"), *told = json_get(report, "train/image-to-text");
@@ -528,24 +540,10 @@ static void unreadable_files_are_left_out_and_counted(void **state)
     json_free(report);
 }
 
-static void a_tokenizer_of_stills_makes_no_clips(void **state)
-{
-    (void)state;
-    save_vision(0, 0);
-    write_data("{\"image\":\"a.png\",\"text\":\"one\"}\n{\"video\":\"a.mp4\",\"text\":\"two\"}\n");
-    struct json *report = run_samples((struct samples_settings){.pictures = 1, .clips = 1, .texts = 1, .show = 1});
-    assert_int_equal(json_integer(json_get(json_get(report, "train/image"), "captions"), -1), 1);
-    assert_null(json_get(report, "train/video"));
-    assert_null(json_get(report, "train/video-to-text"));
-    json_free(report);
-    save_vision(9, 8);
-}
-
 /* Of clips that are longer than the model reads the first alone is named; one picture is compared
  * with no other. */
-static void what_a_set_lacks_is_said_once(void **state)
+TEST(what_a_set_lacks_is_said_once)
 {
-    (void)state;
     char *clip = in_root("data/train/a.mp4");
     write_data("{\"image\":\"a.png\",\"text\":\"one\"}\n{\"video\":\"a.mp4\",\"text\":\"two\"}\n"
                "{\"video\":\"a.mp4\",\"text\":\"three\"}\n");
@@ -562,42 +560,12 @@ static void what_a_set_lacks_is_said_once(void **state)
     memory_free(clip);
 }
 
-/* The file of the sound that is made at a temperature. */
-static void make_sound(struct buffer *out, double sound_temperature, double temperature)
-{
-    char *from = in_root("noise.wav"), *to = in_root("data/train/a.wav"), *made = in_root("samples/train-audio-00.wav");
-    write_data("{\"audio\":\"a.wav\",\"text\":\"one\"}\n");
-    assert_int_equal(file_copy(to, from), 0);
-    json_free(run_samples((struct samples_settings){
-        .sounds = 1, .show = 1, .sound_temperature = sound_temperature, .temperature = temperature}));
-    assert_int_equal(file_read(out, made), 0);
-    memory_free(from);
-    memory_free(to);
-    memory_free(made);
-}
-
-static void sounds_have_a_temperature_of_their_own(void **state)
-{
-    struct buffer cold = {0}, again = {0}, hot = {0};
-    (void)state;
-    make_sound(&cold, 0.1, 1);
-    make_sound(&again, 0.1, 5);
-    make_sound(&hot, 5, 1);
-    assert_int_equal(again.length, cold.length);
-    assert_memory_equal(again.data, cold.data, (size_t)cold.length);
-    assert_true(hot.length != cold.length || memcmp(hot.data, cold.data, (size_t)cold.length) != 0);
-    buffer_release(&cold);
-    buffer_release(&again);
-    buffer_release(&hot);
-}
-
 /* Two captions each for training, validation and test. Training is half as large. */
-static void parts_are_measured_apart(void **state)
+TEST(parts_are_measured_apart)
 {
     static const char captions[] =
         "{\"image\":\"a.png\",\"text\":\"red one\"}\n{\"image\":\"a.png\",\"text\":\"two\"}\n";
     char *names[] = {"test", "train"};
-    (void)state;
     write_data(captions);
     for (i64 i = 0; i < 2; i++) {
         char *folder = in_root(i ? "data/test" : "data/validation"), *list = path_join(folder, "captions.jsonl"),
@@ -629,9 +597,48 @@ static void parts_are_measured_apart(void **state)
     json_free(report);
 }
 
-static void words_are_counted_as_often_as_both_have_them(void **state)
+/* The file of the sound that is made at a temperature. */
+static void make_sound(struct buffer *out, double sound_temperature, double temperature)
 {
-    (void)state;
+    char *from = in_root("noise.wav"), *to = in_root("data/train/a.wav"), *made = in_root("samples/train-audio-00.wav");
+    write_data("{\"audio\":\"a.wav\",\"text\":\"one\"}\n");
+    assert_int_equal(file_copy(to, from), 0);
+    json_free(run_samples((struct samples_settings){
+        .sounds = 1, .show = 1, .sound_temperature = sound_temperature, .temperature = temperature}));
+    assert_int_equal(file_read(out, made), 0);
+    memory_free(from);
+    memory_free(to);
+    memory_free(made);
+}
+
+TEST(sounds_have_a_temperature_of_their_own)
+{
+    struct buffer cold = {0}, again = {0}, hot = {0};
+    make_sound(&cold, 0.1, 1);
+    make_sound(&again, 0.1, 5);
+    make_sound(&hot, 5, 1);
+    assert_int_equal(again.length, cold.length);
+    assert_memory_equal(again.data, cold.data, (size_t)cold.length);
+    assert_true(hot.length != cold.length || memcmp(hot.data, cold.data, (size_t)cold.length) != 0);
+    buffer_release(&cold);
+    buffer_release(&again);
+    buffer_release(&hot);
+}
+
+TEST(a_tokenizer_of_stills_makes_no_clips)
+{
+    save_vision(0, 0);
+    write_data("{\"image\":\"a.png\",\"text\":\"one\"}\n{\"video\":\"a.mp4\",\"text\":\"two\"}\n");
+    struct json *report = run_samples((struct samples_settings){.pictures = 1, .clips = 1, .texts = 1, .show = 1});
+    assert_int_equal(json_integer(json_get(json_get(report, "train/image"), "captions"), -1), 1);
+    assert_null(json_get(report, "train/video"));
+    assert_null(json_get(report, "train/video-to-text"));
+    json_free(report);
+    save_vision(9, 8);
+}
+
+TEST(words_are_counted_as_often_as_both_have_them)
+{
     assert_true(caption_accuracy("red apple", "Red  apple") == 1);
     assert_true(caption_accuracy("red apple", "apple tree red") == 0.8);
     assert_true(caption_accuracy("the cat the dog", "the the the") == 4.0 / 7);
@@ -642,11 +649,10 @@ static void words_are_counted_as_often_as_both_have_them(void **state)
 }
 
 /* 4 of 10 fully correct: the 95 % interval of the mean of 10 Bernoulli(0.4) draws is 0.1 to 0.7. */
-static void right_words_stand_beside_exchanged_ones(void **state)
+TEST(right_words_stand_beside_exchanged_ones)
 {
     char *captions[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};
     char *said[] = {"a", "b", "c", "d", "x", "x", "a", "x", "x", "x"};
-    (void)state;
     struct caption_accuracy all = caption_accuracy_all(captions, said, 10, (struct rng_key){1, RNG_RESAMPLE});
     assert_float_equal(all.right, 0.4, 1e-12);
     assert_float_equal(all.exchanged, 1 / 90.0, 1e-12);
@@ -677,57 +683,7 @@ static int clear(void **state)
     return 0;
 }
 
-/* Five ids, in models of fewer positions, of as many, of some more, and of many. */
-static void a_prompt_fits_into_the_model(void **state)
-{
-    const i32 ids[] = {3, 4, 5, 6, 7};
-    static const struct {
-        i64 positions, most; /* most 0: refused */
-    } rows[] = {{4, 0}, {5, 0}, {6, 1}, {9, 4}, {69, 64}, {1000, 64}};
-    struct generator generator;
-    (void)state;
-    open_studio(&generator);
-    i64 before = generator.model.config.max_positions;
-    for (i64 i = 0; i < COUNT_OF(rows); i++) {
-        struct prompt prompt;
-        prompt_init(&prompt, MODALITY_TEXT);
-        assert_int_equal(prompt_ids(&prompt, ids, COUNT_OF(ids)), 0);
-        assert_int_equal(prompt_ask(&prompt, &generator, NULL, 0), 0);
-        generator.model.config.max_positions = rows[i].positions;
-        assert_int_equal(prompt_fit(&prompt, &generator), rows[i].most ? 0 : -1);
-        if (rows[i].most)
-            assert_int_equal(prompt.most, rows[i].most);
-        else
-            assert_non_null(strstr(error_text(), "the prompt does not fit into the model's length"));
-        prompt_release(&prompt);
-    }
-    generator.model.config.max_positions = before;
-    generator_close(&generator);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_prompt_fits_into_the_model),
-        cmocka_unit_test(a_caption_begins_within_a_sentence),
-        cmocka_unit_test(a_spelled_control_token_stays_text),
-        cmocka_unit_test(an_answer_of_media_begins_with_its_first_letter),
-        cmocka_unit_test(a_sound_of_a_prompt_ends_with_its_end),
-        cmocka_unit_test(guidance_of_a_model_without_dropped_conditions_is_told),
-        cmocka_unit_test(text_needs_no_other_tokenizer),
-        cmocka_unit_test(pictures_are_read_and_made_in_their_shapes),
-        cmocka_unit_test(the_model_chooses_among_its_shapes),
-        cmocka_unit_test(media_are_guided_by_a_prompt_alone),
-        cmocka_unit_test(a_short_clip_stands_still_at_its_end),
-        cmocka_unit_test(without_a_rate_every_frame_is_taken),
-        cmocka_unit_test(clips_of_a_shape_without_a_rate_are_played_at_the_default),
-        cmocka_unit_test(unreadable_files_are_left_out_and_counted),
-        cmocka_unit_test(what_a_set_lacks_is_said_once),
-        cmocka_unit_test(parts_are_measured_apart),
-        cmocka_unit_test(sounds_have_a_temperature_of_their_own),
-        cmocka_unit_test(a_tokenizer_of_stills_makes_no_clips),
-        cmocka_unit_test(words_are_counted_as_often_as_both_have_them),
-        cmocka_unit_test(right_words_stand_beside_exchanged_ones),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

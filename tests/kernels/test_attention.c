@@ -1,11 +1,10 @@
 /* attention: agreement with the reference implementation, and invariances. */
 #include "core/safetensors.h"
 #include "kernels/kernels.h"
+#include "tests/test.h"
 
 #include <math.h>
-#include <setjmp.h>
 #include <string.h>
-#include <cmocka.h>
 
 enum tensor { Q, K, V, OUT, DOUT, DQ, DK, DV, TENSORS };
 
@@ -206,9 +205,8 @@ static void assert_golden(struct test_attention_problem *p, const struct safeten
     memory_free(want);
 }
 
-static void agrees_with_torch(void **state)
+TEST(agrees_with_torch)
 {
-    (void)state;
     struct safetensors file;
     struct test_attention_problem p;
     assert_int_equal(safetensors_open(&file, GOLDEN "/ops/attention.safetensors"), 0);
@@ -276,7 +274,7 @@ static void add_by_loops(double *const *want, const struct test_attention_proble
 
 /* Head widths spanning several gemm depth runs, odd widths, and widths below a vector; groups with
  * more heads than tile rows; samples as short as part of a strip. */
-static void agrees_with_loops(void **state)
+TEST(agrees_with_loops)
 {
     static const struct test_attention_shape odd[] = {
         {150, 150, 8, 2, 64, 40, 9, false, true}, {21, 21, 300, 1, 8, 9, 0, false, false},
@@ -285,7 +283,6 @@ static void agrees_with_loops(void **state)
         {90, 170, 12, 4, 33, 60, 20, true, true},
     };
     static const enum tensor results[] = {OUT, DQ, DK, DV};
-    (void)state;
     for (i64 i = 0; i < (1 + device.has_bf16) * COUNT_OF(odd); i++) {
         struct test_attention_problem p;
         double *want[TENSORS] = {NULL};
@@ -332,9 +329,8 @@ static u64 results_with_threads(const struct test_attention_shape *s, enum dtype
     return hash;
 }
 
-static void bits_do_not_depend_on_threads(void **state)
+TEST(bits_do_not_depend_on_threads)
 {
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(shapes); i++)
         for (int bf = 0; bf <= device.has_bf16; bf++) {
             enum dtype dtype = bf ? DTYPE_BF16 : DTYPE_F32;
@@ -361,7 +357,7 @@ static double distance(struct matrix a, struct matrix b)
 
 /* Head widths of whole tiles, in groups that do and do not fill row blocks: bf16 at this CPU's ISA
  * level against f32 on AVX2. */
-static void levels_agree(void **state)
+TEST(levels_agree)
 {
     static const struct test_attention_shape heads[] = {
         {300, 300, 8, 2, 64, 70, 9, false, true},   {77, 77, 3, 1, 32, 0, 0, false, false},
@@ -370,7 +366,6 @@ static void levels_agree(void **state)
         {300, 300, 5, 1, 32, 14, 0, false, true},   {700, 700, 4, 2, 16, 40, 12, false, false},
     };
     static const enum tensor results[] = {OUT, DQ, DK, DV};
-    (void)state;
     for (i64 i = 0; device.has_bf16 && i < COUNT_OF(heads); i++) {
         const struct kernels *best = device.kernels;
         struct test_attention_problem half, whole;
@@ -438,9 +433,8 @@ static void check_isolation(enum dtype dtype)
     close_problem(&b);
 }
 
-static void samples_do_not_touch_each_other(void **state)
+TEST(samples_do_not_touch_each_other)
 {
-    (void)state;
     check_isolation(DTYPE_F32);
     if (device.has_bf16)
         check_isolation(DTYPE_BF16);
@@ -448,9 +442,8 @@ static void samples_do_not_touch_each_other(void **state)
 
 /* Two halves of the keys, merged by their log-sum-exp, equal the whole. Caches and context
  * parallelism rely on it. */
-static void partial_results_merge(void **state)
+TEST(partial_results_merge)
 {
-    (void)state;
     struct test_attention_problem whole, half;
     struct test_attention_shape s = {100, 300, 4, 2, 32, 120, 0, true, true};
     open_shape(&whole, &s, DTYPE_F32);
@@ -482,13 +475,5 @@ static int open_device(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(agrees_with_torch),
-        cmocka_unit_test(agrees_with_loops),
-        cmocka_unit_test(bits_do_not_depend_on_threads),
-        cmocka_unit_test(levels_agree),
-        cmocka_unit_test(samples_do_not_touch_each_other),
-        cmocka_unit_test(partial_results_merge),
-    };
-    return cmocka_run_group_tests(tests, open_device, NULL);
+    return tests_run(open_device, NULL);
 }

@@ -1,12 +1,7 @@
 /* The flops that the meta backend counts for products,
  * against plain loops over the multiplied elements. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "kernels/kernels.h"
+#include "tests/test.h"
 
 static struct device device;
 
@@ -24,7 +19,7 @@ static double flops_since(void)
 }
 
 /* Each output is the sum over a 3 x 3 x 3 kernel and 5 channels. */
-static void a_convolution_has_all_its_kernel(void **state)
+TEST(a_convolution_has_all_its_kernel)
 {
     const struct conv c = {.batch = 2,
                            .in = 5,
@@ -36,7 +31,6 @@ static void a_convolution_has_all_its_kernel(void **state)
                            .pad_front = {2, 1, 1},
                            .pad_back = {0, 1, 1}};
     double products = 0;
-    (void)state;
     struct matrix y = shape(2 * 4 * 6 * 6, 7), x = shape(2 * 4 * 6 * 6, 5), w = shape(7, 27 * 5);
     for (i64 position = 0; position < y.rows; position++)
         for (i64 channel = 0; channel < 7; channel++)
@@ -54,12 +48,11 @@ enum { N = 24, HEADS = 3, WIDTH = 8 };
 
 /* Keys are visible to later positions up to an end, except a hole, which may begin before and end
  * after that. */
-static void attention_counts_what_is_seen(void **state)
+TEST(attention_counts_what_is_seen)
 {
     i32 query[N], begin[N], end[N], hole_begin[N], hole_end[N];
     float lse = 0; /* not read */
     double pairs = 0;
-    (void)state;
     for (i32 j = 0; j < N; j++) {
         query[j] = j;
         begin[j] = j;
@@ -81,10 +74,6 @@ static void attention_counts_what_is_seen(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_convolution_has_all_its_kernel),
-        cmocka_unit_test(attention_counts_what_is_seen),
-    };
     device_open_meta(&device);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

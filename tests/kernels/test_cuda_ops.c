@@ -3,18 +3,14 @@
  * a GPU the tests are skipped with a message. Arguments, in any order: `few` uses the shapes for
  * slow devices; `hopper` runs only ops that have a Hopper kernel, with that kernel; `others` runs
  * all ops with the other kernels; `op NAME` runs one op. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "op_cases/op_cases.h"
 #include "kernels/cuda/device.h"
-#include "tests/tier.h"
+#include "tests/test.h"
 
+enum { HOPPER_ALONE = 2, OTHERS = 4, ONE_OP = 8 }; /* tests by argument */
 static struct device gpu;
 static bool has_gpu;
 static struct check_scope scope;
@@ -25,6 +21,14 @@ static const char *const HOPPER_OPS[] = {WEFT_CUDA_HOPPER_OPS(NAME) NULL};
 
 static const char *wanted; /* name of one op; NULL: all */
 
+TEST(all_ops_are_there)
+{
+    if (!cuda_kernels.matmul)
+        skip();
+    if (cuda_check_ops(NULL) != 0)
+        fail_msg("%s", error_text());
+}
+
 static void check_ops(const char *const *names)
 {
     for (; *names; names++)
@@ -32,25 +36,22 @@ static void check_ops(const char *const *names)
             fail_msg("%s", error_text());
 }
 
-static void ops_are_plain_loops_on_the_gpu(void **state)
+TEST_IN(TESTS_PLAIN | OTHERS | ONE_OP, ops_are_plain_loops_on_the_gpu)
 {
-    (void)state;
     if (!has_gpu)
         skip();
     check_ops(CUDA_OPS);
 }
 
-static void kernels_for_hopper_are_plain_loops(void **state)
+TEST_IN(HOPPER_ALONE, kernels_for_hopper_are_plain_loops)
 {
-    (void)state;
     if (!has_gpu || !cuda_is_hopper(&gpu))
         skip();
     check_ops(HOPPER_OPS);
 }
 
-static void other_kernels_of_hopper_are_plain_loops(void **state)
+TEST_IN(TESTS_PLAIN | ONE_OP, other_kernels_of_hopper_are_plain_loops)
 {
-    (void)state;
     if (!has_gpu)
         skip();
     if (!cuda_is_hopper(&gpu))
@@ -90,14 +91,13 @@ static void quantized_gemm(float *out, const float *x, i64 rows, const void *cod
     device_free(&gpu, out_there, out_bytes);
 }
 
-static void rows_of_a_quantized_gemm_do_not_depend_on_others(void **state)
+TEST(rows_of_a_quantized_gemm_do_not_depend_on_others)
 {
     enum { SOME = 3 };
     i64 codes_bytes = 64 * round_up(QUANTIZED_DEPTH, QUANTIZED_COLUMNS);
     u8 *codes = memory_alloc(codes_bytes);
     float *x = memory_alloc(QUANTIZED_ROWS_OF_ALL * QUANTIZED_DEPTH * 4), all[QUANTIZED_ROWS_OF_ALL * QUANTIZED_OUT],
           some[SOME * QUANTIZED_OUT];
-    (void)state;
     if (!has_gpu)
         skip();
     for (i64 i = 0; i < codes_bytes; i++)
@@ -113,15 +113,6 @@ static void rows_of_a_quantized_gemm_do_not_depend_on_others(void **state)
     }
     memory_free(codes);
     memory_free(x);
-}
-
-static void all_ops_are_there(void **state)
-{
-    (void)state;
-    if (!cuda_kernels.matmul)
-        skip();
-    if (cuda_check_ops(NULL) != 0)
-        fail_msg("%s", error_text());
 }
 
 static bool is_listed(const char *name)
@@ -142,16 +133,6 @@ static bool is_given(char **arguments, const char *name)
 
 int main(int argc, char **argv)
 {
-    static const struct CMUnitTest TESTS[] = {
-        cmocka_unit_test(all_ops_are_there),
-        cmocka_unit_test(ops_are_plain_loops_on_the_gpu),
-        cmocka_unit_test(other_kernels_of_hopper_are_plain_loops),
-        cmocka_unit_test(rows_of_a_quantized_gemm_do_not_depend_on_others),
-    };
-    static const struct CMUnitTest HOPPER_TESTS[] = {cmocka_unit_test(kernels_for_hopper_are_plain_loops)};
-    static const struct CMUnitTest OTHER_TESTS[] = {cmocka_unit_test(ops_are_plain_loops_on_the_gpu)};
-    static const struct CMUnitTest ONE_OP_TESTS[] = {cmocka_unit_test(ops_are_plain_loops_on_the_gpu),
-                                                     cmocka_unit_test(other_kernels_of_hopper_are_plain_loops)};
     bool hopper_alone = is_given(argv, "hopper"), others = is_given(argv, "others");
     for (const char *const *names = CUDA_OPS; is_given(argv, "names") && *names; names++)
         puts(*names);
@@ -171,10 +152,10 @@ int main(int argc, char **argv)
         print_message("skipped: %s\n", error_text());
     if (has_gpu && others)
         cuda_use_hopper(&gpu, false);
-    int failed = hopper_alone ? cmocka_run_group_tests(HOPPER_TESTS, NULL, NULL)
-                 : others     ? cmocka_run_group_tests(OTHER_TESTS, NULL, NULL)
-                 : wanted     ? cmocka_run_group_tests(ONE_OP_TESTS, NULL, NULL)
-                              : cmocka_run_group_tests(TESTS, NULL, NULL);
+    int failed = hopper_alone ? tests_run_group(HOPPER_ALONE, "HOPPER_TESTS", NULL, NULL)
+                 : others     ? tests_run_group(OTHERS, "OTHER_TESTS", NULL, NULL)
+                 : wanted     ? tests_run_group(ONE_OP, "ONE_OP_TESTS", NULL, NULL)
+                              : tests_run_as("TESTS", NULL, NULL);
     if (has_gpu)
         device_close(&gpu);
     workers_stop();

@@ -1,13 +1,9 @@
 /* Deferred ops: nothing runs before deferred_end, then all run together with the results of
  * immediate calls. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "kernels/device/deferred.h"
+#include "tests/test.h"
 
 enum { N = 32, C = 16, E = 2 };
 struct deferred_arrays {
@@ -52,12 +48,11 @@ static void call_ops(struct device *device, struct deferred_arrays *there, const
     device->ops->column_sums(device, matrix_of(there->sums, DTYPE_F32, 1, C), x, false);
 }
 
-static void deferred_ops_give_what_called_ones_give(void **state)
+TEST(deferred_ops_give_what_called_ones_give)
 {
     static struct deferred_arrays host, called, kept;
     const i32 bounds[E + 1] = {0, 16, 32};
     struct device device;
-    (void)state;
     device_open_cpu(&device);
     struct deferred_arrays *there = device_alloc(&device, sizeof host);
     i32 *offsets = device_alloc(&device, sizeof bounds);
@@ -89,6 +84,5 @@ static void deferred_ops_give_what_called_ones_give(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(deferred_ops_give_what_called_ones_give)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

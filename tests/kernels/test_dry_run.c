@@ -1,15 +1,11 @@
 /* Dry runs on a GPU that has a given number of bytes left: which smaller work is tried, what the
  * message says, and whether it is an error. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "kernels/device/dry_run.h"
+#include "tests/test.h"
 
 enum { MB = 1000000, MODEL_MB = 10 };
 
@@ -73,20 +69,19 @@ static struct dry_run work_of(struct dry_stage *s, const struct reduction *reduc
     return (struct dry_run){"a step", run, s, "make it smaller", s, table, reductions};
 }
 
-static void work_that_fits_is_run_once(void **state)
+TEST(work_that_fits_is_run_once)
 {
     char said[1024];
     struct dry_stage s = {4, 16, 0, false};
     const struct reduction reductions[] = {{"rows"}, {0}};
     const struct dry_run work = work_of(&s, reductions);
-    (void)state;
     assert_int_equal(check(said, &work, 4 * 16 * 4 + MODEL_MB), 0);
     assert_string_equal(tried.data, "4x16,0,0;");
     assert_string_equal(said, "");
 }
 
 /* All kinds of reductions, none of which fits. */
-static void each_reduction_is_tried_in_its_order(void **state)
+TEST(each_reduction_is_tried_in_its_order)
 {
     char said[1024];
     struct dry_stage s = {6, 20, 3, false};
@@ -94,7 +89,6 @@ static void each_reduction_is_tried_in_its_order(void **state)
         {"clips"},  {"rows"}, {"recompute", .from_given = true}, {"rows", .least = 2, .with_next = true},
         {"length"}, {0}};
     const struct dry_run work = work_of(&s, reductions);
-    (void)state;
     assert_int_equal(check(said, &work, 1), -1);
     assert_string_equal(tried.data, "6x20,3,0;"
                                     "6x20,0,0;3x20,0,0;1x20,0,0;"
@@ -105,13 +99,12 @@ static void each_reduction_is_tried_in_its_order(void **state)
 }
 
 /* The first that fits is named; what depends on the data is a warning. */
-static void the_largest_that_fits_is_named(void **state)
+TEST(the_largest_that_fits_is_named)
 {
     char said[1024];
     const struct reduction reductions[] = {{"rows"}, {"recompute", .from_given = true}, {"rows"}, {0}};
     struct dry_stage s = {8, 16, 0, false}, t = s;
     const struct dry_run few = work_of(&s, reductions), recomputed = work_of(&t, reductions);
-    (void)state;
     assert_int_equal(check(said, &few, 4 * 16 * 4 + MODEL_MB), 0);
     assert_non_null(strstr(said, "warning: a step takes 522.0 MB of GPU memory (model 10), 266.0 are left; rows=4 "
                                  "would take 266.0 MB\n"));
@@ -129,13 +122,12 @@ static int run_slots(struct memory_estimate *out, struct device *meta, void *con
     return 0;
 }
 
-static void slots_are_lowered_and_the_log_says_so(void **state)
+TEST(slots_are_lowered_and_the_log_says_so)
 {
     char said[1024];
     i64 slots = 16;
     const struct dry_run work = {
         "decoding", run_slots, &slots, "take a smaller model", .slots = &slots, .slots_name = "prompts"};
-    (void)state;
     assert_int_equal(check(said, &work, 5), 0);
     assert_int_equal(slots, 4);
     assert_non_null(strstr(said, "4 prompts at a time, not 16: "));
@@ -163,12 +155,11 @@ static int run_arena(struct memory_estimate *out, struct device *meta, void *con
     return device_is_gpu(meta) && !meta->has_fp8 ? 0 : -1;
 }
 
-static void arenas_are_counted_where_run_gives_no_bytes(void **state)
+TEST(arenas_are_counted_where_run_gives_no_bytes)
 {
     char said[1024];
     i64 bytes = GROW_BYTES + 1;
     const struct dry_run work = {"it", run_arena, &bytes, "", .smaller = halve_seats};
-    (void)state;
     assert_int_equal(check(said, &work, 2 * GROW_BYTES / MB + 1), 0);
     assert_int_equal(check(said, &work, GROW_BYTES / MB + 1), -1);
     assert_string_equal(error_text(), "it takes 67.1 MB of GPU memory, 34.0 are left; 16777216 of them would take "
@@ -181,12 +172,11 @@ static int refuse(struct memory_estimate *out, struct device *meta, void *contex
     return context ? 1 : error_set("the work's own message");
 }
 
-static void what_run_returns_is_passed_on(void **state)
+TEST(what_run_returns_is_passed_on)
 {
     char said[1024];
     struct device cpu;
     const struct dry_run fails = {"it", refuse, NULL, ""}, interrupted = {"it", refuse, &cpu, ""};
-    (void)state;
     assert_int_equal(check(said, &fails, 1), -1);
     assert_string_equal(error_text(), "the work's own message");
     assert_int_equal(check(said, &interrupted, 1), 1);
@@ -197,15 +187,7 @@ static void what_run_returns_is_passed_on(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(work_that_fits_is_run_once),
-        cmocka_unit_test(each_reduction_is_tried_in_its_order),
-        cmocka_unit_test(the_largest_that_fits_is_named),
-        cmocka_unit_test(slots_are_lowered_and_the_log_says_so),
-        cmocka_unit_test(arenas_are_counted_where_run_gives_no_bytes),
-        cmocka_unit_test(what_run_returns_is_passed_on),
-    };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(NULL, NULL);
     buffer_release(&tried);
     workers_stop();
     return failed;

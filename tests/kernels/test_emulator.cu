@@ -489,9 +489,8 @@ static void impossible_launches_are_errors()
 
 #if defined(WEFT_EMULATED) && !defined(__SANITIZE_THREAD__)
 
-static void planted_bugs_are_caught(void **state)
+TEST(planted_bugs_are_caught)
 {
-    (void)state;
 #define PLANTED(name, words)                                                                                           \
     {                                                                                                                  \
 #name, name < false>, name < true>, words                                                                      \
@@ -531,9 +530,8 @@ static void planted_bugs_are_caught(void **state)
 
 #elif defined(WEFT_EMULATED)
 /* Races are reported with both locations, in every order. */
-static void races_are_named(void **state)
+TEST(races_are_named)
 {
-    (void)state;
     void (*const wrong[])(void) = {race_in_one_order<false>, race_of_blocks<false, true>, race_of_blocks<true, false>};
     void (*const right[])(void) = {race_in_one_order<true>, race_of_blocks<true, true>};
     for (i64 i = 0; i < COUNT_OF(wrong); i++)
@@ -549,24 +547,13 @@ static void races_are_named(void **state)
 #endif
 
 #ifdef WEFT_EMULATED
-static void impossible_launches(void **state)
+TEST(impossible_launches)
 {
-    (void)state;
     passes_in_all_modes("launches", impossible_launches_are_errors);
 }
 #endif
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-#ifdef __SANITIZE_THREAD__
-        cmocka_unit_test(races_are_named),
-#elif defined(WEFT_EMULATED)
-        cmocka_unit_test(planted_bugs_are_caught),
-#endif
-#ifdef WEFT_EMULATED
-        cmocka_unit_test(impossible_launches),
-#endif
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,10 +1,5 @@
 /* FP8: rounding of single numbers (against the casts of ml_dtypes, tests/golden/fp8) and the scales
  * that blocks share. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
 
@@ -77,9 +72,8 @@ static void expect_bits(float got, float expected, bf16 pattern)
         fail_msg("bf16 %04x becomes %.9g, expected %.9g", pattern, (double)got, (double)expected);
 }
 
-static void numbers_become_what_casts_make_them(void **state)
+TEST(numbers_become_what_casts_make_them)
 {
-    (void)state;
     for (int format = 0; format < FORMATS; format++) {
         struct fp8_cast cast = load_cast((enum fp8)format);
         for (i64 pattern = 0; pattern < 1 << 16; pattern++) {
@@ -91,9 +85,8 @@ static void numbers_become_what_casts_make_them(void **state)
 }
 
 /* Rows whose maximum equals the format's maximum have scale 1. */
-static void blocks_of_scale_1_are_cast(void **state)
+TEST(blocks_of_scale_1_are_cast)
 {
-    (void)state;
     for (int format = 0; format < FORMATS; format++) {
         struct fp8_cast cast = load_cast((enum fp8)format);
         i64 largest = bf16_from_f32((float)cast.value[cast.count - 1]), rows = ceil_div(2 * (largest + 1), 127);
@@ -162,9 +155,8 @@ static void check_block(const struct block_case *c, enum fp8_blocks blocks)
     }
 }
 
-static void blocks_share_the_least_scale_that_holds_them(void **state)
+TEST(blocks_share_the_least_scale_that_holds_them)
 {
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(block_cases); i++)
         for (int blocks = 0; blocks < BLOCKS; blocks++)
             check_block(&block_cases[i], (enum fp8_blocks)blocks);
@@ -205,22 +197,20 @@ static void check_rounded(enum fp8 format, enum fp8_blocks blocks)
     }
 }
 
-static void what_comes_out_is_bf16_and_stays(void **state)
+TEST(what_comes_out_is_bf16_and_stays)
 {
-    (void)state;
     for (int format = 0; format < FORMATS; format++)
         for (int blocks = 0; blocks < BLOCKS; blocks++)
             check_rounded((enum fp8)format, (enum fp8_blocks)blocks);
 }
 
 /* Each expert's rows are rounded as without the other experts. */
-static void groups_do_not_meet(void **state)
+TEST(groups_do_not_meet)
 {
     enum { GROUPS = 3 };
     static const i32 offsets[GROUPS + 1] = {0, 48, 48, 288};
     static float x[COUNT], alone[COUNT];
     struct groups groups = {GROUPS, to_device(&device, offsets, sizeof offsets), NULL};
-    (void)state;
     for (int blocks = FP8_ALONG_ROWS; blocks <= FP8_ALONG_COLUMNS; blocks++) {
         draw_magnitudes(x);
         memcpy(alone, x, sizeof x);
@@ -235,17 +225,10 @@ static void groups_do_not_meet(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_become_what_casts_make_them),
-        cmocka_unit_test(blocks_of_scale_1_are_cast),
-        cmocka_unit_test(blocks_share_the_least_scale_that_holds_them),
-        cmocka_unit_test(what_comes_out_is_bf16_and_stays),
-        cmocka_unit_test(groups_do_not_meet),
-    };
     test_device_open(&device);
     device_open_cpu(&other);
     device_use(&other, &cpu_v3_kernels);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(NULL, NULL);
     device_close(&device);
     device_close(&other);
     return failed;

@@ -2,15 +2,11 @@
  * fill no tile. Results are bitwise equal for 1, 2 and 4 workers, for products cut for many
  * workers, and for few rows and many. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "kernels/kernels.h"
+#include "tests/test.h"
 
 enum { GAP = 3 };
 static struct device device;
@@ -100,7 +96,7 @@ static void check_gemm(const struct gemm_case *c, enum dtype dtype)
     memory_free(start.data);
 }
 
-static void gemms_are_plain_loops_in_double(void **state)
+TEST(gemms_are_plain_loops_in_double)
 {
     static const struct gemm_case cases[] = {
         {1, 70, 40, false, true, false, DTYPE_F32},       {33, 600, 48, false, true, false, DTYPE_BF16},
@@ -117,7 +113,6 @@ static void gemms_are_plain_loops_in_double(void **state)
         {2048, 96, 33, false, true, false, DTYPE_BF16},   {545, 33, 1025, true, false, true, DTYPE_F32},
         {1300, 300, 600, false, true, false, DTYPE_BF16},
     };
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         struct gemm_case c = cases[i];
         check_gemm(&c, DTYPE_BF16);
@@ -162,9 +157,8 @@ static void check_gradients_of_experts(enum dtype dtype, i64 n, i64 k)
     memory_free(start.data);
 }
 
-static void gradients_of_experts_are_plain_loops_in_double(void **state)
+TEST(gradients_of_experts_are_plain_loops_in_double)
 {
-    (void)state;
     for (int half = 0; half <= 1; half++) {
         check_gradients_of_experts(half ? DTYPE_BF16 : DTYPE_F32, 48, 70);
         check_gradients_of_experts(half ? DTYPE_BF16 : DTYPE_F32, 300, 20);
@@ -172,7 +166,7 @@ static void gradients_of_experts_are_plain_loops_in_double(void **state)
 }
 
 /* Gradients of many weights bypass the caches (streaming stores). */
-static void gradients_of_many_experts_have_the_bits_of_one(void **state)
+TEST(gradients_of_many_experts_have_the_bits_of_one)
 {
     enum { EXPERTS = 34, ROWS = 17, N = 500, K = 256 };
     const i32 alone[] = {0, ROWS};
@@ -180,7 +174,6 @@ static void gradients_of_many_experts_have_the_bits_of_one(void **state)
     u8 written[EXPERTS] = {0}, one;
     for (i32 e = 0; e <= EXPERTS; e++)
         offsets[e] = e * ROWS;
-    (void)state;
     for (int half = 0; half <= 1; half++) {
         enum dtype dtype = half ? DTYPE_BF16 : DTYPE_F32;
         struct matrix dy = drawn(dtype, offsets[EXPERTS], N, 1), x = drawn(dtype, offsets[EXPERTS], K, 2);
@@ -210,11 +203,10 @@ static void gradients_of_many_experts_have_the_bits_of_one(void **state)
 }
 
 /* Groups of 1, 6 and 288 rows; their padding rows are zero, and so are the results. */
-static void rows_of_experts_are_plain_loops_in_double(void **state)
+TEST(rows_of_experts_are_plain_loops_in_double)
 {
     enum { EXPERTS = 3, ROWS = 320, N = 70, K = 48 };
     const i32 offsets[EXPERTS + 1] = {0, 16, 32, ROWS}, real[EXPERTS] = {1, 6, 288};
-    (void)state;
     for (int half = 0; half <= 1; half++) {
         enum dtype dtype = half ? DTYPE_BF16 : DTYPE_F32;
         struct matrix x = drawn(dtype, ROWS, K, 1), w = drawn(dtype, EXPERTS * N, K, 2), y = drawn(dtype, ROWS, N, 3);
@@ -296,7 +288,7 @@ static void check_image(const struct image_case *c, struct matrix w, const struc
 
 /* Packed images of weights. Three groups of a stack, out of order: the image is sliced by part like
  * the weight. */
-static void an_image_changes_no_bits(void **state)
+TEST(an_image_changes_no_bits)
 {
     static const struct image_case cases[] = {
         {1, 96, 64, 300, true, false, DTYPE_BF16},  {1, 70, 50, 130, true, true, DTYPE_F32},
@@ -306,7 +298,6 @@ static void an_image_changes_no_bits(void **state)
         {5, 610, 530, 96, false, false, DTYPE_F32}, {4, 33, 600, 48, true, false, DTYPE_BF16},
     };
     const i32 member[3] = {3, 0, 2};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         const struct image_case *c = &cases[i];
         i32 third = (i32)c->activations / 3, offsets[4] = {0, third, 2 * third, 3 * third};
@@ -345,12 +336,11 @@ static void check_skinny_rows(struct matrix whole, struct matrix start, struct m
     memory_free(skinny.data);
 }
 
-static void skinny_rows_have_the_bits_of_many(void **state)
+TEST(skinny_rows_have_the_bits_of_many)
 {
     enum { MANY = 200 };
     static const i64 rows[] = {1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 64, 127}, columns[] = {20, 32, 70, 256};
     static const i64 depths[] = {7, 32, 50, 96, 544};
-    (void)state;
     for (i64 c = 0; c < 2 * COUNT_OF(columns) * COUNT_OF(depths); c++) {
         i64 width = columns[c / 2 / COUNT_OF(depths)], depth = depths[c / 2 % COUNT_OF(depths)];
         enum dtype dtype = c % 2 ? DTYPE_BF16 : DTYPE_F32, out = c / 2 % 2 ? dtype : DTYPE_F32;
@@ -369,11 +359,10 @@ static void skinny_rows_have_the_bits_of_many(void **state)
 
 /* Experts with 1 to 9 rows, as in decoding, against one with
  * many rows that begins with the same ones. */
-static void skinny_rows_of_experts_have_the_bits_of_many(void **state)
+TEST(skinny_rows_of_experts_have_the_bits_of_many)
 {
     enum { FEW = 9, EXPERTS = 2, MANY = 320, N = 70, K = 300 };
     static const i32 many[] = {0, 0, MANY}, member[] = {0, 1};
-    (void)state;
     for (int half = 0; half <= 1; half++) {
         enum dtype dtype = half ? DTYPE_BF16 : DTYPE_F32;
         struct matrix x = drawn(dtype, MANY, K, 1), w = drawn(dtype, EXPERTS * N, K, 2);
@@ -406,10 +395,9 @@ static void wait_in_place_of_a_product(struct device *on, struct matrix out, str
     }
 }
 
-static void other_load_does_not_slow_the_rate_of_a_product(void **state)
+TEST(other_load_does_not_slow_the_rate_of_a_product)
 {
     struct device slow;
-    (void)state;
     device_open_cpu(&slow);
     struct kernels ops = *slow.ops;
     ops.matmul = wait_in_place_of_a_product;
@@ -425,16 +413,6 @@ static void other_load_does_not_slow_the_rate_of_a_product(void **state)
 
 static int run_level(const char *level)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gemms_are_plain_loops_in_double),
-        cmocka_unit_test(gradients_of_experts_are_plain_loops_in_double),
-        cmocka_unit_test(gradients_of_many_experts_have_the_bits_of_one),
-        cmocka_unit_test(rows_of_experts_are_plain_loops_in_double),
-        cmocka_unit_test(an_image_changes_no_bits),
-        cmocka_unit_test(skinny_rows_have_the_bits_of_many),
-        cmocka_unit_test(skinny_rows_of_experts_have_the_bits_of_many),
-        cmocka_unit_test(other_load_does_not_slow_the_rate_of_a_product),
-    };
     enum cpu_isa before = device.isa;
     bool first = device.ops == NULL;
     if (level)
@@ -442,7 +420,7 @@ static int run_level(const char *level)
     else
         unsetenv("WEFT_CPU");
     device_open_cpu(&device);
-    return first || device.isa != before ? cmocka_run_group_tests_name(device_name(&device), tests, NULL, NULL) : 0;
+    return first || device.isa != before ? tests_run_as(device_name(&device), NULL, NULL) : 0;
 }
 
 int main(void)

@@ -1,19 +1,15 @@
 /* Host and device memory are separate: whole training steps on the guarded device, whose memory is
  * inaccessible outside ops, collectives, put and get, match the plain CPU bit for bit; and the
  * guard stops invalid accesses. */
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "elastic/elastic.h"
+#include "tests/test.h"
 #include "tests/toy.h"
 #include "train/synthetic_batches.h"
 
@@ -87,46 +83,6 @@ static u64 run_steps(struct device *device, const struct guarded_variant *v)
     parallel_close(&parallel);
     comm_close(world);
     return hash;
-}
-
-static void check_variant(const struct guarded_variant *v)
-{
-    struct device cpu, guarded;
-    device_open_cpu(&cpu);
-    device_open_guarded(&guarded);
-    assert_int_equal(run_steps(&guarded, v), run_steps(&cpu, v));
-    device_close(&guarded);
-    device_close(&cpu);
-}
-
-static void steps_of_all_modalities(void **state)
-{
-    (void)state;
-    check_variant(&(struct guarded_variant){DTYPE_F32, false, false, 1});
-}
-
-static void steps_in_bf16(void **state)
-{
-    (void)state;
-    check_variant(&(struct guarded_variant){DTYPE_BF16, false, false, 1});
-}
-
-static void steps_in_8_bits(void **state)
-{
-    (void)state;
-    check_variant(&(struct guarded_variant){DTYPE_BF16, true, true, 2, true});
-}
-
-static void steps_of_sub_models_recomputed(void **state)
-{
-    (void)state;
-    check_variant(&(struct guarded_variant){DTYPE_F32, true, true, 1});
-}
-
-static void steps_of_a_pipeline(void **state)
-{
-    (void)state;
-    check_variant(&(struct guarded_variant){DTYPE_F32, true, false, 2});
 }
 
 /* ---- The guard ---- */
@@ -218,9 +174,8 @@ static void assert_stopped(void (*wrong)(float *x))
     assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) != 0);
 }
 
-static void the_wall_refuses(void **state)
+TEST(the_wall_refuses)
 {
-    (void)state;
     device_open_guarded(&device);
     void (*const wrong[])(float *) = {read_directly,     write_directly,    read_after_free,
                                       op_on_host_memory, op_past_the_end,   op_past_its_array,
@@ -230,9 +185,8 @@ static void the_wall_refuses(void **state)
     device_close(&device);
 }
 
-static void the_wall_opens_for_ops(void **state)
+TEST(the_wall_opens_for_ops)
 {
-    (void)state;
     float host[4] = {1, 2, 3, 4}, out[4];
     device_open_guarded(&device);
     float *x = device_alloc(&device, sizeof host);
@@ -246,14 +200,45 @@ static void the_wall_opens_for_ops(void **state)
     device_close(&device);
 }
 
+/* ---- Whole steps ---- */
+
+static void check_variant(const struct guarded_variant *v)
+{
+    struct device cpu, guarded;
+    device_open_cpu(&cpu);
+    device_open_guarded(&guarded);
+    assert_int_equal(run_steps(&guarded, v), run_steps(&cpu, v));
+    device_close(&guarded);
+    device_close(&cpu);
+}
+
+TEST(steps_of_all_modalities)
+{
+    check_variant(&(struct guarded_variant){DTYPE_F32, false, false, 1});
+}
+
+TEST(steps_in_bf16)
+{
+    check_variant(&(struct guarded_variant){DTYPE_BF16, false, false, 1});
+}
+
+TEST(steps_in_8_bits)
+{
+    check_variant(&(struct guarded_variant){DTYPE_BF16, true, true, 2, true});
+}
+
+TEST(steps_of_sub_models_recomputed)
+{
+    check_variant(&(struct guarded_variant){DTYPE_F32, true, true, 1});
+}
+
+TEST(steps_of_a_pipeline)
+{
+    check_variant(&(struct guarded_variant){DTYPE_F32, true, false, 2});
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_wall_refuses),        cmocka_unit_test(the_wall_opens_for_ops),
-        cmocka_unit_test(steps_of_all_modalities), cmocka_unit_test(steps_in_bf16),
-        cmocka_unit_test(steps_in_8_bits),         cmocka_unit_test(steps_of_sub_models_recomputed),
-        cmocka_unit_test(steps_of_a_pipeline),
-    };
     config = toy_config(6, TOY_ALL & ~(unsigned)TOY_TIED);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

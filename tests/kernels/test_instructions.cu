@@ -611,58 +611,9 @@ static void launches_overlap()
     CUDA_CHECK(cudaGraphExecDestroy(exec));
 }
 
-/* ---- Named barriers: one warp hands its numbers to the other and goes on ---- */
-__global__ void pass_on(float *out)
-{
-    grid_wait();
-    SHARED(float, all, 32);
-    if (threadIdx.x < 32) {
-        all[threadIdx.x] = (float)threadIdx.x;
-        __threadfence_block();
-        barrier_arrive_only(1, 64);
-    } else {
-        barrier_sync(1, 64);
-        out[threadIdx.x - 32] = all[63 - threadIdx.x];
-    }
-}
-static void named_barriers_hand_over()
-{
-    float *out = device_array<float>(32);
-    LAUNCH(&gpu, pass_on, 1, 64, 0, out);
-    expect_line(out, 32, 31, -1);
-}
-
-static void instructions_mean_what_they_say(void **state)
-{
-    (void)state;
-    passes_in_all_modes("a box of the copy engine", boxes_of_the_copy_engine<0>);
-    passes_in_all_modes("boxes are stored", boxes_are_stored<0>);
-    passes_in_all_modes("products of rows by rows, 64", warpgroup_gemm<0, BY_ROWS, BY_ROWS, 64>);
-    passes_in_all_modes("products of rows by rows, 128", warpgroup_gemm<0, BY_ROWS, BY_ROWS, 128>);
-    passes_in_all_modes("products of rows by rows, 256", warpgroup_gemm<0, BY_ROWS, BY_ROWS, 256>);
-    passes_in_all_modes("products of rows by columns", warpgroup_gemm<0, BY_ROWS, BY_COLUMNS, 256>);
-    passes_in_all_modes("products of columns by columns", warpgroup_gemm<0, BY_COLUMNS, BY_COLUMNS, 128>);
-    passes_in_all_modes("products of columns by rows", warpgroup_gemm<0, BY_COLUMNS, BY_ROWS, 64>);
-    passes_in_all_modes("products anew, 64", overwriting_gemm<64>);
-    passes_in_all_modes("products anew, 128", overwriting_gemm<128>);
-    passes_in_all_modes("products of registers, 64", register_gemm<0, 64>);
-    passes_in_all_modes("products of registers, 128", register_gemm<0, 128>);
-    passes_in_all_modes("products of e4m3", fp8_wgmma<0, FP8_E4M3>);
-    passes_in_all_modes("products of e5m2", fp8_wgmma<0, FP8_E5M2>);
-    passes_in_all_modes("codes", codes_are_numbers);
-    passes_in_all_modes("registers change hands", registers_change_hands<0>);
-    passes_in_all_modes("a warp's products", warp_gemm<false>);
-    passes_in_all_modes("a warp's products, transposed", warp_gemm<true>);
-    passes_in_all_modes("named barriers", named_barriers_hand_over);
-    passes_in_all_modes("meetings", meetings_mean_what_they_say);
-    passes_in_all_modes("graphs", graphs_run_again);
-    passes_in_all_modes("launches that overlap", launches_overlap);
-}
-
 #if defined(WEFT_EMULATED) && !defined(__SANITIZE_THREAD__)
-static void left_out_they_are_missed(void **state)
+TEST(left_out_they_are_missed)
 {
-    (void)state;
 #define PLANTED(bug, name, words)                                                                                      \
     {                                                                                                                  \
 #bug, name < bug>, name < 0>, words                                                                            \
@@ -693,13 +644,54 @@ static void left_out_they_are_missed(void **state)
 }
 #endif
 
+/* ---- Named barriers: one warp hands its numbers to the other and goes on ---- */
+__global__ void pass_on(float *out)
+{
+    grid_wait();
+    SHARED(float, all, 32);
+    if (threadIdx.x < 32) {
+        all[threadIdx.x] = (float)threadIdx.x;
+        __threadfence_block();
+        barrier_arrive_only(1, 64);
+    } else {
+        barrier_sync(1, 64);
+        out[threadIdx.x - 32] = all[63 - threadIdx.x];
+    }
+}
+static void named_barriers_hand_over()
+{
+    float *out = device_array<float>(32);
+    LAUNCH(&gpu, pass_on, 1, 64, 0, out);
+    expect_line(out, 32, 31, -1);
+}
+
+TEST(instructions_mean_what_they_say)
+{
+    passes_in_all_modes("a box of the copy engine", boxes_of_the_copy_engine<0>);
+    passes_in_all_modes("boxes are stored", boxes_are_stored<0>);
+    passes_in_all_modes("products of rows by rows, 64", warpgroup_gemm<0, BY_ROWS, BY_ROWS, 64>);
+    passes_in_all_modes("products of rows by rows, 128", warpgroup_gemm<0, BY_ROWS, BY_ROWS, 128>);
+    passes_in_all_modes("products of rows by rows, 256", warpgroup_gemm<0, BY_ROWS, BY_ROWS, 256>);
+    passes_in_all_modes("products of rows by columns", warpgroup_gemm<0, BY_ROWS, BY_COLUMNS, 256>);
+    passes_in_all_modes("products of columns by columns", warpgroup_gemm<0, BY_COLUMNS, BY_COLUMNS, 128>);
+    passes_in_all_modes("products of columns by rows", warpgroup_gemm<0, BY_COLUMNS, BY_ROWS, 64>);
+    passes_in_all_modes("products anew, 64", overwriting_gemm<64>);
+    passes_in_all_modes("products anew, 128", overwriting_gemm<128>);
+    passes_in_all_modes("products of registers, 64", register_gemm<0, 64>);
+    passes_in_all_modes("products of registers, 128", register_gemm<0, 128>);
+    passes_in_all_modes("products of e4m3", fp8_wgmma<0, FP8_E4M3>);
+    passes_in_all_modes("products of e5m2", fp8_wgmma<0, FP8_E5M2>);
+    passes_in_all_modes("codes", codes_are_numbers);
+    passes_in_all_modes("registers change hands", registers_change_hands<0>);
+    passes_in_all_modes("a warp's products", warp_gemm<false>);
+    passes_in_all_modes("a warp's products, transposed", warp_gemm<true>);
+    passes_in_all_modes("named barriers", named_barriers_hand_over);
+    passes_in_all_modes("meetings", meetings_mean_what_they_say);
+    passes_in_all_modes("graphs", graphs_run_again);
+    passes_in_all_modes("launches that overlap", launches_overlap);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-#if defined(WEFT_EMULATED) && !defined(__SANITIZE_THREAD__)
-        cmocka_unit_test(left_out_they_are_missed),
-#endif
-        cmocka_unit_test(instructions_mean_what_they_say),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -2,15 +2,11 @@
  * flops that the meta backend counts. */
 #include "core/safetensors.h"
 #include "kernels/kernels.h"
+#include "tests/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static struct device device; /* at the ISA level under test */
 
@@ -153,9 +149,8 @@ static void check_golden_conv(int index)
         matrix_free(all[i]);
 }
 
-static void conv_equals_pytorch(void **state)
+TEST(conv_equals_pytorch)
 {
-    (void)state;
     golden_open("conv3d");
     for (int i = 0; has_golden("%d.zero.x", i); i++)
         check_golden_conv(i);
@@ -179,9 +174,8 @@ static void check_golden_resize(int index, const char *name, enum resize kind)
         matrix_free(all[i]);
 }
 
-static void resize_equals_pytorch(void **state)
+TEST(resize_equals_pytorch)
 {
-    (void)state;
     golden_open("resize");
     for (int i = 0; has_golden("%d.area.x", i); i++) {
         check_golden_resize(i, "area", RESIZE_AREA);
@@ -191,7 +185,7 @@ static void resize_equals_pytorch(void **state)
 }
 
 /* ---- the meta backend ---- */
-static void meta_counts_without_reading(void **state)
+TEST(meta_counts_without_reading)
 {
     struct device meta;
     static float unread; /* operands have an address, and nothing behind it is touched */
@@ -201,7 +195,6 @@ static void meta_counts_without_reading(void **state)
     struct matrix c = matrix_of(&unread, DTYPE_F32, 10, 8), x = matrix_of(&unread, DTYPE_F32, 50, 3);
     struct matrix y = matrix_of(&unread, DTYPE_F32, 50, 4), w = matrix_of(&unread, DTYPE_F32, 4, 27);
     struct matrix one = matrix_rows(a, 0, 1);
-    (void)state;
     device_open_meta(&meta);
     meta.ops->matmul(&meta, c, a, false, b, false, true);
     assert_true(meta.cost.flops == 2 * 10 * 8 * 16 && meta.cost.bytes == 10 * 16 * 2 + 16 * 8 * 2 + 2 * 10 * 8 * 4);
@@ -220,12 +213,7 @@ static void meta_counts_without_reading(void **state)
 /* ---- both levels ---- */
 static int run_level(const char *name)
 {
-    static const struct CMUnitTest TESTS[] = {
-        cmocka_unit_test(conv_equals_pytorch),
-        cmocka_unit_test(resize_equals_pytorch),
-        cmocka_unit_test(meta_counts_without_reading),
-    };
-    return cmocka_run_group_tests_name(name, TESTS, NULL, NULL);
+    return tests_run_as(name, NULL, NULL);
 }
 
 int main(void)

@@ -1,18 +1,13 @@
 /* The meta backend runs the training step of the quickstart's shape like the CPU: the same tensors,
  * at most the same scratch, and a total within 5 % of the growth of the real process. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "bench/quickstart.h"
 #include "tests/sanitized.h"
-#include "tests/tier.h"
+#include "tests/test.h"
 #include "train/step_memory.h"
 #include "train/synthetic_batches.h"
 
@@ -160,48 +155,36 @@ static void not_every_day(void)
         skip();
 }
 
-static void the_step_of_the_quickstart(void **state)
+TEST(the_step_of_the_quickstart)
 {
-    (void)state;
     not_every_day();
     compare(&(struct meta_variant){"plain", false, false, false});
 }
 
-static void recomputed(void **state)
+TEST(recomputed)
 {
-    (void)state;
     not_every_day();
     compare(&(struct meta_variant){"recomputed", true, false, false});
 }
 
-static void with_elastic_draws(void **state)
+TEST(with_elastic_draws)
 {
-    (void)state;
     not_every_day();
     compare(&(struct meta_variant){"elastic", false, true, false});
 }
 
-static void of_text_alone(void **state)
+TEST(of_text_alone)
 {
-    (void)state;
     not_every_day();
     compare(&(struct meta_variant){"text", false, false, true});
 }
 
-static void with_elastic_draws_recomputed(void **state)
+TEST(with_elastic_draws_recomputed)
 {
-    (void)state;
     compare(&(struct meta_variant){"elastic recomputed", true, true, false});
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_step_of_the_quickstart),
-        cmocka_unit_test(recomputed),
-        cmocka_unit_test(with_elastic_draws),
-        cmocka_unit_test(of_text_alone),
-        cmocka_unit_test(with_elastic_draws_recomputed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -3,7 +3,6 @@
 #include "op_cases/op_cases.h"
 #include "tests/golden.h"
 #include "tests/sanitized.h"
-#include "tests/tier.h"
 
 enum { LEVELS = 3 };
 #define NAME(name, arguments, names, ...) #name,
@@ -19,9 +18,8 @@ static bool is_wanted(const struct op_case *c)
     return named;
 }
 
-static void every_op_has_a_case(void **state)
+TEST(every_op_has_a_case)
 {
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(op_names); i++)
         if (!case_find(op_names[i]))
             fail_msg("op %s has no case in cases/", op_names[i]);
@@ -67,12 +65,11 @@ static void check_case(const struct op_case *c, struct device *cpu, struct devic
 
 /* Runs each case on the CPU, on the guarded device (op arguments are device memory), at each lower
  * ISA level, and on the meta backend for its counts. */
-static void on_each_device_they_are_plain_loops(void **state)
+TEST(on_each_device_they_are_plain_loops)
 {
     static const char *const names[LEVELS] = {"v3", "v4", "pairs"};
     struct device cpu, guarded, meta, levels[LEVELS] = {{0}};
     const struct op_case *c;
-    (void)state;
     device_open_cpu(&cpu);
     device_open_guarded(&guarded);
     device_open_meta(&meta);
@@ -124,7 +121,7 @@ static void differs_in_time(struct device *device, struct matrix out, struct mat
         *(u8 *)out.data ^= (u8)(++calls & 1); /* a change far below the tolerance */
 }
 
-static void what_is_wrong_is_found(void **state)
+TEST(what_is_wrong_is_found)
 {
     static const struct {
         void (*add)(struct device *device, struct matrix out, struct matrix a, struct matrix b);
@@ -134,7 +131,6 @@ static void what_is_wrong_is_found(void **state)
                  {writes_an_input, "b: an input, written at [0,0]"},
                  {differs_in_time, "out: other bits again"}};
     struct device device;
-    (void)state;
     device_open_cpu(&device);
     broken = cpu_v3_kernels;
     device.ops = &broken;
@@ -164,9 +160,8 @@ static void check_golden_rmsnorm(struct golden *g)
     golden_check(g, "y_bf16", y, 0, 0); /* bitwise equal */
 }
 
-static void rmsnorm_is_that_of_torch(void **state)
+TEST(rmsnorm_is_that_of_torch)
 {
-    (void)state;
     struct golden g;
     golden_open(&g, GOLDEN "/ops/rmsnorm.safetensors");
     for (int i = 0; i < 2; i++) {
@@ -199,9 +194,8 @@ static struct matrix rotated(struct golden *g, const char *name, bool inverse)
 }
 
 /* HF's angles are f32: at position 131071 they are off by 3e-4, while the op's are exact. */
-static void rope_is_exact_and_near_that_of_transformers(void **state)
+TEST(rope_is_exact_and_near_that_of_transformers)
 {
-    (void)state;
     struct golden g;
     golden_open(&g, GOLDEN "/ops/rope.safetensors");
     for (int i = 0; i < 2; i++) {
@@ -213,9 +207,8 @@ static void rope_is_exact_and_near_that_of_transformers(void **state)
     golden_close(&g);
 }
 
-static void swiglu_is_that_of_torch(void **state)
+TEST(swiglu_is_that_of_torch)
 {
-    (void)state;
     struct golden g;
     golden_open(&g, GOLDEN "/ops/swiglu.safetensors");
     g.prefix = "0.";
@@ -238,19 +231,11 @@ static void swiglu_is_that_of_torch(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_op_has_a_case),
-        cmocka_unit_test(on_each_device_they_are_plain_loops),
-        cmocka_unit_test(what_is_wrong_is_found),
-        cmocka_unit_test(rmsnorm_is_that_of_torch),
-        cmocka_unit_test(rope_is_exact_and_near_that_of_transformers),
-        cmocka_unit_test(swiglu_is_that_of_torch),
-    };
     wanted = argv + 1;
     for (int i = 1; i < argc; i++)
         if (!case_find(argv[i])) {
             print_error("%s: no op of that name in WEFT_OPS (kernels/kernels.h)\n", argv[i]);
             return 2;
         }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

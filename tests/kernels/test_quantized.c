@@ -1,13 +1,9 @@
 /* Quantized weights: their error, their size, and the loss of a model that uses them. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
 
 #include "kernels/quantized.h"
+#include "tests/test.h"
 #include "tests/toy.h"
 
 enum { ROWS = 70, COLUMNS = 300, PARTS = 3 };
@@ -50,13 +46,12 @@ static double relative_error(const float *values, const struct quantized_weight 
 
 /* Relative error for normally distributed values: 1 % at 8 bits, 7.5 % at 4 bits (uniform codes
  * with one scale per block: 8.1 %, the square root of 0.0066). */
-static void errors_are_small(void **state)
+TEST(errors_are_small)
 {
     static const struct {
         int bits;
         double most;
     } cases[] = {{8, 1.0e-4}, {4, 5.7e-3}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         struct weights stored, w;
         float *values = memory_alloc(PARTS * ROWS * COLUMNS * 4);
@@ -74,11 +69,10 @@ static void errors_are_small(void **state)
 }
 
 /* Integer multiples of a row's scale, up to 127, are kept exactly; rows of zeros stay zero. */
-static void whole_numbers_are_kept(void **state)
+TEST(whole_numbers_are_kept)
 {
     struct weights w;
     float *values = memory_alloc(PARTS * ROWS * COLUMNS * 4);
-    (void)state;
     open_weights(&w, 0.02, 8);
     for (i64 i = 0; i < PARTS * ROWS * COLUMNS; i++) {
         i64 row = i / COLUMNS, v = i % COLUMNS == row ? 127 : (i * 37 + row) % 253 - 126;
@@ -92,10 +86,9 @@ static void whole_numbers_are_kept(void **state)
 
 /* Files hold gate and up of an expert apart, and rows arrive in blocks: pieces that end within a strip
  * or cross parts give the codes of the whole. */
-static void rows_put_in_pieces_are_the_same(void **state)
+TEST(rows_put_in_pieces_are_the_same)
 {
     static const i64 ends[] = {1, 32, 50, 64, 69, 70, 150, 209, PARTS * ROWS};
-    (void)state;
     for (int bits = 4; bits <= 8; bits += 4) {
         struct weights whole, pieces;
         float *values = memory_alloc(PARTS * ROWS * COLUMNS * 4);
@@ -122,12 +115,11 @@ static void rows_put_in_pieces_are_the_same(void **state)
 }
 
 /* A table that does not train has one copy of each weight, in the form asked for. */
-static void without_training_there_is_one_copy(void **state)
+TEST(without_training_there_is_one_copy)
 {
     enum { VALUES = PARTS * ROWS * COLUMNS, PADDED = PARTS * 96 * 320, SLACK = 8192 };
     static const i64 most[] = {
         [0] = VALUES * 2, [4] = PADDED / 2 + PADDED / 32 + PARTS * 96 * 4, [8] = PADDED + PARTS * 96 * 4};
-    (void)state;
     for (int bits = 0; bits <= 8; bits += 4) {
         struct weights w;
         open_weights(&w, 0.02, bits);
@@ -171,9 +163,8 @@ static void check_largest(enum dtype dtype, float spoilt)
     memory_free(x);
 }
 
-static void sums_of_the_largest_fit(void **state)
+TEST(sums_of_the_largest_fit)
 {
-    (void)state;
     for (enum dtype dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype++) {
         check_largest(dtype, NAN);
         check_largest(dtype, -INFINITY);
@@ -209,12 +200,11 @@ static i64 bytes_of_products(const struct weights *w)
 }
 
 /* A wider toy, whose rows fill whole steps: the loss hardly changes and memory shrinks. */
-static void a_model_says_nearly_the_same(void **state)
+TEST(a_model_says_nearly_the_same)
 {
     enum { N = 40 };
     static const double most[2] = {0.01, 0.15};
     i32 ids[N];
-    (void)state;
     for (i32 i = 0; i < N; i++)
         ids[i] = (i32)rng_below((struct rng_key){1, RNG_TEST}, TOY_VOCABULARY, (u32)i, 0, 0, 0);
     for (int bits = 8, round = 0; bits >= 4; bits -= 4, round++)
@@ -243,14 +233,8 @@ static void a_model_says_nearly_the_same(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(errors_are_small),
-                                       cmocka_unit_test(whole_numbers_are_kept),
-                                       cmocka_unit_test(rows_put_in_pieces_are_the_same),
-                                       cmocka_unit_test(without_training_there_is_one_copy),
-                                       cmocka_unit_test(sums_of_the_largest_fit),
-                                       cmocka_unit_test(a_model_says_nearly_the_same)};
     device_open_cpu(&device);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(NULL, NULL);
     device_close(&device);
     workers_stop();
     return failed;

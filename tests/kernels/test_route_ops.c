@@ -5,9 +5,8 @@
 
 /* The trainer must report a NaN loss, so routing NaN scores
  * must neither crash nor choose an expert twice. */
-static void nan_scores_still_choose_different_experts(void **state)
+TEST(nan_scores_still_choose_different_experts)
 {
-    (void)state;
     struct device device;
     device_open_cpu(&device);
     float logits[5] = {NAN, 1, NAN, 2, -INFINITY}, bias[5] = {0}, p[5], weights[5], usage[5] = {0};
@@ -45,9 +44,8 @@ static void check_golden(struct golden *g)
     golden_check(g, "dlogits", dlogits, 1e-5, 1e-6);
 }
 
-static void routing_is_that_of_torch(void **state)
+TEST(routing_is_that_of_torch)
 {
-    (void)state;
     struct golden g;
     golden_open(&g, GOLDEN "/ops/topk.safetensors");
     for (int i = 0; i < 3; i++) {
@@ -59,9 +57,5 @@ static void routing_is_that_of_torch(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nan_scores_still_choose_different_experts),
-        cmocka_unit_test(routing_is_that_of_torch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

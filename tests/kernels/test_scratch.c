@@ -1,17 +1,12 @@
 /* Scratch: an op takes at most the CPU scratch that the meta backend estimates, each op in a fresh
  * process. For ops without products, the estimate covers what grows beyond one row or one
  * column. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "op_cases/op_cases.h"
-#include "tests/tier.h"
+#include "tests/test.h"
 
 enum { WORKERS = 2, SMALL = 4 << 10 /* lists of groups, of tiles */, LINES = 8 /* per worker */ };
 
@@ -62,10 +57,9 @@ static int compare(const struct op_case *c, struct op_run *run, void *context)
     return 0;
 }
 
-static void ops_take_what_is_estimated(void **state)
+TEST(ops_take_what_is_estimated)
 {
     struct device none;
-    (void)state;
     device_open_cpu(&none);
     workers_stop();
     const struct check_scope scope = {.small_shapes = !is_nightly()};
@@ -77,9 +71,8 @@ static void ops_take_what_is_estimated(void **state)
 
 void *cpu_v3_scratch(int worker, int slot, i64 bytes);
 
-static void as_many_workers_as_there_can_be_have_scratch(void **state)
+TEST(as_many_workers_as_there_can_be_have_scratch)
 {
-    (void)state;
     char *last = cpu_v3_scratch(WORKERS_MOST - 1, 0, 64), *other = cpu_v3_scratch(WORKERS_MOST - 2, 0, 64);
     memset(last, 1, 64);
     memset(other, 2, 64);
@@ -90,7 +83,5 @@ static void as_many_workers_as_there_can_be_have_scratch(void **state)
 int main(int argc, char **argv)
 {
     wanted = argc > 1 ? argv[1] : NULL;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ops_take_what_is_estimated),
-                                       cmocka_unit_test(as_many_workers_as_there_can_be_have_scratch)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,19 +1,15 @@
 /* What the rows of WEFT_OPS state. Every matrix and every array of every op has a statement, whose
  * size is the one that op_cases allots. Other operands stop the program and are named. The bytes
  * that the meta backend counts follow. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "kernels/each.h"
 #include "kernels/shapes.h"
 #include "op_cases/op_cases.h"
+#include "tests/test.h"
 
 /* ---- Statements beside the operands of op_cases ---- */
 static const struct op_run *seen_run;
@@ -101,11 +97,10 @@ static int see(const struct op_case *c, struct op_run *run, void *device)
     return 0;
 }
 
-static void statements_fit_the_operands_of_op_cases(void **state)
+TEST(statements_fit_the_operands_of_op_cases)
 {
     struct device device;
     const struct op_case *c;
-    (void)state;
     device_open_cpu(&device);
     device.ops = &see_kernels;
     for (i64 i = 0; (c = case_at(i)) != NULL; i++) {
@@ -197,7 +192,7 @@ static void assert_refused(void (*wrong)(void), const char *message)
         fail_msg("expected \"%s\" in: %s", message, text);
 }
 
-static void other_operands_are_refused(void **state)
+TEST(other_operands_are_refused)
 {
     static const struct {
         void (*wrong)(void);
@@ -214,7 +209,6 @@ static void other_operands_are_refused(void **state)
         {other_member, "conv: x is F32 [3,3], expected F32 [conv->batch * product3(conv->size), conv->in] = [3,2]"},
     };
     void (*const opens[])(struct device *) = {device_open_cpu, device_open_meta};
-    (void)state;
     for (i64 d = 0; d < COUNT_OF(opens); d++) {
         opens[d](&device);
         for (i64 i = 0; i < COUNT_OF(rows); i++)
@@ -231,12 +225,11 @@ static double bytes_since(double *before)
     return bytes;
 }
 
-static void bytes_follow_from_statements(void **state)
+TEST(bytes_follow_from_statements)
 {
     double before = 0;
     i32 ids[2 * N] = {0};
     u8 bits[N * C] = {0};
-    (void)state;
     device_open_meta(&device);
     device.ops->copy(&device, f32(N, C), f32(N, C), 1, false);
     assert_true(bytes_since(&before) == 2 * N * C * 4);
@@ -253,10 +246,5 @@ static void bytes_follow_from_statements(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(statements_fit_the_operands_of_op_cases),
-        cmocka_unit_test(other_operands_are_refused),
-        cmocka_unit_test(bytes_follow_from_statements),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,9 +1,5 @@
 /* Kernels on AMX tiles, emulated by tests/amx: all cases of their ops, and the instructions
  * themselves. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,10 +7,10 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "op_cases/op_cases.h"
 #include "tests/amx/tiles.h"
+#include "tests/test.h"
 
 enum { ROWS = 16, PAIRS = 16, COLUMNS = 16, KEPT = 0x5a };
 
@@ -83,9 +79,8 @@ static void bf16_tiles_are_multiplied(int rows, int columns, bool tiny)
     assert_memory_equal(got, wanted, sizeof got);
 }
 
-static void bf16_tiles_have_the_bits_of_the_manual(void **state)
+TEST(bf16_tiles_have_the_bits_of_the_manual)
 {
-    (void)state;
     for (int tiny = 0; tiny < 2; tiny++) {
         bf16_tiles_are_multiplied(16, 16, tiny);
         bf16_tiles_are_multiplied(16, 1, tiny);
@@ -93,11 +88,10 @@ static void bf16_tiles_have_the_bits_of_the_manual(void **state)
     }
 }
 
-static void int8_tiles_are_exact(void **state)
+TEST(int8_tiles_are_exact)
 {
     signed char a[ROWS][64], b[16][64];
     i32 sums[ROWS][COLUMNS], wanted[ROWS][COLUMNS];
-    (void)state;
     for (int i = 0; i < ROWS; i++)
         for (int k = 0; k < 64; k++) {
             a[i][k] = (signed char)(k < 8 ? -128 : op_below(256, i, k) - 128);
@@ -179,12 +173,11 @@ static void over_each_other(void)
     tiles_store(0, room, 4);
 }
 
-static void faults_are_panics(void **state)
+TEST(faults_are_panics)
 {
     static void (*const wrong[])(void) = {
         before_a_configuration, after_release,    by_two,           of_17_rows,       of_68_bytes,    of_no_rows,
         of_other_rows,          of_other_columns, of_another_depth, of_the_same_tile, over_each_other};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(wrong); i++) {
         int status;
         pid_t child = fork();
@@ -213,13 +206,12 @@ static bool is_v4(const struct kernels *ops, const char *name)
     return same;
 }
 
-static void ops_are_plain_loops_on_tiles(void **state)
+TEST(ops_are_plain_loops_on_tiles)
 {
     enum { OPS_ON_TILES = 11 };
     struct device device;
     const struct op_case *c;
     i64 count = 0;
-    (void)state;
     device_open_cpu(&device);
     assert_int_equal(device.isa, CPU_ISA_AMX);
     for (i64 i = 0; (c = case_at(i)) != NULL; i++)
@@ -234,11 +226,5 @@ static void ops_are_plain_loops_on_tiles(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bf16_tiles_have_the_bits_of_the_manual),
-        cmocka_unit_test(int8_tiles_are_exact),
-        cmocka_unit_test(faults_are_panics),
-        cmocka_unit_test(ops_are_plain_loops_on_tiles),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -148,12 +148,11 @@ static const char token_lines[] = "tokenizer.ggml.model 8 gpt2\n"
                                   "tokenizer.ggml.padding_token_id 4 7\n"
                                   "tokenizer.ggml.add_bos_token 7 0\n";
 
-static void gguf_states_the_model_and_its_tokens(void **state)
+TEST(gguf_states_the_model_and_its_tokens)
 {
     struct buffer lines = {0};
     char *path = path_of("model.gguf"), *want = string_format("%s%s", model_lines, token_lines);
     i64 tensors;
-    (void)state;
     succeed(model_save_gguf(&model, tokenizer, path, DTYPE_BF16));
     succeed(file_read(&file, path));
     list_keys(&lines, &tensors);
@@ -166,14 +165,13 @@ static void gguf_states_the_model_and_its_tokens(void **state)
 }
 
 /* Values, numbers of them, their order and type of each tensor: 0 f32, 30 bf16. */
-static void gguf_says_of_what_type_its_values_are(void **state)
+TEST(gguf_says_of_what_type_its_values_are)
 {
     static const struct {
         enum dtype dtype;
         const char *file_type;
         u32 embedding;
     } cases[] = {{DTYPE_F32, "general.file_type 4 0\n", 0}, {DTYPE_BF16, "general.file_type 4 32\n", 30}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         struct buffer lines = {0}, name = {0};
         char *path = path_of(i ? "narrow.gguf" : "wide.gguf");
@@ -220,9 +218,8 @@ static void expect_json(const char *name, const char *want)
     json_free(j);
 }
 
-static void configs_state_the_model(void **state)
+TEST(configs_state_the_model)
 {
-    (void)state;
     for (int narrow = 0; narrow < 2; narrow++) {
         char *want = string_format(
             "{\"architectures\":[\"Ernie4_5_MoeForCausalLM\"],\"model_type\":\"ernie4_5_moe\",\"vocab_size\":16,"
@@ -245,11 +242,10 @@ static void configs_state_the_model(void **state)
 }
 
 /* Defaults of transformers' Ernie4_5_MoeConfig (5.24.0). */
-static void keys_left_out_have_the_values_of_transformers(void **state)
+TEST(keys_left_out_have_the_values_of_transformers)
 {
     struct model_config c;
     char *path = path_of("least");
-    (void)state;
     succeed(directory_make(path));
     memory_free(put_text("least/config.json", "{\"model_type\":\"ernie4_5_moe\",\"vocab_size\":32,\"hidden_size\":64,"
                                               "\"num_hidden_layers\":3,\"num_attention_heads\":4,"
@@ -274,11 +270,5 @@ static void keys_left_out_have_the_values_of_transformers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gguf_states_the_model_and_its_tokens),
-        cmocka_unit_test(gguf_says_of_what_type_its_values_are),
-        cmocka_unit_test(configs_state_the_model),
-        cmocka_unit_test(keys_left_out_have_the_values_of_transformers),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return tests_run(setup, teardown);
 }

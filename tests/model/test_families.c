@@ -23,9 +23,8 @@ static bool is_number(const struct family_key *row)
     return row->holds < MODEL_NUMBERS_END && row->absent != AS_ABOVE;
 }
 
-static void every_number_has_one_key(void **state)
+TEST(every_number_has_one_key)
 {
-    (void)state;
     for (i64 f = 0; model_families[f]; f++) {
         i64 keys[MODEL_NUMBERS_END] = {0};
         for (i64 i = 0; lists_of(model_families[f])[i]; i++)
@@ -85,9 +84,8 @@ static struct json *save_model(i64 family, const char *folder)
     return j;
 }
 
-static void every_number_comes_back(void **state)
+TEST(every_number_comes_back)
 {
-    (void)state;
     for (i64 f = 0; model_families[f]; f++) {
         struct model_config is, was = config_of(f);
         json_free(save_model(f, "model"));
@@ -137,9 +135,8 @@ static void expect_refused(i64 family, const char *key, struct json *value, cons
     json_free(j);
 }
 
-static void what_a_family_cannot_have_is_refused(void **state)
+TEST(what_a_family_cannot_have_is_refused)
 {
-    (void)state;
     for (i64 f = 0; model_families[f]; f++)
         for (i64 i = 0; lists_of(model_families[f])[i]; i++)
             for (const struct family_key *row = lists_of(model_families[f])[i]; row->holds; row++) {
@@ -159,9 +156,8 @@ static void what_a_family_cannot_have_is_refused(void **state)
             }
 }
 
-static void sizes_out_of_bounds_are_refused_by_their_keys(void **state)
+TEST(sizes_out_of_bounds_are_refused_by_their_keys)
 {
-    (void)state;
     for (i64 f = 0; model_families[f]; f++)
         for (i64 i = 0; lists_of(model_families[f])[i]; i++)
             for (const struct family_key *row = lists_of(model_families[f])[i]; row->holds; row++) {
@@ -176,20 +172,18 @@ static void sizes_out_of_bounds_are_refused_by_their_keys(void **state)
 }
 
 /* Sizes of tokenizers without a key in "weft" are not read from it. */
-static void a_key_without_a_name_is_no_size(void **state)
+TEST(a_key_without_a_name_is_no_size)
 {
     struct model_config was = config_of(0), is;
     struct json *j = save_model(0, "model");
-    (void)state;
     succeed(load_with(j, "weft.", json_of_integer(5)));
     succeed(model_config_load(&is, path_of("changed")));
     assert_memory_equal(&is.sizes, &was.sizes, sizeof is.sizes);
     json_free(j);
 }
 
-static void a_width_that_no_number_can_hold_is_refused(void **state)
+TEST(a_width_that_no_number_can_hold_is_refused)
 {
-    (void)state;
     expect_refused(0, "head_dim", json_of_integer(INT64_MAX), "expected 1 to 65536");
     expect_refused(0, "head_dim", json_of_integer(INT64_MIN), "expected 1 to 65536");
 }
@@ -209,11 +203,10 @@ static void expect_unique(char **names, i64 count, const char *what)
         memory_free(names[i]);
 }
 
-static void names_on_disk_are_unique(void **state)
+TEST(names_on_disk_are_unique)
 {
     static const enum weight_file files[] = {FILE_HF, FILE_EXTRA};
     char *names[4096];
-    (void)state;
     for (i64 f = 0; model_families[f]; f++) {
         struct model model;
         struct model_config c = config_of(f);
@@ -235,10 +228,9 @@ static void names_on_disk_are_unique(void **state)
 }
 
 /* The tensors of a GGUF hold the same numbers as those of model.safetensors. */
-static void a_gguf_has_all_weights(void **state)
+TEST(a_gguf_has_all_weights)
 {
     char *names[4096];
-    (void)state;
     for (i64 f = 0; model_families[f]; f++) {
         struct model model;
         struct gguf_file file;
@@ -302,14 +294,13 @@ static void run_layers(float *out, struct model *model, bool chosen)
 }
 
 /* As in a family without a name for it. */
-static void no_bias_chooses_as_one_of_zeros(void **state)
+TEST(no_bias_chooses_as_one_of_zeros)
 {
     float zeros[IDS * 32], none[IDS * 32];
     const double squares = 1;
     struct model model;
     struct model_config c = toy_config(2, 0);
     double *sum = device_alloc(&device, 8);
-    (void)state;
     device_put(&device, sum, &squares, 8);
     toy_open(&model, &device, &c, true);
     for (int chosen = 0; chosen < 2; chosen++) {
@@ -330,14 +321,13 @@ static void no_bias_chooses_as_one_of_zeros(void **state)
     device_free(&device, sum, 8);
 }
 
-static void a_subset_is_chosen_by_its_own_bias(void **state)
+TEST(a_subset_is_chosen_by_its_own_bias)
 {
     static const float values[8] = {0, 0.5f, 0, -0.5f, 0.25f, 0, -0.25f, 1};
     float zeros[IDS * 32], own[IDS * 32], as_all[IDS * 32];
     struct model model;
     struct model_config c = toy_config(2, 0);
     c.reduced_bias = true;
-    (void)state;
     toy_open(&model, &device, &c, false);
     run_layers(zeros, &model, true);
     for (i64 i = 0; i < c.layers; i++)
@@ -367,17 +357,5 @@ static int teardown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_number_has_one_key),
-        cmocka_unit_test(every_number_comes_back),
-        cmocka_unit_test(what_a_family_cannot_have_is_refused),
-        cmocka_unit_test(sizes_out_of_bounds_are_refused_by_their_keys),
-        cmocka_unit_test(a_key_without_a_name_is_no_size),
-        cmocka_unit_test(a_width_that_no_number_can_hold_is_refused),
-        cmocka_unit_test(names_on_disk_are_unique),
-        cmocka_unit_test(a_gguf_has_all_weights),
-        cmocka_unit_test(no_bias_chooses_as_one_of_zeros),
-        cmocka_unit_test(a_subset_is_chosen_by_its_own_bias),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return tests_run(setup, teardown);
 }

@@ -64,23 +64,20 @@ static i64 generate_picture(i32 shape_id, i32 begin, i64 shape, i64 most, i64 wi
     return frames;
 }
 
-static void a_drawn_picture_is_what_training_would_predict(void **state)
+TEST(a_drawn_picture_is_what_training_would_predict)
 {
-    (void)state;
     assert_int_equal(generate_picture(TOY_IMAGE, TOY_BOI, 0, 40, 0), 1);
 }
 
-static void a_drawn_clip_is_what_training_would_predict(void **state)
+TEST(a_drawn_clip_is_what_training_would_predict)
 {
-    (void)state;
     assert_true(generate_picture(TOY_VIDEO, TOY_BOV, 1, 200, 0) > 2);
 }
 
 /* Window of 1 frame: the attention holes of training are applied to the cache as frames are
  * generated. */
-static void a_drawn_clip_looks_back_as_far_as_in_training(void **state)
+TEST(a_drawn_clip_looks_back_as_far_as_in_training)
 {
-    (void)state;
     assert_true(generate_picture(TOY_VIDEO, TOY_BOV, 1, 200, 1) > 2);
 }
 
@@ -116,9 +113,8 @@ static void check_sound(struct model *model, const struct submodel *sub, const s
 }
 
 /* Each copy has its own hidden state before its first frame; greedy copies are identical. */
-static void drawn_sound_is_what_training_would_predict(void **state)
+TEST(drawn_sound_is_what_training_would_predict)
 {
-    (void)state;
     struct model model;
     struct submodel sub;
     const i32 prompt[3] = {3, 7, 11}, opening[1] = {TOY_BOA};
@@ -146,7 +142,7 @@ static void drawn_sound_is_what_training_would_predict(void **state)
 }
 
 /* Levels on lower layers, on one layer, and on the last one. */
-static void sound_of_heads_on_any_layer_is_what_training_would_predict(void **state)
+TEST(sound_of_heads_on_any_layer_is_what_training_would_predict)
 {
     static const i32 places[][TOY_LEVELS] = {{0, 0}, {1, 2}, {0, 3}, {3, 3}};
     for (size_t i = 0; i < COUNT_OF(places); i++) {
@@ -157,9 +153,8 @@ static void sound_of_heads_on_any_layer_is_what_training_would_predict(void **st
 }
 
 /* At a temperature, copies of a sound differ, and the first equals that of a single request. */
-static void copies_of_a_sound_are_drawn_alone(void **state)
+TEST(copies_of_a_sound_are_drawn_alone)
 {
-    (void)state;
     struct model model;
     struct submodel sub;
     struct answer together[3] = {0}, alone = {0};
@@ -195,9 +190,8 @@ static void copies_of_a_sound_are_drawn_alone(void **state)
 
 /* Copies of one prompt share its keys and draw independently; a single request with the same
  * identity draws the same. */
-static void copies_share_a_prompt_and_draw_alone(void **state)
+TEST(copies_share_a_prompt_and_draw_alone)
 {
-    (void)state;
     struct model model;
     struct submodel sub;
     struct answer together[4] = {0}, alone = {0};
@@ -227,9 +221,8 @@ static void copies_share_a_prompt_and_draw_alone(void **state)
 
 /* With entropy, logits are divided by the temperature for the loss that measures it; sampling uses
  * the raw logits. */
-static void ids_are_the_same_with_their_entropy(void **state)
+TEST(ids_are_the_same_with_their_entropy)
 {
-    (void)state;
     enum { COPIES = 8 };
     struct model model;
     struct submodel sub;
@@ -262,9 +255,8 @@ enum { PICTURE = 2 }; /* positions per side */
 
 /* Requests of one batch do not see each other's pictures,
  * even where one ends and the next begins. */
-static void pictures_of_one_batch_are_kept_apart(void **state)
+TEST(pictures_of_one_batch_are_kept_apart)
 {
-    (void)state;
     enum { POSITIONS = PICTURE * PICTURE, COUNT = 3 };
     static float features[COUNT][POSITIONS * CELLS * TOY_FEATURES];
     static u8 pixels[COUNT][POSITIONS * CELLS * TOY_PATCH];
@@ -315,9 +307,8 @@ static void pictures_of_one_batch_are_kept_apart(void **state)
 
 /* A prompt longer than one forward takes several, and is then answered like the whole sample, with
  * at most `most` ids. Attention reads few unused columns, whatever the cache capacity. */
-static void long_prompts_take_several_forwards(void **state)
+TEST(long_prompts_take_several_forwards)
 {
-    (void)state;
     enum { LENGTH = 2 * FORWARD_POSITIONS + 100, MADE = 3, SLOTS = 4 };
     struct model model;
     struct submodel sub;
@@ -368,13 +359,12 @@ static void long_prompts_take_several_forwards(void **state)
 
 /* A CPU gives memory of the cache to rows that are used: 100,000 tokens at most are asked for at once,
  * and few answers come that far. */
-static void a_large_cache_takes_no_memory_before_its_rows_are_used(void **state)
+TEST(a_large_cache_takes_no_memory_before_its_rows_are_used)
 {
     enum { WANTED_BYTES = 1 << 30, SLOTS_ASKED = 16 };
     struct model model;
     struct decoder d;
     struct submodel sub;
-    (void)state;
     if (device.backend != BACKEND_CPU || is_sanitized())
         return;
     struct device before_device = device, cpu; /* behind the wall it is zeroed */
@@ -400,22 +390,9 @@ static void a_large_cache_takes_no_memory_before_its_rows_are_used(void **state)
  * nightly runs use both. */
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_drawn_picture_is_what_training_would_predict),
-        cmocka_unit_test(a_drawn_clip_is_what_training_would_predict),
-        cmocka_unit_test(a_drawn_clip_looks_back_as_far_as_in_training),
-        cmocka_unit_test(drawn_sound_is_what_training_would_predict),
-        cmocka_unit_test(sound_of_heads_on_any_layer_is_what_training_would_predict),
-        cmocka_unit_test(copies_of_a_sound_are_drawn_alone),
-        cmocka_unit_test(copies_share_a_prompt_and_draw_alone),
-        cmocka_unit_test(ids_are_the_same_with_their_entropy),
-        cmocka_unit_test(pictures_of_one_batch_are_kept_apart),
-        cmocka_unit_test(long_prompts_take_several_forwards),
-        cmocka_unit_test(a_large_cache_takes_no_memory_before_its_rows_are_used),
-    };
     int failed = 0;
     for (behind_the_wall = 0; behind_the_wall < 2; behind_the_wall++)
         if (is_nightly() || behind_the_wall == !is_sanitized())
-            failed += cmocka_run_group_tests(tests, open_device, close_device);
+            failed += tests_run(open_device, close_device);
     return failed;
 }

@@ -1,10 +1,5 @@
 /* The backbone against transformers: logits, loss and weight gradients by name, for every folder of
  * tests/golden/moe. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
 
@@ -146,26 +141,20 @@ static void check_folder(const char *name, bool recompute)
 
 static const char *const folders[] = {"untied-gqa4-dense0", "tied-shared2-bias", "sharded-bf16", "headdim-top1-fused"};
 
-static void logits_and_gradients_equal_the_reference(void **state)
+TEST(logits_and_gradients_equal_the_reference)
 {
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(folders); i++)
         check_folder(folders[i], false);
 }
 
-static void recomputed_layers_give_the_same(void **state)
+TEST(recomputed_layers_give_the_same)
 {
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(folders); i++)
         check_folder(folders[i], true);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(logits_and_gradients_equal_the_reference),
-        cmocka_unit_test(recomputed_layers_give_the_same),
-    };
     test_device_open(&device);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

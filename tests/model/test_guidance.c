@@ -2,6 +2,7 @@
  * from the logits of whole samples, with and without their prompt. */
 #include "tests/generate_fixture.h"
 
+enum { FEW_TESTS = 2, MANY_TESTS = 4 }; /* tests by the devices that they run on */
 enum { GUIDED = 5, GUIDED_COPIES = 2, GUIDED_ANSWERS = GUIDED * GUIDED_COPIES };
 static const float strengths[GUIDED] = {2.5f, 1, 0, 1.5f, 0.5f}; /* 1: no guidance */
 struct guided_medium {
@@ -191,9 +192,8 @@ static void check_guided_medium(struct model *model, const struct guided_medium 
     release_answers(plain, GUIDED_ANSWERS);
 }
 
-static void guided_media_are_drawn_from_two_forwards(void **state)
+TEST_IN(MANY_TESTS, guided_media_are_drawn_from_two_forwards)
 {
-    (void)state;
     struct model model;
     make_model(&model);
     for (i64 i = 0; i < COUNT_OF(guided_media); i++) {
@@ -212,9 +212,8 @@ static void generate_one(struct answer *out, const struct decoder_options *o, co
 }
 
 /* Guidance 1 draws the same as no guidance, 0 the likeliest without a prompt. */
-static void guidance_of_one_is_none_and_of_zero_no_prompt(void **state)
+TEST_IN(FEW_TESTS, guidance_of_one_is_none_and_of_zero_no_prompt)
 {
-    (void)state;
     struct model model;
     struct submodel sub;
     struct part parts[GUIDED];
@@ -251,9 +250,8 @@ static void guidance_of_one_is_none_and_of_zero_no_prompt(void **state)
 }
 
 /* A prompt longer than one forward: both branches of a guided request still run together. */
-static void guided_prompts_may_take_several_forwards(void **state)
+TEST_IN(FEW_TESTS, guided_prompts_may_take_several_forwards)
 {
-    (void)state;
     enum { LENGTH = FORWARD_POSITIONS + 100 };
     struct model model;
     struct submodel sub;
@@ -284,9 +282,8 @@ static void guided_prompts_may_take_several_forwards(void **state)
 
 /* With scales of 9 positions and 2 branches, 227 copies fill a forward; the others wait, both
  * branches of each. */
-static void guided_copies_wait_where_there_is_no_room(void **state)
+TEST_IN(MANY_TESTS, guided_copies_wait_where_there_is_no_room)
 {
-    (void)state;
     enum { MANY = 300 };
     static struct answer answers[MANY];
     static const i64 looked_at[] = {0, 100, 226, 227, 228, MANY - 1};
@@ -396,9 +393,8 @@ static void check_choices(struct model *model, float temperature, bool is_guided
     release_answers(answers, CHOOSERS);
 }
 
-static void shapes_are_drawn_among_those_there_are(void **state)
+TEST_IN(MANY_TESTS, shapes_are_drawn_among_those_there_are)
 {
-    (void)state;
     struct model model;
     make_model(&model);
     check_choices(&model, 0, false);
@@ -411,22 +407,13 @@ static void shapes_are_drawn_among_those_there_are(void **state)
  * the others on the plain device. */
 int main(void)
 {
-    const struct CMUnitTest few[] = {
-        cmocka_unit_test(guidance_of_one_is_none_and_of_zero_no_prompt),
-        cmocka_unit_test(guided_prompts_may_take_several_forwards),
-    };
-    const struct CMUnitTest many[] = {
-        cmocka_unit_test(guided_media_are_drawn_from_two_forwards),
-        cmocka_unit_test(guided_copies_wait_where_there_is_no_room),
-        cmocka_unit_test(shapes_are_drawn_among_those_there_are),
-    };
     int failed = 0;
     for (behind_the_wall = 0; behind_the_wall < 2; behind_the_wall++) {
         bool few_here = is_nightly() || behind_the_wall == !is_sanitized(); /* a sanitizer cannot see guarded memory */
         if (few_here)
-            failed += cmocka_run_group_tests(few, open_device, close_device);
+            failed += tests_run_group(FEW_TESTS, "few", open_device, close_device);
         if (is_nightly() || !behind_the_wall)
-            failed += cmocka_run_group_tests(many, open_device, close_device);
+            failed += tests_run_group(MANY_TESTS, "many", open_device, close_device);
     }
     return failed;
 }

@@ -121,14 +121,13 @@ static void *turned_embeddings(i64 turned, enum dtype dtype, i64 *rows, i64 *col
 
 /* transformers 5 ties the head of a file only if it equals the embeddings (tie_weights: "both are
  * present in the checkpoints with different values, so we will NOT tie them"). */
-static void a_head_beside_tied_embeddings_is_used_if_it_differs(void **state)
+TEST(a_head_beside_tied_embeddings_is_used_if_it_differs)
 {
     static const struct {
         i64 turned;
         enum dtype dtype;
         bool tied;
     } cases[] = {{0, DTYPE_F32, true}, {0, DTYPE_F64, true}, {1, DTYPE_F32, false}, {5, DTYPE_F64, false}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         struct model model;
         struct model_config config;
@@ -148,7 +147,7 @@ static void a_head_beside_tied_embeddings_is_used_if_it_differs(void **state)
 }
 
 /* Names of tensors that the configurations of the golden models have no place for. */
-static void tensors_without_a_place_are_refused_by_name(void **state)
+TEST(tensors_without_a_place_are_refused_by_name)
 {
     static const struct {
         const char *golden, *name;
@@ -173,7 +172,6 @@ static void tensors_without_a_place_are_refused_by_name(void **state)
         {"untied-gqa4-dense0", "model.layers.1.mlp.shared_experts.up_proj.weight"},
     };
     static const float zeros[64];
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         struct model model;
         begin_variant(cases[i].golden);
@@ -186,7 +184,7 @@ static void tensors_without_a_place_are_refused_by_name(void **state)
     }
 }
 
-static void two_tensors_of_the_same_weights_are_refused(void **state)
+TEST(two_tensors_of_the_same_weights_are_refused)
 {
     static const char *const cases[][2] = {
         {"headdim-top1-fused", "model.layers.1.mlp.experts.0.gate_proj.weight"},
@@ -195,7 +193,6 @@ static void two_tensors_of_the_same_weights_are_refused(void **state)
         {"tied-shared2-bias", "model.layers.1.mlp.gate.moe_statics.e_score_correction_bias"},
     };
     static const float zeros[64];
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         struct model model;
         begin_variant(cases[i][0]);
@@ -206,14 +203,13 @@ static void two_tensors_of_the_same_weights_are_refused(void **state)
     }
 }
 
-static void what_logits_do_not_depend_on_is_left_out(void **state)
+TEST(what_logits_do_not_depend_on_is_left_out)
 {
     static const char *const names[] = {"model.mtp_block.0.self_attn.q_proj.weight", "model.mtp_emb_norm.0.weight",
                                         "model.mtp_linear_proj.0.weight",
                                         "model.layers.0.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq"};
     static const float zeros[64];
     struct model model;
-    (void)state;
     begin_variant("tied-shared2-bias");
     for (i64 i = 0; i < COUNT_OF(names); i++)
         add(names[i], DTYPE_F32, 8, 8, zeros);
@@ -223,12 +219,11 @@ static void what_logits_do_not_depend_on_is_left_out(void **state)
     end_variant();
 }
 
-static void missing_tensors_are_named(void **state)
+TEST(missing_tensors_are_named)
 {
     static const char *const names[] = {
         "model.layers.1.mlp.moe_statics.e_score_correction_bias", "model.layers.1.mlp.experts.7.up_proj.weight",
         "model.layers.1.mlp.shared_experts.up_proj.weight", "model.embed_tokens.weight"};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         struct model model;
         begin_variant("tied-shared2-bias");
@@ -252,10 +247,9 @@ static bool is_one_of(const char *name, const char *const *endings)
 
 /* Norms begin with ones. Router and norms do not decay, and the router's bias is no weight that is
  * trained. With zero_init each branch of the residual stream begins with nothing. */
-static void weights_begin_and_decay_by_their_part(void **state)
+TEST(weights_begin_and_decay_by_their_part)
 {
     static const char *const branches[] = {"out", "down", "experts_down", "shared_down", NULL};
-    (void)state;
     for (int zeros = 0; zeros < 2; zeros++) {
         struct model model;
         struct model_config c = toy_config(2, TOY_ALL | TOY_DENSE);
@@ -281,7 +275,7 @@ static void weights_begin_and_decay_by_their_part(void **state)
 }
 
 /* 5 layers, the first of them dense; 4 heads, 2 of keys, widths of 48 and 16, 8 experts. */
-static void sizes_that_ranks_do_not_divide_are_refused(void **state)
+TEST(sizes_that_ranks_do_not_divide_are_refused)
 {
     static const struct {
         struct layout layout;
@@ -293,7 +287,6 @@ static void sizes_that_ranks_do_not_divide_are_refused(void **state)
         {{.tensor = 1, .expert = 1, .pipeline = 6, .chunks = 1}, "5 layers cannot be cut into 6 chunks"},
         {{.tensor = 1, .expert = 1, .pipeline = 2, .chunks = 3}, "5 layers cannot be cut into 6 chunks"},
     };
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         struct model model;
         struct model_config c = toy_config(5, TOY_DENSE);
@@ -320,9 +313,8 @@ static void sizes_that_ranks_do_not_divide_are_refused(void **state)
 }
 
 /* model.h: that of dense layers; without these, that of the experts of a token together. */
-static void the_mtp_block_is_as_wide_as_a_layer(void **state)
+TEST(the_mtp_block_is_as_wide_as_a_layer)
 {
-    (void)state;
     for (int dense = 0; dense < 2; dense++) {
         struct model model;
         struct model_config c = toy_config(2, TOY_MTP);
@@ -337,16 +329,6 @@ static void the_mtp_block_is_as_wide_as_a_layer(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_head_beside_tied_embeddings_is_used_if_it_differs),
-        cmocka_unit_test(tensors_without_a_place_are_refused_by_name),
-        cmocka_unit_test(two_tensors_of_the_same_weights_are_refused),
-        cmocka_unit_test(what_logits_do_not_depend_on_is_left_out),
-        cmocka_unit_test(missing_tensors_are_named),
-        cmocka_unit_test(weights_begin_and_decay_by_their_part),
-        cmocka_unit_test(sizes_that_ranks_do_not_divide_are_refused),
-        cmocka_unit_test(the_mtp_block_is_as_wide_as_a_layer),
-    };
     test_device_open(&device);
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

@@ -1,10 +1,9 @@
 /* Forwards without a backward hold one layer and a few rows of logits at a time, and compute the same as
  * those that keep all. */
+#include "tests/test.h"
 #include "tests/toy.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <cmocka.h>
 
 enum { WORDS = 70000, MOST = 160 };
 static struct device device;
@@ -49,13 +48,12 @@ static void run(struct pass_result *out, struct model *model, i64 rows, i64 leng
 
 static struct pass_result one, other;
 
-static void losses_are_those_of_whole_logits(void **state)
+TEST(losses_are_those_of_whole_logits)
 {
     static const i64 lengths[] = {8, 64, 66, 130, 160};
     const struct forward_options alone = {.losses_only = true};
     struct model_config c = wordy(2);
     struct model model;
-    (void)state;
     toy_open(&model, &device, &c, false);
     for (i64 i = 0; i < COUNT_OF(lengths); i++) {
         i64 n = lengths[i];
@@ -85,13 +83,12 @@ static void see(void *context, enum target_kind kind, i64 level, const struct te
 }
 
 /* The losses are recounted from the logits that were seen. */
-static void logits_are_seen_in_pieces(void **state)
+TEST(logits_are_seen_in_pieces)
 {
     struct seen seen = {memory_alloc(MOST * WORDS * 4), 0, 0};
     const struct forward_options options = {.see_logits = see, .logits_context = &seen};
     struct model_config c = wordy(2);
     struct model model;
-    (void)state;
     toy_open(&model, &device, &c, false);
     run(&one, &model, 1, MOST, false, NULL);
     run(&other, &model, 1, MOST, false, &options);
@@ -109,11 +106,10 @@ static void logits_are_seen_in_pieces(void **state)
     model_close(&model);
 }
 
-static void layers_take_the_place_of_one_another(void **state)
+TEST(layers_take_the_place_of_one_another)
 {
     const struct forward_options alone = {.losses_only = true};
     i64 peaks[2];
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct model_config c = wordy(i ? 8 : 2);
         struct model model;
@@ -144,10 +140,5 @@ static int close_device(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(losses_are_those_of_whole_logits),
-        cmocka_unit_test(logits_are_seen_in_pieces),
-        cmocka_unit_test(layers_take_the_place_of_one_another),
-    };
-    return cmocka_run_group_tests(tests, open_device, close_device);
+    return tests_run(open_device, close_device);
 }

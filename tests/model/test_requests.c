@@ -298,24 +298,21 @@ static void check_company(bool routes)
     assert_true(refused && dropped && resumed);
 }
 
-static void requests_draw_what_they_draw_alone(void **state)
+TEST(requests_draw_what_they_draw_alone)
 {
-    (void)state;
     check_company(false);
 }
 
-static void so_they_do_with_their_routes(void **state)
+TEST(so_they_do_with_their_routes)
 {
-    (void)state;
     check_company(true);
 }
 
 /* ---- The contract ---- */
 
 /* A slot holds 2 answers of 5 ids after 3. What does not fit says so when it is added, not later. */
-static void what_no_slot_holds_is_refused(void **state)
+TEST(what_no_slot_holds_is_refused)
 {
-    (void)state;
     static const i32 ids[3] = {3, 7, 11}, bracket[1] = {TOY_BOI};
     const struct part part = {.kind = STREAM_TEXT, .ids = ids, .count = 3};
     const struct generate_request good = {
@@ -371,14 +368,9 @@ static void what_no_slot_holds_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(requests_draw_what_they_draw_alone),
-        cmocka_unit_test(so_they_do_with_their_routes),
-        cmocka_unit_test(what_no_slot_holds_is_refused),
-    };
     int failed = 0;
     for (behind_the_wall = 0; behind_the_wall < 2; behind_the_wall++)
         if (is_nightly() || behind_the_wall == !is_sanitized())
-            failed += cmocka_run_group_tests(tests, open_device, close_device);
+            failed += tests_run(open_device, close_device);
     return failed;
 }

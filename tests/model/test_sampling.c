@@ -69,7 +69,7 @@ static void settle(double *p, const float *logits, const struct sampling *s)
 }
 
 /* top_k cuts ids off, but does not affect what is reported. */
-static void log_probabilities_are_the_models(void **state)
+TEST(log_probabilities_are_the_models)
 {
     enum { COPIES = 8, MOST = 12 };
     static const struct sampling whole = {.temperature = 0.7f, .top_p = 1};
@@ -78,7 +78,6 @@ static void log_probabilities_are_the_models(void **state)
     struct part part = {.kind = STREAM_TEXT, .ids = start, .count = START};
     const struct generate_request request = {
         .parts = &part, .part_count = 1, .stop = {-1, -1, -1, -1}, .most = MOST, .copies = COPIES};
-    (void)state;
     make_model(&model);
     submodel_full(&sub, &model.config);
     for (int entropy = 0; entropy < 2; entropy++) {
@@ -182,13 +181,12 @@ static double misfit_of(struct model *model, const struct sampling *drawn, const
 }
 
 /* A slightly wrong temperature is noticed. */
-static void drawn_ids_have_the_models_distribution(void **state)
+TEST(drawn_ids_have_the_models_distribution)
 {
     static const struct sampling samplings[] = {
         {1, 1, 0, {1, RNG_SAMPLING}}, {0.8f, 1, 4, {2, RNG_SAMPLING}}, {1.5f, 0.8f, 0, {3, RNG_SAMPLING}}};
     static const struct sampling warmer = {1.1f, 1, 0, {1, RNG_SAMPLING}};
     struct model model;
-    (void)state;
     make_model(&model);
     for (i64 i = 0; i < COUNT_OF(samplings); i++) {
         double off = misfit_of(&model, &samplings[i], &samplings[i]);
@@ -201,12 +199,8 @@ static void drawn_ids_have_the_models_distribution(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(log_probabilities_are_the_models),
-        cmocka_unit_test(drawn_ids_have_the_models_distribution),
-    };
     device_open_cpu(&device);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(NULL, NULL);
     device_close(&device);
     return failed;
 }

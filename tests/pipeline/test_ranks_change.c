@@ -1,12 +1,6 @@
 /* Ranks that close their world in the middle of a stage and meet again: the result is that of ranks that
  * stay. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "pipeline/pipeline.h"
 #include "tests/ranks.h"
 #include "tests/shard_fixture.h"
@@ -81,9 +75,8 @@ static i64 times_in(const char *text, const char *words)
     return times;
 }
 
-static void ranks_meet_again_in_the_middle_of_a_stage(void **state)
+TEST(ranks_meet_again_in_the_middle_of_a_stage)
 {
-    (void)state;
     char *said = run_on_ranks((struct run_of_ranks){.name = "whole"});
     assert_int_equal(times_in(said, "met again"), 0);
     memory_free(said);
@@ -95,9 +88,8 @@ static void ranks_meet_again_in_the_middle_of_a_stage(void **state)
 }
 
 /* Other layouts sum in another order, so only the end is compared: the stage is done. */
-static void ranks_meet_again_in_another_layout(void **state)
+TEST(ranks_meet_again_in_another_layout)
 {
-    (void)state;
     char *said =
         run_on_ranks((struct run_of_ranks){.name = "turned", .layout = "tensor=2", .then = "data=2", .steps = {2}});
     char *done = string_format("%s/turned/base/done.json", root);
@@ -143,9 +135,5 @@ static int clear(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_meet_again_in_the_middle_of_a_stage),
-        cmocka_unit_test(ranks_meet_again_in_another_layout),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

@@ -1,13 +1,9 @@
 /* A setting stands in a guide and in a test, or it is not added. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <ctype.h>
 #include <string.h>
 
 #include "pipeline/pipeline.h"
+#include "tests/test.h"
 
 static struct buffer guides, tests;
 
@@ -89,10 +85,9 @@ static bool is_tested(const char *key)
     return stands_in(tests.data, name, NULL);
 }
 
-static void every_setting_is_described_and_tested(void **state)
+TEST(every_setting_is_described_and_tested)
 {
     i64 missing = 0;
-    (void)state;
     for (const struct stage_kind *kind = stage_kinds; kind->name; kind++)
         for (const struct setting *s = kind->table; s->key; s++) {
             if (!s->help) /* retired */
@@ -132,6 +127,5 @@ static int release(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest all[] = {cmocka_unit_test(every_setting_is_described_and_tested)};
-    return cmocka_run_group_tests(all, read_all, release);
+    return tests_run_as("all", read_all, release);
 }

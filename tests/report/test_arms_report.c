@@ -10,14 +10,13 @@
 /* ---- Student's t ---- */
 
 /* Quantiles as printed in tables, to three decimals. */
-static void test_quantiles_are_those_of_tables(void **state)
+TEST(test_quantiles_are_those_of_tables)
 {
     static const struct {
         double share, degrees, t;
     } table[] = {{0.975, 1, 12.706}, {0.975, 2, 4.303}, {0.975, 3, 3.182},  {0.975, 4, 2.776},   {0.975, 9, 2.262},
                  {0.975, 30, 2.042}, {0.8, 1, 1.376},   {0.8, 2, 1.061},    {0.8, 3, 0.978},     {0.8, 9, 0.883},
                  {0.95, 5, 2.015},   {0.995, 2, 9.925}, {0.975, 120, 1.98}, {0.975, 1e6, 1.960}, {0.5, 3, 0}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(table); i++) {
         double t = student_quantile(table[i].share, table[i].degrees);
         if (!(fabs(t - table[i].t) < 5.1e-4))
@@ -30,10 +29,9 @@ static void test_quantiles_are_those_of_tables(void **state)
 }
 
 /* s.e. sqrt(338e-6 / 2 / 3) = .0075056; 4.30265 and 4.30265 + 1.06066 times that. */
-static void test_pairs_are_compared(void **state)
+TEST(test_pairs_are_compared)
 {
     static const double plain[] = {1, 2, 3, NAN, 5}, other[] = {1.034, 2.035, 3.057, 4, NAN};
-    (void)state;
     struct paired_difference d = paired_difference(other, plain, 5);
     assert_int_equal(d.pairs, 3);
     assert_true(fabs(d.mean - 0.042) < 1e-12 && fabs(d.error - 0.0075056) < 1e-7);
@@ -155,10 +153,9 @@ static const struct json *entry(const struct json *list, const char *arm, const 
 
 /* ---- What is said ---- */
 
-static void test_arms_have_means_and_differences(void **state)
+TEST(test_arms_have_means_and_differences)
 {
     char *root = experiment("arms", "");
-    (void)state;
     struct buffer text = markdown_of((const char *const *)&root, 1, NULL);
     says(&text, "| stage | figure | plain, 3 runs | other, 3 runs |\n|---|---|---|---|\n");
     says(&text, "| base | held-out loss, text | 2.000 (1.000 to 3.000) | 2.042 (1.034 to 3.057) |\n");
@@ -186,10 +183,9 @@ static void test_arms_have_means_and_differences(void **state)
     memory_free(root);
 }
 
-static void test_a_page_of_arms(void **state)
+TEST(test_a_page_of_arms)
 {
     char *root = experiment("paged", "");
-    (void)state;
     struct buffer page = page_of((const char *const *)&root, 1, NULL);
     says(&page, "2 arms, 6 runs");
     says(&page, "plain (baseline, 3 runs), other (3 runs). 3 of 3 runs have a run of the baseline with the same seed.");
@@ -211,10 +207,9 @@ static void test_a_page_of_arms(void **state)
 }
 
 /* Seed 2 has no run of the baseline, so that it leaves the pairs but not the means. */
-static void test_missing_runs_are_said(void **state)
+TEST(test_missing_runs_are_said)
 {
     char *root = experiment("missing", "plain/2");
-    (void)state;
     text_in(root, "plain/2/run.json", "{\"recipe\":\"r.yaml\",\"arm\":\"plain\",\"seed\":2}"); /* begun, no stage is */
     struct buffer text = markdown_of((const char *const *)&root, 1, NULL);
     says(&text, "| plain, 2 runs | other, 3 runs |");
@@ -240,11 +235,10 @@ static void test_missing_runs_are_said(void **state)
     memory_free(root);
 }
 
-static void test_baselines_are_arms(void **state)
+TEST(test_baselines_are_arms)
 {
     char *root = experiment("based", "");
     struct buffer out = {0};
-    (void)state;
     assert_int_equal(report_markdown_against(&out, (const char *const *)&root, 1, "plane"), -1);
     assert_non_null(strstr(error_text(), "--baseline plane: there is no such arm; the arms: plain, other"));
     char *alone = path_join(root, "plain/1"), *solo = path_join(directory, "solo");
@@ -258,10 +252,9 @@ static void test_baselines_are_arms(void **state)
 }
 
 /* Folders of the runs themselves; two folders whose recipes have the same arms; folders of seeds alone. */
-static void test_several_folders_are_grouped(void **state)
+TEST(test_several_folders_are_grouped)
 {
     char *a = experiment("first", ""), *b = experiment("second", "plain/2"), *parts[3];
-    (void)state;
     parts[0] = path_join(a, "other/2");
     parts[1] = path_join(a, "plain/2");
     parts[2] = path_join(a, "plain/3");
@@ -313,10 +306,9 @@ static void test_several_folders_are_grouped(void **state)
     memory_free(b);
 }
 
-static void test_hostile_arms_stay_words(void **state)
+TEST(test_hostile_arms_stay_words)
 {
     char *root = path_join(directory, "hostile");
-    (void)state;
     text_in(root, "run.json", "{\"runs\":[\"a\",\"b\"]}");
     put_run(root, "a", "{\"arm\":\"<b>|'x\",\"seed\":1}", 1);
     put_run(root, "b", "{\"arm\":\"<script>\",\"seed\":1}", 2);
@@ -333,11 +325,5 @@ static void test_hostile_arms_stay_words(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quantiles_are_those_of_tables),   cmocka_unit_test(test_pairs_are_compared),
-        cmocka_unit_test(test_arms_have_means_and_differences), cmocka_unit_test(test_a_page_of_arms),
-        cmocka_unit_test(test_missing_runs_are_said),           cmocka_unit_test(test_baselines_are_arms),
-        cmocka_unit_test(test_several_folders_are_grouped),     cmocka_unit_test(test_hostile_arms_stay_words),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

@@ -12,10 +12,9 @@
 
 /* ---- Parts ---- */
 
-static void test_a_run_of_nothing(void **state)
+TEST(test_a_run_of_nothing)
 {
     char *run = run_folder("empty");
-    (void)state;
     struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, "Nothing is finished here yet");
     lacks(&page, "<section");
@@ -24,19 +23,17 @@ static void test_a_run_of_nothing(void **state)
     memory_free(run);
 }
 
-static void test_a_folder_that_is_no_run(void **state)
+TEST(test_a_folder_that_is_no_run)
 {
     const char *none = path_of("none");
-    (void)state;
     succeed(directory_make(none));
     assert_int_equal(report_write(path_of("page.html"), &none, 1), -1);
     assert_says("no run.json there");
 }
 
-static void test_what_was_not_measured_is_not_printed(void **state)
+TEST(test_what_was_not_measured_is_not_printed)
 {
     char *run = run_folder("bare"), *timings = path_join(run, "timings.jsonl");
-    (void)state;
     put_done(run, "base", "pretrain");
     put(run, "base", "metrics.jsonl",
         "{\"step\":1,\"loss/text\":3}\n{\"step\":2,\"loss/text\":2.5,\"loss/audio\":null}\n{\"st");
@@ -57,10 +54,9 @@ static void test_what_was_not_measured_is_not_printed(void **state)
     memory_free(run);
 }
 
-static void test_time_of_what_was_made_anew(void **state)
+TEST(test_time_of_what_was_made_anew)
 {
     char *run = run_folder("anew"), *timings = path_join(run, "timings.jsonl");
-    (void)state;
     put_done(run, "base", "pretrain");
     const char *lines = "{\"stage\":\"base\",\"seconds\":1000,\"peak_bytes\":9e9,\"finished\":true}\n"
                         "{\"stage\":\"base\",\"seconds\":20,\"peak_bytes\":3e9}\n"
@@ -75,10 +71,9 @@ static void test_time_of_what_was_made_anew(void **state)
     memory_free(run);
 }
 
-static void test_stages_that_are_not_finished(void **state)
+TEST(test_stages_that_are_not_finished)
 {
     char *run = run_folder("half");
-    (void)state;
     put(run, "base.partial", "identity.json", "{\"kind\":\"pretrain\"}");
     put(run, "report.partial", "identity.json", "{\"kind\":\"report\"}"); /* the page being written */
     put(run, "strange", "notes.txt", "no stage");
@@ -123,10 +118,9 @@ static void put_measured(const char *run, i64 layers, i64 steps)
     buffer_release(&lines);
 }
 
-static void test_what_a_stage_measures_while_it_trains(void **state)
+TEST(test_what_a_stage_measures_while_it_trains)
 {
     char *run = run_folder("measured");
-    (void)state;
     put_measured(run, 3, 4);
     struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, ">training 3.60<");
@@ -165,10 +159,9 @@ static void test_what_a_stage_measures_while_it_trains(void **state)
 }
 
 /* A stage that fails before it writes anything leaves only its time. */
-static void test_stages_that_failed_at_once(void **state)
+TEST(test_stages_that_failed_at_once)
 {
     char *run = run_folder("failed"), *timings = path_join(run, "timings.jsonl");
-    (void)state;
     put_done(run, "base", "pretrain");
     put(run, "tune.partial", "metrics.jsonl", "{\"step\":3}\n"); /* without an identity */
     put(run, "none", "done.json", "{\"skipped\":\"no media\"}");
@@ -191,7 +184,7 @@ static void test_stages_that_failed_at_once(void **state)
 }
 
 /* Lines of timings.jsonl at 2023-11-14 22:13:20 UTC and later, and what the page says then. */
-static void test_a_failed_stage_is_told_from_a_running_one(void **state)
+TEST(test_a_failed_stage_is_told_from_a_running_one)
 {
     enum { NOW, BEFORE, ELSEWHERE }; /* the process that began the stage */
     static const struct {
@@ -229,7 +222,6 @@ static void test_a_failed_stage_is_told_from_a_running_one(void **state)
          "failed"},
     };
     char *run = run_folder("states"), host[256] = "";
-    (void)state;
     setenv("TZ", "UTC", 1);
     tzset();
     gethostname(host, sizeof host - 1);
@@ -253,10 +245,9 @@ static void test_a_failed_stage_is_told_from_a_running_one(void **state)
 }
 
 /* Of a program that wrote no such lines, and of one without an end. */
-static void test_a_locked_stage_is_running(void **state)
+TEST(test_a_locked_stage_is_running)
 {
     char *run = run_folder("locked"), *folder = path_join(run, "base.partial");
-    (void)state;
     put(run, "base.partial", "identity.json", "{\"kind\":\"pretrain\"}");
     int lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_true(lock >= 0 && flock(lock, LOCK_EX) == 0);
@@ -279,11 +270,10 @@ static void test_a_locked_stage_is_running(void **state)
 }
 
 /* A process that ended stays in the list until its parent asks how. */
-static void test_a_process_that_ended_is_gone(void **state)
+TEST(test_a_process_that_ended_is_gone)
 {
     siginfo_t info;
     pid_t child = fork();
-    (void)state;
     if (child == 0) {
         pause();
         _exit(0);
@@ -296,10 +286,9 @@ static void test_a_process_that_ended_is_gone(void **state)
     assert_int_equal(process_began(child), 0);
 }
 
-static void test_a_finished_run_says_since_when(void **state)
+TEST(test_a_finished_run_says_since_when)
 {
     char *run = run_folder("ready");
-    (void)state;
     setenv("TZ", "UTC", 1);
     tzset();
     put_done(run, "base", "pretrain");
@@ -321,7 +310,7 @@ static void test_a_finished_run_says_since_when(void **state)
 }
 
 /* Files of every section that are empty, contain null for numbers, or are truncated. */
-static void test_damaged_files_leave_their_part_out(void **state)
+TEST(test_damaged_files_leave_their_part_out)
 {
     static const char *const files[] = {"heldout.json", "grid.json",   "rl.json",   "routing.json",
                                         "samples.json", "report.json", "eval.json", "metrics.jsonl"};
@@ -342,7 +331,6 @@ static void test_damaged_files_leave_their_part_out(void **state)
         "\"train/image\":{\"shown\":[{}]},\"validation/"
         "audio\":{\"shown\":[{}]},"
         "\"train/image-to-text\":{\"shown\":[{}]},\"text\":[{}],\"reward\":null}"};
-    (void)state;
     for (i64 c = 0; c < COUNT_OF(contents); c++) {
         char *run = run_folder("damaged");
         put_done(run, "one", "pretrain");
@@ -358,11 +346,10 @@ static void test_damaged_files_leave_their_part_out(void **state)
     }
 }
 
-static void test_hostile_words_stay_words(void **state)
+TEST(test_hostile_words_stay_words)
 {
     static const char bad[] = "<script>alert(1)</script>'\\\" onload='x' &amp; ]]>";
     char *run = run_folder("<img src=x onerror=alert(2)> 'run'"), *text = NULL;
-    (void)state;
     text = string_format(
         "{\"text\":[{\"prompt\":\"%s\",\"said\":\"%s\"}],\"%s\":{},\"train/image-to-text\":{\"media\":1,\"exact\":0,"
         "\"shown\":[{\"text\":\"%s\",\"said\":\"%s\",\"original\":\"%s\"}]}}",
@@ -391,12 +378,11 @@ static void test_hostile_words_stay_words(void **state)
     memory_free(run);
 }
 
-static void test_no_file_from_outside_comes_in(void **state)
+TEST(test_no_file_from_outside_comes_in)
 {
     static const char *const names[] = {
         "../secret.png", "../../outside/secret.png", "/etc/hostname", "a/../../secret.png", "..", "", "secret.txt"};
     char *run = run_folder("outside");
-    (void)state;
     put_done(run, "base", "generate");
     put(run, ".", "secret.png", "SECRET SECRET SECRET");
     put(run, "base", "secret.txt", "SECRET SECRET SECRET");
@@ -422,10 +408,9 @@ static void comes_before(const struct buffer *page, const char *first, const cha
         fail_msg("\"%s\" does not come before \"%s\"", first, then);
 }
 
-static void test_pictures_come_before_tables(void **state)
+TEST(test_pictures_come_before_tables)
 {
     char *run = run_folder("pictures");
-    (void)state;
     put_done(run, "base", "pretrain");
     put(run, "base", "heldout.json", "{\"parameters\":1000,\"start\":[],\"end\":[]}");
     put_done(run, "samples", "generate");
@@ -452,13 +437,12 @@ static void test_pictures_come_before_tables(void **state)
 }
 
 /* Sub-models, the point of a run, follow the first screen; the contents lead to every section. */
-static void test_sub_models_come_first(void **state)
+TEST(test_sub_models_come_first)
 {
     static const char *const order[] = {"<dl class='tiles'>",      "<section id='sub-models'>",
                                         "<section id='samples'>",  "<section id='tokenizers'>",
                                         "<section id='training'>", "<section id='again'>"};
     char *run = run_folder("order");
-    (void)state;
     put_done(run, "base", "pretrain");
     put(run, "base", "metrics.jsonl", "{\"step\":1,\"loss/text\":3}\n{\"step\":2,\"loss/text\":2}\n");
     put_done(run, "grid", "grid");
@@ -487,11 +471,10 @@ static i64 count_of(const char *begin, const char *end, const char *words)
 }
 
 /* Six pictures of the part test and one of train: a row of four, and three behind a fold. */
-static void test_media_beyond_a_row_are_folded(void **state)
+TEST(test_media_beyond_a_row_are_folded)
 {
     struct buffer samples = {0};
     char *run = run_folder("rows");
-    (void)state;
     put_done(run, "samples", "generate");
     put(run, "samples", "own.png", "OWN");
     put(run, "samples", "sheet.png", "SHEET");
@@ -520,10 +503,9 @@ static void test_media_beyond_a_row_are_folded(void **state)
 }
 
 /* A continuation begins within a word or with its own space, and has its own lines. */
-static void test_texts_go_on_where_their_prompt_ends(void **state)
+TEST(test_texts_go_on_where_their_prompt_ends)
 {
     char *run = run_folder("texts");
-    (void)state;
     put_done(run, "samples", "generate");
     put(run, "samples", "samples.json",
         "{\"text\":[{\"prompt\":\"el perr\",\"said\":\"o come\"},{\"prompt\":\"Das ist\",\"said\":\" gut\\n-- X\"}]}");
@@ -534,10 +516,9 @@ static void test_texts_go_on_where_their_prompt_ends(void **state)
 }
 
 /* What a column means is said where it is shown, and only there. */
-static void test_columns_are_explained(void **state)
+TEST(test_columns_are_explained)
 {
     char *run = run_folder("columns");
-    (void)state;
     put_done(run, "vis", "tokenizer-vision");
     put(run, "vis", "report.json",
         "{\"stills_held_out\":{\"items\":3,\"psnr_db\":19,\"scales\":[{\"entropy_bits\":0.5,\"dead_bits\":2}]}}");
@@ -587,10 +568,9 @@ static struct buffer log_of(const char *run)
 }
 
 /* The last model of a run that was trained on conversations is one to chat with. */
-static void test_commands_to_try(void **state)
+TEST(test_commands_to_try)
 {
     char *run = run_folder("tried");
-    (void)state;
     put_done(run, "base", "pretrain");
     struct buffer said = log_of(run);
     char *generate = string_format("try:     weft generate %s/base --prompt ", run);
@@ -643,7 +623,7 @@ static void test_commands_to_try(void **state)
     memory_free(run);
 }
 
-static void test_sizes_of_models(void **state)
+TEST(test_sizes_of_models)
 {
     static const char config[] =
         "{\"num_hidden_layers\":6,\"moe_num_experts\":8,\"moe_k\":3,\"moe_layer_start_index\":0}";
@@ -651,7 +631,6 @@ static void test_sizes_of_models(void **state)
     const float values[12] = {0};
     const struct tensor_source tensor = {.name = "w", .dtype = DTYPE_F32, .rank = 1, .shape = {12}, .data = values};
     char *run = run_folder("sizes"), *folder, *weights;
-    (void)state;
     put_done(run, "base", "pretrain");
     put(run, "base", "config.json", config);
     put(run, "base", "heldout.json", "{\"parameters\":2500000}");
@@ -679,10 +658,9 @@ static void test_sizes_of_models(void **state)
     memory_free(run);
 }
 
-static void test_speeds_and_parameters_of_both_kinds_of_runs(void **state)
+TEST(test_speeds_and_parameters_of_both_kinds_of_runs)
 {
     char *run = run_folder("speeds"), *timings = path_join(run, "timings.jsonl");
-    (void)state;
     const char *lines = "{\"stage\":\"old\",\"seconds\":2,\"matrix_peak_gflops\":6000,\"finished\":true}\n";
     succeed(file_replace(timings, lines, (i64)strlen(lines)));
     put_done(run, "old", "pretrain");
@@ -704,10 +682,9 @@ static void test_speeds_and_parameters_of_both_kinds_of_runs(void **state)
     memory_free(run);
 }
 
-static void test_the_full_model_is_marked(void **state)
+TEST(test_the_full_model_is_marked)
 {
     char *run = run_folder("grid");
-    (void)state;
     put_done(run, "grid", "grid");
     put(run, "grid", "grid.json",
         "[{\"name\":\"small\",\"submodel\":{\"layers\":[0],\"experts\":2,\"topk\":1},\"parameters\":100,\"active\":50,"
@@ -738,10 +715,9 @@ static void test_the_full_model_is_marked(void **state)
     memory_free(run);
 }
 
-static void test_routing_maps_say_what_they_show(void **state)
+TEST(test_routing_maps_say_what_they_show)
 {
     char *run = run_folder("routing");
-    (void)state;
     put_done(run, "look", "routing");
     put(run, "look", "routing.json",
         "{\"streams\":[\"text\",\"image-in\",\"audio\"],\"positions\":{\"text\":10,\"image-in\":0,\"audio\":4},"
@@ -762,10 +738,9 @@ static void test_routing_maps_say_what_they_show(void **state)
     memory_free(run);
 }
 
-static void test_answers_before_and_after(void **state)
+TEST(test_answers_before_and_after)
 {
     char *run = run_folder("rl");
-    (void)state;
     put_done(run, "rl", "rl");
     put(run, "rl", "metrics.jsonl", "{\"step\":1,\"reward\":0.25}\n{\"step\":2,\"reward\":0.75}\n");
     put(run, "rl", "rl.json",
@@ -798,10 +773,9 @@ static void test_answers_before_and_after(void **state)
 }
 
 /* The start is above ln 8192 for text, below ln 2 for bits. */
-static void test_a_start_above_a_guess_is_shown_beside_it(void **state)
+TEST(test_a_start_above_a_guess_is_shown_beside_it)
 {
     char *run = run_folder("guess");
-    (void)state;
     put_done(run, "base", "pretrain");
     put(run, "base", "heldout.json",
         "{\"samples\":9,\"trained_on\":2,\"parameters\":14000000,\"active\":2000000,\"start\":[{\"stream\":\"text\","
@@ -826,10 +800,9 @@ static void test_a_start_above_a_guess_is_shown_beside_it(void **state)
 }
 
 /* Where no held-out sample fits a row, there are no losses to say so. */
-static void test_samples_longer_than_a_row_are_named_by_stream(void **state)
+TEST(test_samples_longer_than_a_row_are_named_by_stream)
 {
     char *run = run_folder("long");
-    (void)state;
     put_done(run, "base", "pretrain");
     put(run, "base", "metrics.jsonl", "{\"step\":1,\"loss\":1}\n{\"step\":2,\"loss\":1}\n");
     put(run, "base", "heldout.json",
@@ -855,34 +828,5 @@ static void test_samples_longer_than_a_row_are_named_by_stream(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_run_of_nothing),
-        cmocka_unit_test(test_a_folder_that_is_no_run),
-        cmocka_unit_test(test_what_was_not_measured_is_not_printed),
-        cmocka_unit_test(test_time_of_what_was_made_anew),
-        cmocka_unit_test(test_stages_that_are_not_finished),
-        cmocka_unit_test(test_what_a_stage_measures_while_it_trains),
-        cmocka_unit_test(test_stages_that_failed_at_once),
-        cmocka_unit_test(test_a_failed_stage_is_told_from_a_running_one),
-        cmocka_unit_test(test_a_locked_stage_is_running),
-        cmocka_unit_test(test_a_process_that_ended_is_gone),
-        cmocka_unit_test(test_a_finished_run_says_since_when),
-        cmocka_unit_test(test_damaged_files_leave_their_part_out),
-        cmocka_unit_test(test_hostile_words_stay_words),
-        cmocka_unit_test(test_no_file_from_outside_comes_in),
-        cmocka_unit_test(test_pictures_come_before_tables),
-        cmocka_unit_test(test_sub_models_come_first),
-        cmocka_unit_test(test_media_beyond_a_row_are_folded),
-        cmocka_unit_test(test_texts_go_on_where_their_prompt_ends),
-        cmocka_unit_test(test_columns_are_explained),
-        cmocka_unit_test(test_commands_to_try),
-        cmocka_unit_test(test_sizes_of_models),
-        cmocka_unit_test(test_speeds_and_parameters_of_both_kinds_of_runs),
-        cmocka_unit_test(test_the_full_model_is_marked),
-        cmocka_unit_test(test_routing_maps_say_what_they_show),
-        cmocka_unit_test(test_answers_before_and_after),
-        cmocka_unit_test(test_a_start_above_a_guess_is_shown_beside_it),
-        cmocka_unit_test(test_samples_longer_than_a_row_are_named_by_stream),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

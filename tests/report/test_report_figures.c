@@ -1,11 +1,45 @@
 /* Figures of the page: spreads, charts, units, shares, samples. */
 #include "tests/report_fixture.h"
 
-static void test_several_runs_have_their_spread(void **state)
+/* Each shape has its PSNR and its sheet, with cells in the shape's proportions. */
+TEST(shapes_of_pictures_are_shown_each)
+{
+    char *run = run_folder("shapes");
+    put_done(run, "vis", "tokenizer-vision");
+    put(run, "vis", "report.json",
+        "{\"stills_held_out\":{\"items\":3,\"psnr_db\":19,\"scales\":[],\"shapes\":["
+        "{\"shape\":\"80x48\",\"items\":2,\"psnr_db\":19.25,\"sheet\":{\"file\":\"samples/"
+        "a.png\",\"pairs\":2,\"frames\":1,"
+        "\"rows\":1,\"columns\":16,\"height\":48,\"width\":80}},"
+        "{\"shape\":\"64x64\",\"items\":1,\"psnr_db\":null,\"sheet\":{\"file\":\"samples/"
+        "a.png\",\"pairs\":1,\"frames\":1,"
+        "\"rows\":1,\"columns\":16}}]},"
+        "\"clips_held_out\":{\"items\":1,\"psnr_db\":18,\"scales\":[],\"sheet\":{\"file\":\"samples/"
+        "a.png\",\"pairs\":1,"
+        "\"frames\":9,\"rate_hz\":4,\"rows\":2,\"columns\":9}},"
+        "\"clips_training\":{\"items\":1,\"psnr_db\":18,\"scales\":[],\"sheet\":{\"file\":\"samples/"
+        "a.png\",\"pairs\":1,"
+        "\"frames\":9,\"rate_hz\":0,\"rows\":2,\"columns\":9}}}");
+    put(run, "vis/samples", "a.png", "a picture");
+    const char *one[] = {run};
+    struct buffer page = page_of(one, 1);
+    assert_well_formed(page.data);
+    assert_non_null(strstr(page.data, "Pictures it never saw, 80x48: 19.25\u00a0dB<"));
+    assert_non_null(strstr(page.data, "Pictures it never saw, 64x64<"));
+    assert_non_null(strstr(page.data, ".sheet .s0{aspect-ratio:80/48}"));
+    assert_non_null(strstr(page.data, ".sheet .s1{aspect-ratio:1/1}"));
+    /* 9 frames at 4 a second; and at 8, which clips without a rate are played at */
+    assert_non_null(strstr(page.data, "class='s2' style='background-position:0.000% 0.000%;animation:play 2.250s"));
+    assert_non_null(strstr(page.data, "class='s2' style='background-position:0.000% 100.000%;animation:play 2.250s"));
+    assert_non_null(strstr(page.data, "class='s3' style='background-position:0.000% 0.000%;animation:play 1.125s"));
+    buffer_release(&page);
+    memory_free(run);
+}
+
+TEST(test_several_runs_have_their_spread)
 {
     static const double losses[] = {1, 3, 5};
     char *runs[3];
-    (void)state;
     for (int r = 0; r < 3; r++) {
         char name[8], *heldout = string_format(
                           "{\"end\":[{\"stream\":\"text\",\"target\":\"text\",\"loss\":%g,\"unigram\":6}]}", losses[r]);
@@ -44,7 +78,7 @@ static void comes_before(const struct buffer *page, const char *first, const cha
 
 /* Of two runs: a value, a setting that only the second has, one that only the first has, a list, a stage
  * that one lacks, the files of a folder; what is equal and what other stages made is left out. */
-static void test_settings_that_differ_stand_side_by_side(void **state)
+TEST(test_settings_that_differ_stand_side_by_side)
 {
     static const char *const base[] = {
         "{\"identity\":{\"kind\":\"pretrain\",\"seed\":7,\"settings\":{\"steps\":3,\"optimizer\":{\"lr\":0.0031234567,"
@@ -53,7 +87,6 @@ static void test_settings_that_differ_stand_side_by_side(void **state)
         "\"new\":5},\"layers\":[1],\"shape\":\"<b>\"},\"inputs\":{\"./pictures\":\"bb22\",\"made/x\":\"2\"}}}"};
     char *runs[2] = {run_folder("one"), run_folder("two")};
     struct buffer text = {0}, line = {0};
-    (void)state;
     for (int r = 0; r < 2; r++) {
         put(runs[r], "base", "done.json", base[r]);
         put_done(runs[r], "made", r ? "command" : "prepare");
@@ -96,11 +129,10 @@ static void test_settings_that_differ_stand_side_by_side(void **state)
 
 /* Marks of sub-models have no words beside them: a key says whose they are. Runs with one name get
  * their places. */
-static void test_each_of_several_runs_can_be_told(void **state)
+TEST(test_each_of_several_runs_can_be_told)
 {
     char *a = run_folder("a"), *b = run_folder("b"), *c = run_folder("a-name-\u00e9-long-\u00e9t\u00e9-2");
     char *runs[4] = {path_join(a, "out"), path_join(b, "out"), a, c};
-    (void)state;
     for (int r = 0; r < 4; r++) {
         put(runs[r], ".", "run.json", "{}");
         put_done(runs[r], "grid", "grid");
@@ -135,10 +167,9 @@ static void test_each_of_several_runs_can_be_told(void **state)
 }
 
 /* Squares of these losses differ by less than a double shows. */
-static void test_a_small_spread_of_large_losses_is_kept(void **state)
+TEST(test_a_small_spread_of_large_losses_is_kept)
 {
     char *runs[3];
-    (void)state;
     for (int r = 0; r < 3; r++) {
         char name[8],
             *heldout = string_format("{\"end\":[{\"stream\":\"text\",\"target\":\"text\",\"loss\":%d,\"unigram\":6}]}",
@@ -166,11 +197,10 @@ static i64 count_of(const char *text, const char *word)
     return n;
 }
 
-static void test_charts_leave_out_what_is_not_finite(void **state)
+TEST(test_charts_leave_out_what_is_not_finite)
 {
     const struct chart_mark marks[] = {{"a", 1, NAN, 0, false}, {"b", INFINITY, 2, 0, false}, {"c", 3, 4, 1, true}};
     struct buffer svg = {0};
-    (void)state;
     assert_false(
         chart_draw(&svg, &(struct chart){.about = "", .x_name = "", .y_name = "", .marks = marks, .mark_count = 2}));
     assert_int_equal(svg.length, 0);
@@ -186,11 +216,10 @@ static void test_charts_leave_out_what_is_not_finite(void **state)
 }
 
 /* Neighbouring ticks have different labels, at every magnitude. */
-static void test_ticks_differ(void **state)
+TEST(test_ticks_differ)
 {
     static const double centres[] = {0, 12.55, 0.6854, 1e-7, 123456, 2.3e9, -5};
     static const double widths[] = {1, 0.02, 0.0005, 3e-8, 40, 1e8, 1e-3};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(centres); i++) {
         double x[] = {1, 2}, y[] = {centres[i], centres[i] + widths[i]};
         const struct chart_line line = {"", 0, x, y, 2};
@@ -210,12 +239,11 @@ static void test_ticks_differ(void **state)
 }
 
 /* Thousands on one axis are all in thousands. */
-static void test_ticks_of_an_axis_have_one_unit(void **state)
+TEST(test_ticks_of_an_axis_have_one_unit)
 {
     const double x[] = {1, 2}, y[] = {0, 11900};
     const struct chart_line line = {"", 0, x, y, 2};
     struct buffer svg = {0};
-    (void)state;
     chart_draw(&svg, &(struct chart){.about = "", .x_name = "", .y_name = "", .lines = &line, .line_count = 1});
     assert_non_null(strstr(svg.data, ">2\u00a0k</text>"));
     assert_non_null(strstr(svg.data, ">10\u00a0k</text>"));
@@ -224,12 +252,11 @@ static void test_ticks_of_an_axis_have_one_unit(void **state)
 }
 
 /* The ring of the least mark does not touch the axis. */
-static void test_marks_stay_off_the_axis(void **state)
+TEST(test_marks_stay_off_the_axis)
 {
     const struct chart_mark marks[] = {{"a", 1, 2, 0, false}, {"b", 2, 1, 0, true}};
     struct buffer svg = {0};
     double axis = NAN, centre = NAN;
-    (void)state;
     chart_draw(&svg, &(struct chart){.about = "", .x_name = "", .y_name = "", .marks = marks, .mark_count = 2});
     assert_int_equal(sscanf(strstr(svg.data, "class='k' d='M"), "class='k' d='M%*f %lf", &axis), 1);
     assert_int_equal(sscanf(strstr(strstr(svg.data, "class='r c0'"), "cy='"), "cy='%lf", &centre), 1);
@@ -238,13 +265,12 @@ static void test_marks_stay_off_the_axis(void **state)
 }
 
 /* Points a little outside of the means' range are inside of the frame, below the name of the axis. */
-static void test_bands_are_inside_of_the_frame(void **state)
+TEST(test_bands_are_inside_of_the_frame)
 {
     enum { N = 1008, TOP = 26 }; /* bins of 9 points */
     double x[N], y[N], least = INFINITY;
     const struct chart_line line = {"end", 0, x, y, N};
     struct buffer svg = {0};
-    (void)state;
     for (i64 i = 0; i < N; i++) {
         x[i] = (double)i;
         y[i] = (double)i / N + (i % 2 ? 0.15 : -0.15);
@@ -260,10 +286,9 @@ static void test_bands_are_inside_of_the_frame(void **state)
     buffer_release(&svg);
 }
 
-static void test_last_values_have_three_digits(void **state)
+TEST(test_last_values_have_three_digits)
 {
     char *run = run_folder("digits");
-    (void)state;
     put_done(run, "vis", "tokenizer-vision");
     put(run, "vis", "metrics.jsonl",
         "{\"step\":1,\"stills/psnr_db\":20.04,\"grad_norm\":0,\"product_share\":0.0123,\"peak_share\":0.123,"
@@ -280,10 +305,9 @@ static void test_last_values_have_three_digits(void **state)
 }
 
 /* What a stage uses beside its losses: the rate in powers of ten, memory in GiB, waits as shares. */
-static void test_rate_memory_and_waiting_are_charts(void **state)
+TEST(test_rate_memory_and_waiting_are_charts)
 {
     char *run = run_folder("uses");
-    (void)state;
     put_done(run, "base", "pretrain");
     put(run, "base", "metrics.jsonl",
         "{\"step\":1,\"lr\":0.00002,\"wait_share\":0.5,\"sum_share\":0.25,\"memory_bytes\":1073741824}\n"
@@ -316,12 +340,11 @@ static void test_rate_memory_and_waiting_are_charts(void **state)
     memory_free(run);
 }
 
-static void test_long_lines_become_means_with_a_band(void **state)
+TEST(test_long_lines_become_means_with_a_band)
 {
     enum { N = 10000 };
     double *x = memory_alloc(N * 8), *y = memory_alloc(N * 8);
     struct buffer svg = {0};
-    (void)state;
     for (i64 i = 0; i < N; i++) {
         x[i] = (double)i;
         y[i] = i % 2 ? 1 : -1;
@@ -344,7 +367,7 @@ static void test_long_lines_become_means_with_a_band(void **state)
     memory_free(y);
 }
 
-static void test_figures_are_told_in_their_units(void **state)
+TEST(test_figures_are_told_in_their_units)
 {
     static const struct {
         double value;
@@ -366,7 +389,6 @@ static void test_figures_are_told_in_their_units(void **state)
                 {20.4549, UNIT_DECIBEL, 1, "20.5\u00a0dB"},
                 {-0.5, UNIT_NUMBER, 3, "-0.500"}};
     struct buffer told = {0};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(rows); i++) {
         buffer_clear(&told);
         put_figure(&told, rows[i].value, rows[i].unit, rows[i].digits);
@@ -376,10 +398,9 @@ static void test_figures_are_told_in_their_units(void **state)
 }
 
 /* 5 of 20 samples were dropped. */
-static void test_shares_of_curation_are_of_all_samples(void **state)
+TEST(test_shares_of_curation_are_of_all_samples)
 {
     char *run = run_folder("curated");
-    (void)state;
     put_done(run, "data", "prepare");
     put(run, "data", "curation.json",
         "{\"samples\":20,\"kept\":15,\"rules\":[{\"rule\":\"short\",\"count\":5,\"examples\":[]}]}");
@@ -390,65 +411,27 @@ static void test_shares_of_curation_are_of_all_samples(void **state)
     memory_free(run);
 }
 
-static void test_medians_stand_in_the_middle(void **state)
+TEST(test_medians_stand_in_the_middle)
 {
     double x[5] = {0}, y[5] = {1, 100, 3, 2, 4};
-    (void)state;
     assert_true(series_median(&(struct metric_series){x, y, 5}) == 3);
     assert_true(series_median(&(struct metric_series){x, y, 4}) == 2.5);
     assert_true(series_median(&(struct metric_series){x, y, 1}) == 1);
     assert_true(isnan(series_median(&(struct metric_series){x, y, 0})));
 }
 
-static void test_commands_are_quoted_for_a_shell(void **state)
+TEST(test_commands_are_quoted_for_a_shell)
 {
     static const char *const words[][2] = {
         {"out/quickstart", "out/quickstart"}, {"my run", "'my run'"}, {"it's", "'it'\\''s'"}, {"", "''"},
         {"$(rm -r x)", "'$(rm -r x)'"},       {"a;b", "'a;b'"}};
     struct buffer told = {0};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(words); i++) {
         buffer_clear(&told);
         shell_word(&told, words[i][0]);
         assert_string_equal(told.data, words[i][1]);
     }
     buffer_release(&told);
-}
-
-/* Each shape has its PSNR and its sheet, with cells in the shape's proportions. */
-static void shapes_of_pictures_are_shown_each(void **state)
-{
-    (void)state;
-    char *run = run_folder("shapes");
-    put_done(run, "vis", "tokenizer-vision");
-    put(run, "vis", "report.json",
-        "{\"stills_held_out\":{\"items\":3,\"psnr_db\":19,\"scales\":[],\"shapes\":["
-        "{\"shape\":\"80x48\",\"items\":2,\"psnr_db\":19.25,\"sheet\":{\"file\":\"samples/"
-        "a.png\",\"pairs\":2,\"frames\":1,"
-        "\"rows\":1,\"columns\":16,\"height\":48,\"width\":80}},"
-        "{\"shape\":\"64x64\",\"items\":1,\"psnr_db\":null,\"sheet\":{\"file\":\"samples/"
-        "a.png\",\"pairs\":1,\"frames\":1,"
-        "\"rows\":1,\"columns\":16}}]},"
-        "\"clips_held_out\":{\"items\":1,\"psnr_db\":18,\"scales\":[],\"sheet\":{\"file\":\"samples/"
-        "a.png\",\"pairs\":1,"
-        "\"frames\":9,\"rate_hz\":4,\"rows\":2,\"columns\":9}},"
-        "\"clips_training\":{\"items\":1,\"psnr_db\":18,\"scales\":[],\"sheet\":{\"file\":\"samples/"
-        "a.png\",\"pairs\":1,"
-        "\"frames\":9,\"rate_hz\":0,\"rows\":2,\"columns\":9}}}");
-    put(run, "vis/samples", "a.png", "a picture");
-    const char *one[] = {run};
-    struct buffer page = page_of(one, 1);
-    assert_well_formed(page.data);
-    assert_non_null(strstr(page.data, "Pictures it never saw, 80x48: 19.25\u00a0dB<"));
-    assert_non_null(strstr(page.data, "Pictures it never saw, 64x64<"));
-    assert_non_null(strstr(page.data, ".sheet .s0{aspect-ratio:80/48}"));
-    assert_non_null(strstr(page.data, ".sheet .s1{aspect-ratio:1/1}"));
-    /* 9 frames at 4 a second; and at 8, which clips without a rate are played at */
-    assert_non_null(strstr(page.data, "class='s2' style='background-position:0.000% 0.000%;animation:play 2.250s"));
-    assert_non_null(strstr(page.data, "class='s2' style='background-position:0.000% 100.000%;animation:play 2.250s"));
-    assert_non_null(strstr(page.data, "class='s3' style='background-position:0.000% 0.000%;animation:play 1.125s"));
-    buffer_release(&page);
-    memory_free(run);
 }
 
 /* ---- Samples ---- */
@@ -475,10 +458,9 @@ static void put_samples_of(const char *run, double pair)
 }
 
 /* 10 of 40: (0.25 + 0.048 -+ 1.96 sqrt(0.1875 / 40 + 0.0006)) / 1.096. */
-static void test_shares_stand_beside_part_baseline_and_error(void **state)
+TEST(test_shares_stand_beside_part_baseline_and_error)
 {
     char *run = run_folder("samples");
-    (void)state;
     put_samples_of(run, 0.842);
     struct buffer page = page_of((const char *const *)&run, 1);
     shows(&page, "on test (95\u00a0%: 80 to 88\u00a0%); training pictures of the nearest captions 82\u00a0%; chance is "
@@ -509,12 +491,11 @@ static void says(const struct buffer *text, const char *line)
         fail_msg("no \"%s\" in:\n%s", line, text->data);
 }
 
-static void test_figures_of_several_runs_are_a_markdown_table(void **state)
+TEST(test_figures_of_several_runs_are_a_markdown_table)
 {
     static const double pairs[] = {0.8, 0.9, 0.85}, losses[] = {1, 3, 5};
     char *runs[3];
     struct buffer table = {0};
-    (void)state;
     for (int r = 0; r < 3; r++) {
         char name[8];
         snprintf(name, sizeof name, "table%d", r);
@@ -567,10 +548,9 @@ static void test_figures_of_several_runs_are_a_markdown_table(void **state)
 }
 
 /* 12 s waited in 104 s, 4 s of them before the first step: 8 of 100 s. Greedy answers grow from 3 to 5 ids. */
-static void test_waits_and_lengths_are_those_measured(void **state)
+TEST(test_waits_and_lengths_are_those_measured)
 {
     char *run = run_folder("waits");
-    (void)state;
     put_done(run, "base", "pretrain");
     put(run, "base", "waiting.json", "{\"waited_s\":12,\"first_s\":4,\"seconds\":104,\"restarts\":2}");
     put_done(run, "rl", "rl");
@@ -588,27 +568,5 @@ static void test_waits_and_lengths_are_those_measured(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shapes_of_pictures_are_shown_each),
-        cmocka_unit_test(test_several_runs_have_their_spread),
-        cmocka_unit_test(test_settings_that_differ_stand_side_by_side),
-        cmocka_unit_test(test_each_of_several_runs_can_be_told),
-        cmocka_unit_test(test_a_small_spread_of_large_losses_is_kept),
-        cmocka_unit_test(test_charts_leave_out_what_is_not_finite),
-        cmocka_unit_test(test_ticks_differ),
-        cmocka_unit_test(test_ticks_of_an_axis_have_one_unit),
-        cmocka_unit_test(test_marks_stay_off_the_axis),
-        cmocka_unit_test(test_bands_are_inside_of_the_frame),
-        cmocka_unit_test(test_last_values_have_three_digits),
-        cmocka_unit_test(test_rate_memory_and_waiting_are_charts),
-        cmocka_unit_test(test_long_lines_become_means_with_a_band),
-        cmocka_unit_test(test_figures_are_told_in_their_units),
-        cmocka_unit_test(test_shares_of_curation_are_of_all_samples),
-        cmocka_unit_test(test_medians_stand_in_the_middle),
-        cmocka_unit_test(test_commands_are_quoted_for_a_shell),
-        cmocka_unit_test(test_shares_stand_beside_part_baseline_and_error),
-        cmocka_unit_test(test_figures_of_several_runs_are_a_markdown_table),
-        cmocka_unit_test(test_waits_and_lengths_are_those_measured),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

@@ -1,11 +1,9 @@
 /* Mean rewards and their standard errors, against hand-computed values. */
 #include "rl/eval.h"
+#include "tests/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-#include <cmocka.h>
 
 enum { COPIES = 2, PROMPTS = 4 };
 
@@ -26,12 +24,11 @@ static void open_cohort(struct rollout_group *c, const struct task *task, const 
 
 /* Means per prompt: 1, 0, 0.5, 0.5. Squared deviations from 0.5: 0.25, 0.25, 0, 0, so the sample
  * variance (n - 1) is 1/6, and the variance of the mean of 4 is 1/24. */
-static void the_standard_error_is_that_of_the_mean(void **state)
+TEST(the_standard_error_is_that_of_the_mean)
 {
     static const double rewards[PROMPTS][COPIES] = {{1, 1}, {0, 0}, {1, 0}, {0.25, 0.75}};
     struct task task = {0};
     struct eval_scores s = {0};
-    (void)state;
     id_list_push(&task.ids, 9);
     for (i64 i = 0; i < PROMPTS; i++) {
         struct rollout_group c;
@@ -50,13 +47,12 @@ static void the_standard_error_is_that_of_the_mean(void **state)
     id_list_release(&task.ids);
 }
 
-static void one_prompt_has_no_error(void **state)
+TEST(one_prompt_has_no_error)
 {
     static const double rewards[COPIES] = {1, 0};
     struct task task = {0};
     struct eval_scores s = {0};
     struct rollout_group c;
-    (void)state;
     id_list_push(&task.ids, 9);
     open_cohort(&c, &task, rewards, 1);
     eval_scores_add(&s, &c);
@@ -67,13 +63,12 @@ static void one_prompt_has_no_error(void **state)
     id_list_release(&task.ids);
 }
 
-static void rewards_are_said_in_a_sentence(void **state)
+TEST(rewards_are_said_in_a_sentence)
 {
     const struct eval_scores s = {
         .reward = 0.25, .error = 0.125, .entropy = 2, .length = 7.5, .ended = 1, .prompts = 4};
     struct json *j = eval_scores_json(&s);
     struct buffer text = {0};
-    (void)state;
     eval_print(&text, j);
     assert_string_equal(text.data, "reward 0.2500 +- 0.1250 on 4 prompts, entropy 2.0000, 7.5 ids an answer, 100.0 % "
                                    "ended by themselves");
@@ -86,9 +81,8 @@ static bool reordered(const char *answer, const char *truth)
     return is_reordered(answer, (i64)strlen(answer), truth);
 }
 
-static void an_answer_in_another_order_is_known(void **state)
+TEST(an_answer_in_another_order_is_known)
 {
-    (void)state;
     assert_true(reordered("7 3 1", "137") && reordered("731", "137") && reordered("b, a", "a, b"));
     assert_false(reordered("137", "137") || reordered(" 13 7\n", "137")); /* the order is right */
     assert_false(reordered("7311", "137") || reordered("73", "137") || reordered("732", "137"));
@@ -97,11 +91,5 @@ static void an_answer_in_another_order_is_known(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_standard_error_is_that_of_the_mean),
-        cmocka_unit_test(one_prompt_has_no_error),
-        cmocka_unit_test(rewards_are_said_in_a_sentence),
-        cmocka_unit_test(an_answer_in_another_order_is_known),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

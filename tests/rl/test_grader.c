@@ -52,7 +52,7 @@ static void forget_rewards(void)
     }
 }
 
-static void test_rewards_are_written_and_replayed(void **state)
+TEST(test_rewards_are_written_and_replayed)
 {
     char *directory = string_format("/dev/shm/weft-verify-%ld", (long)getpid());
     char *path = path_join(directory, "rewards.jsonl");
@@ -60,7 +60,6 @@ static void test_rewards_are_written_and_replayed(void **state)
     struct grader_settings good = {.program = {argv, 3}, .limits.seconds = TEST_SECONDS_MOST},
                            bad = {.program = {broken, 1}, .limits.seconds = TEST_SECONDS_MOST};
     struct buffer first = {0}, second = {0};
-    (void)state;
     require(directory_remove(directory) == 0 && directory_make(directory) == 0, "%s", error_text());
     open_cohort("program");
     assert_int_equal(grade_once(&good, directory, 0, 3), 0);
@@ -83,16 +82,36 @@ static void test_rewards_are_written_and_replayed(void **state)
     memory_free(directory);
 }
 
+/* A kill in the middle of a line: complete lines are kept, the rest is graded again. */
+TEST(test_a_torn_line_is_cut_off)
+{
+    char *directory = string_format("/dev/shm/weft-verify-%ld", (long)getpid());
+    char *path = path_join(directory, "rewards.jsonl");
+    struct grader_settings settings = {0};
+    struct buffer all = {0};
+    require(directory_remove(directory) == 0 && directory_make(directory) == 0, "%s", error_text());
+    assert_int_equal(file_replace(path, "{\"step\":3,\"pro", 14), 0);
+    open_cohort("exact");
+    assert_int_equal(grade_once(&settings, directory, 0, 3), 0);
+    assert_true(rollout_group.rollouts[0].reward == 1 && rollout_group.rollouts[1].reward == 0);
+    assert_int_equal(file_read(&all, path), 0);
+    assert_ptr_equal(strstr(all.data, "{\"step\":3,\"prompt\":5,\"rollout\":0,\"turn\":0,"), all.data);
+    buffer_release(&all);
+    close_cohort();
+    directory_remove(directory);
+    memory_free(path);
+    memory_free(directory);
+}
+
 /* After the first failure answers are ungraded, on disk
  * too; the next failure in a row is an error. */
-static void test_a_program_that_hangs_costs_a_step(void **state)
+TEST(test_a_program_that_hangs_costs_a_step)
 {
     char *directory = string_format("/dev/shm/weft-verify-%ld", (long)getpid());
     char *argv[] = {"sh", "-c", "sleep 10000"};
     struct grader_settings hangs = {.program = {argv, 3}, .limits.seconds = 0.1, .failures = 1};
     struct rollout_group *list = &rollout_group;
     i64 open = -1;
-    (void)state;
     require(directory_remove(directory) == 0 && directory_make(directory) == 0, "%s", error_text());
     open_cohort("program");
     struct grader *grader = grader_open(&hangs, tokenizer, directory, 0);
@@ -111,9 +130,8 @@ static void test_a_program_that_hangs_costs_a_step(void **state)
     memory_free(directory);
 }
 
-static void test_success_is_of_answers_without_a_hint(void **state)
+TEST(test_success_is_of_answers_without_a_hint)
 {
-    (void)state;
     open_cohort("exact");
     rollout_group.rollouts[0].reward = 30;
     rollout_group.rollouts[1].reward = 7;
@@ -124,34 +142,11 @@ static void test_success_is_of_answers_without_a_hint(void **state)
     close_cohort();
 }
 
-/* A kill in the middle of a line: complete lines are kept, the rest is graded again. */
-static void test_a_torn_line_is_cut_off(void **state)
-{
-    char *directory = string_format("/dev/shm/weft-verify-%ld", (long)getpid());
-    char *path = path_join(directory, "rewards.jsonl");
-    struct grader_settings settings = {0};
-    struct buffer all = {0};
-    (void)state;
-    require(directory_remove(directory) == 0 && directory_make(directory) == 0, "%s", error_text());
-    assert_int_equal(file_replace(path, "{\"step\":3,\"pro", 14), 0);
-    open_cohort("exact");
-    assert_int_equal(grade_once(&settings, directory, 0, 3), 0);
-    assert_true(rollout_group.rollouts[0].reward == 1 && rollout_group.rollouts[1].reward == 0);
-    assert_int_equal(file_read(&all, path), 0);
-    assert_ptr_equal(strstr(all.data, "{\"step\":3,\"prompt\":5,\"rollout\":0,\"turn\":0,"), all.data);
-    buffer_release(&all);
-    close_cohort();
-    directory_remove(directory);
-    memory_free(path);
-    memory_free(directory);
-}
-
-static void test_observations_go_on(void **state)
+TEST(test_observations_go_on)
 {
     char *argv[] = {"sh", "-c", "read a; read b; echo '{\"observation\":\"more\"}'; echo '{\"score\":1}'"};
     struct grader_settings settings = {.program = {argv, 3}, .limits.seconds = TEST_SECONDS_MOST, .turns = 1};
     struct buffer text = {0};
-    (void)state;
     open_cohort("program");
     assert_int_equal(grade_once(&settings, NULL, 0, 0), 1);
     assert_false(rollout_group.rollouts[0].answer.done);
@@ -165,12 +160,11 @@ static void test_observations_go_on(void **state)
 }
 
 /* With 1 turn, nothing follows the second observation. */
-static void test_observations_end_with_their_turns(void **state)
+TEST(test_observations_end_with_their_turns)
 {
     char *argv[] = {"sh", "-c", "while read a; do echo '{\"observation\":\"more\"}'; done"};
     struct grader_settings settings = {.program = {argv, 3}, .limits.seconds = 10, .turns = 1};
     struct answer *a;
-    (void)state;
     open_cohort("program");
     rollout_group.size = 1;
     a = &rollout_group.rollouts[0].answer;
@@ -185,7 +179,7 @@ static void test_observations_end_with_their_turns(void **state)
 }
 
 /* Every other call fails: 1 failure in a row is permitted, and there are never 2. */
-static void test_an_answer_forgives_failures(void **state)
+TEST(test_an_answer_forgives_failures)
 {
     char *flag = string_format("/dev/shm/weft-verify-flag-%ld", (long)getpid());
     char *script = string_format("if [ -e %s ]; then rm %s; while read a; do echo '{\"score\":1}'; done;"
@@ -196,7 +190,6 @@ static void test_an_answer_forgives_failures(void **state)
     struct grader *grader = grader_open(&settings, tokenizer, NULL, 0);
     struct rollout_group *list = &rollout_group;
     i64 open;
-    (void)state;
     open_cohort("program");
     for (int time = 0; time < 4; time++) {
         forget_rewards();
@@ -210,13 +203,12 @@ static void test_an_answer_forgives_failures(void **state)
     memory_free(script);
 }
 
-static void test_null_is_no_score(void **state)
+TEST(test_null_is_no_score)
 {
     char script[] = "read a; read b; echo '{\"score\":null,\"observation\":\"more\"}';"
                     "echo '{\"score\":0.25,\"observation\":\"more\"}'";
     char *argv[] = {"sh", "-c", script};
     struct grader_settings settings = {.program = {argv, 3}, .limits.seconds = TEST_SECONDS_MOST, .turns = 1};
-    (void)state;
     open_cohort("program");
     assert_int_equal(grade_once(&settings, NULL, 0, 0), 1);
     assert_int_equal(rollout_group.rollouts[0].turns, 1);
@@ -226,7 +218,7 @@ static void test_null_is_no_score(void **state)
 }
 
 /* The program gets the keys of the prompt that say what is asked, as they stand in the file. */
-static void test_a_program_gets_what_the_prompt_says(void **state)
+TEST(test_a_program_gets_what_the_prompt_says)
 {
     char *asked = string_format("/dev/shm/weft-verify-asked-%ld", (long)getpid());
     char *script = string_format("while read -r line; do echo \"$line\" >>%s; echo '{\"score\":1}'; done", asked);
@@ -236,7 +228,6 @@ static void test_a_program_gets_what_the_prompt_says(void **state)
     struct grader_settings settings = {.program = {argv, 3}, .limits.seconds = TEST_SECONDS_MOST};
     struct buffer text = {0};
     char *line = string_format("{%s\"reward_model\":{\"style\":\"program\",\"ground_truth\":\"a\"}}", said);
-    (void)state;
     open_cohort("program");
     prompts_release(&graded);
     require(load(&graded, "j.jsonl", line) == 0, "%s", error_text());
@@ -256,16 +247,5 @@ static void test_a_program_gets_what_the_prompt_says(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rewards_are_written_and_replayed),
-        cmocka_unit_test(test_a_torn_line_is_cut_off),
-        cmocka_unit_test(test_a_program_that_hangs_costs_a_step),
-        cmocka_unit_test(test_success_is_of_answers_without_a_hint),
-        cmocka_unit_test(test_observations_go_on),
-        cmocka_unit_test(test_observations_end_with_their_turns),
-        cmocka_unit_test(test_an_answer_forgives_failures),
-        cmocka_unit_test(test_null_is_no_score),
-        cmocka_unit_test(test_a_program_gets_what_the_prompt_says),
-    };
-    return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
+    return tests_run(open_tokenizer, close_tokenizer);
 }

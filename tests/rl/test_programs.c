@@ -3,16 +3,15 @@
 #define _GNU_SOURCE /* memmem */
 #include "core/settings.h"
 #include "rl/program.h"
+#include "tests/test.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "tests/tier.h"
 
 static int ask_within(struct json **answers, const char *script, i64 count, const struct program_limits *limits)
 {
@@ -36,10 +35,9 @@ static int ask(struct json **answers, const char *script, i64 count, double seco
     return ask_within(answers, script, count, &(struct program_limits){.seconds = seconds});
 }
 
-static void test_programs(void **state)
+TEST(test_programs)
 {
     struct json *answers[300];
-    (void)state;
     assert_int_equal(ask(answers, "while read line; do echo '{\"score\": 0.25}'; done", 300, TEST_SECONDS_MOST), 0);
     for (i64 i = 0; i < 300; i++) {
         assert_true(json_number(json_get(answers[i], "score"), 0) == 0.25);
@@ -60,7 +58,7 @@ struct bad_program {
     double seconds; /* 0: TEST_SECONDS_MOST */
 };
 
-static void test_bad_programs(void **state)
+TEST(test_bad_programs)
 {
     static const struct bad_program bad[] = {
         {"sleep 10000", "within", 0.1},                                     /* hangs */
@@ -78,7 +76,6 @@ static void test_bad_programs(void **state)
         {"exec < /dev/null", "answered 0"},
         {"exec > /dev/null", "answered 0"},
         {"no_such_program_at_all", "status 127"}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(bad); i++) {
         struct json *answers[300];
         assert_int_equal(ask(answers, bad[i].script, 2, bad[i].seconds > 0 ? bad[i].seconds : TEST_SECONDS_MOST), -1);
@@ -93,12 +90,11 @@ static void test_bad_programs(void **state)
 }
 
 /* Both pipes fill up: a program that writes a lot before reading must not cause a deadlock. */
-static void test_full_pipes(void **state)
+TEST(test_full_pipes)
 {
     struct json *answers[300];
     char *script = string_format("i=0; while [ $i -lt 300 ]; do printf '{\"score\":1,\"why\":\"%%01000d\"}\\n' 7; "
                                  "i=$((i+1)); done; cat > /dev/null");
-    (void)state;
     assert_int_equal(ask(answers, script, 300, TEST_SECONDS_MOST), 0);
     for (i64 i = 0; i < 300; i++)
         json_free(answers[i]);
@@ -141,7 +137,7 @@ static i64 running(const char *text)
     return found;
 }
 
-static void nothing_outlives_a_program(void **state)
+TEST(nothing_outlives_a_program)
 {
     static const char *const scripts[] = {
         "setsid sleep %s & echo '{\"score\":1}'",
@@ -150,7 +146,6 @@ static void nothing_outlives_a_program(void **state)
         "setsid sh -c 'while :; do sleep %s & sleep 0.01; done' & sleep 0.2; echo '{\"score\":1}'",
     };
     char seconds[32];
-    (void)state;
     snprintf(seconds, sizeof seconds, "60.%ld", (long)getpid());
     for (i64 i = 0; i < COUNT_OF(scripts); i++) {
         struct json *answers[1];
@@ -163,11 +158,10 @@ static void nothing_outlives_a_program(void **state)
 }
 
 /* Children of the caller that are not the program's must live on. */
-static void other_children_are_left_alone(void **state)
+TEST(other_children_are_left_alone)
 {
     struct json *answers[1], *question = json_object();
     char *const argv[] = {"sh", "-c", "setsid sleep 60 & echo '{\"score\":1}'", NULL};
-    (void)state;
     pid_t other = fork();
     if (other == 0)
         for (;;)
@@ -181,7 +175,7 @@ static void other_children_are_left_alone(void **state)
     json_free(question);
 }
 
-static void programs_have_limits(void **state)
+TEST(programs_have_limits)
 {
     char *path = string_format("/dev/shm/weft-verify-%ld-big", (long)getpid()), *script;
     const struct program_limits limits = {
@@ -189,7 +183,6 @@ static void programs_have_limits(void **state)
     struct buffer written = {0};
     struct rlimit dump;
     struct json *answers[1];
-    (void)state;
     assert_int_equal(ask_within(answers, "while :; do sleep 60 & done", 1, &limits), -1);
     assert_non_null(strstr(error_text(), "program_processes"));
     assert_int_equal(ask_within(answers, "while :; do setsid sleep 60 & done", 1, &limits), -1);
@@ -218,12 +211,11 @@ static void programs_have_limits(void **state)
     memory_free(path);
 }
 
-static void programs_see_named_variables_only(void **state)
+TEST(programs_see_named_variables_only)
 {
     char *names[] = {"WEFT_SECRET"};
     const struct program_limits without = {.seconds = TEST_SECONDS_MOST},
                                 with = {.seconds = TEST_SECONDS_MOST, .environment = {names, 1}};
-    (void)state;
     setenv("WEFT_SECRET", "1", 1);
     setenv("WEFT_SECRET_2", "1", 1);
     assert_true(score_of("env | grep -q WEFT_SECRET", &without) == 0);
@@ -234,7 +226,7 @@ static void programs_see_named_variables_only(void **state)
     unsetenv("WEFT_SECRET_2");
 }
 
-static void scores_and_observations_are_bounded(void **state)
+TEST(scores_and_observations_are_bounded)
 {
     static const struct bad_program bad[] = {
         {"echo '{\"score\": 1000001}'", "1e6"},
@@ -243,7 +235,6 @@ static void scores_and_observations_are_bounded(void **state)
         {"echo '{\"score\": NaN}'", "line 1"},
         {"printf '{\"observation\":\"'; head -c 1048577 /dev/zero | tr '\\0' x; echo '\"}'", "observation"}};
     struct json *answers[1];
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(bad); i++) {
         assert_int_equal(ask(answers, bad[i].script, 1, TEST_SECONDS_MOST), -1);
         if (!strstr(error_text(), bad[i].message))
@@ -268,11 +259,10 @@ static double messages_of(struct buffer *passed, const char *script)
 }
 
 /* A program may write any number of messages and still answer; few of them are passed on. */
-static void messages_are_capped(void **state)
+TEST(messages_are_capped)
 {
     static const char *const scripts[] = {"head -c 5000000 /dev/zero | tr '\\0' x >&2", "head -c 5000000 /dev/zero >&2",
                                           "head -c 5000000 /dev/zero | tr '\\0' '\\n' >&2"};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(scripts); i++) {
         struct buffer passed = {0};
         assert_true(messages_of(&passed, scripts[i]) == 1);
@@ -282,7 +272,7 @@ static void messages_are_capped(void **state)
 }
 
 /* Nothing that controls a terminal, and no line that the next message would continue. */
-static void messages_are_escaped(void **state)
+TEST(messages_are_escaped)
 {
     static const struct {
         const char *script, *passed;
@@ -293,7 +283,6 @@ static void messages_are_escaped(void **state)
                  {"{ printf 'caf\\303'; sleep 0.2; printf '\\251 \\342\\202'; sleep 0.2; printf '\\254\\n'; } >&2",
                   "caf\303\251 \342\202\254\n"},
                  {"printf '\\303\\n\\377\\303' >&2", "\\xc3\n\\xff\\xc3\n"}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         struct buffer passed = {0};
         assert_true(messages_of(&passed, cases[i].script) == 1);
@@ -305,14 +294,13 @@ static void messages_are_escaped(void **state)
     assert_true(strchr(error_text(), 033) == NULL && strchr(error_text(), 007) == NULL);
 }
 
-static void a_sandbox_shows_no_network_no_processes_and_no_writable_file(void **state)
+TEST(a_sandbox_shows_no_network_no_processes_and_no_writable_file)
 {
     const struct program_limits limits = {.seconds = TEST_SECONDS_MOST, .sandbox = 1},
                                 open_limits = {.seconds = TEST_SECONDS_MOST};
     char *flag = string_format("/tmp/weft-verify-%ld-flag", (long)getpid());
     char *kill_us = string_format("kill -0 %ld 2> /dev/null", (long)getpid());
     char *write_here = string_format("( : > %s ) 2> /dev/null", flag);
-    (void)state;
     if (program_check_sandbox()) {
         print_message("%s\n", error_text());
         assert_non_null(strstr(error_text(), "sandbox: off"));
@@ -350,18 +338,5 @@ static int be_quiet(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_programs),
-        cmocka_unit_test(test_bad_programs),
-        cmocka_unit_test(test_full_pipes),
-        cmocka_unit_test(nothing_outlives_a_program),
-        cmocka_unit_test(other_children_are_left_alone),
-        cmocka_unit_test(programs_have_limits),
-        cmocka_unit_test(programs_see_named_variables_only),
-        cmocka_unit_test(scores_and_observations_are_bounded),
-        cmocka_unit_test(messages_are_capped),
-        cmocka_unit_test(messages_are_escaped),
-        cmocka_unit_test(a_sandbox_shows_no_network_no_processes_and_no_writable_file),
-    };
-    return cmocka_run_group_tests(tests, be_quiet, NULL);
+    return tests_run(be_quiet, NULL);
 }

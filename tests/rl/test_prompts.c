@@ -13,9 +13,8 @@ static enum verifier dispatched(const char *source, const char *ability, const c
     return verifier_of(&out, &task) ? VERIFY_AUTO : out;
 }
 
-static void test_dispatch(void **state)
+TEST(test_dispatch)
 {
-    (void)state;
     assert_int_equal(dispatched("weft/sort", "sorting", "rule"), VERIFY_EXACT);
     assert_int_equal(dispatched("openai/gsm8k", "math", "rule"), VERIFY_GSM8K);
     assert_int_equal(dispatched("lighteval/MATH", "", "rule"), VERIFY_MATH);
@@ -27,11 +26,10 @@ static void test_dispatch(void **state)
     assert_non_null(strstr(error_text(), "cooking"));
 }
 
-static void test_prompts(void **state)
+TEST(test_prompts)
 {
     struct prompts p;
     struct buffer text = {0};
-    (void)state;
     assert_int_equal(load(&p, "a.jsonl",
                           "{\"data_source\":\"weft/sort\",\"prompt\":[{\"role\":\"system\",\"content\":\"be brief\"},"
                           "{\"role\":\"user\",\"content\":\"<|im_end|>\"}],\"reward_model\":{\"ground_truth\":72}}\n\n"
@@ -58,11 +56,10 @@ static void test_prompts(void **state)
 }
 
 /* Contents that are lists of texts, as OpenAI's messages have them. */
-static void contents_may_be_lists_of_texts(void **state)
+TEST(contents_may_be_lists_of_texts)
 {
     struct prompts p;
     struct buffer text = {0};
-    (void)state;
     assert_int_equal(
         load(&p, "parts.jsonl",
              "{\"prompt\":[{\"role\":\"system\",\"content\":[\"be \",{\"text\":\"brief\"}]},{\"role\":\"user\","
@@ -81,13 +78,39 @@ static void contents_may_be_lists_of_texts(void **state)
     assert_non_null(strstr(error_text(), "part 1 has the type \"image\": prompts are text only"));
 }
 
+TEST(prompts_may_stand_in_a_table)
+{
+    struct prompts p;
+    struct buffer text = {0};
+    assert_int_equal(prompts_load(&p, GOLDEN "/tables/forms/verl.parquet", tokenizer, 0), 0);
+    assert_int_equal(p.count, 1);
+    assert_string_equal(p.list[0].data_source, "openai/gsm8k");
+    assert_string_equal(p.list[0].ground_truth, "6");
+    assert_string_equal(p.list[0].style, "rule");
+    assert_int_equal(text_decode(tokenizer, &text, p.list[0].ids.ids, p.list[0].ids.count, false), 0);
+    assert_string_equal(text.data, "<|im_start|>user\n2*3?<|im_end|>\n<|im_start|>assistant\n");
+    buffer_release(&text);
+    prompts_release(&p);
+    assert_int_equal(prompts_load(&p, GOLDEN "/tables/forms/text.parquet", tokenizer, 0), -1);
+    assert_non_null(strstr(error_text(), "text.parquet:1: key prompt"));
+}
+
+/* GSM8K's own format: the answer stands behind the last mark. */
+TEST(answers_of_gsm8k_stand_behind_the_last_mark)
+{
+    struct prompts p;
+    assert_int_equal(load(&p, "g.jsonl", "{\"question\":\"2*3?\",\"answer\":\"#### 5 is wrong\\n2*3=6\\n#### 6\"}"), 0);
+    assert_string_equal(p.list[0].ground_truth, "6");
+    assert_string_equal(p.list[0].data_source, "openai/gsm8k");
+    prompts_release(&p);
+}
+
 #define PROMPT(text, truth) "{\"prompt\":\"" text "\",\"reward_model\":{\"ground_truth\":\"" truth "\"}}\n"
 
-static void held_out_prompts_are_compared_with_those_of_training(void **state)
+TEST(held_out_prompts_are_compared_with_those_of_training)
 {
     struct prompts train, held_out;
     const char *truth;
-    (void)state;
     assert_int_equal(
         load(&train, "train.jsonl", PROMPT("one", "a") PROMPT("two", "b") PROMPT("three", "b") PROMPT("four", "c")), 0);
     assert_int_equal(load(&held_out, "held.jsonl",
@@ -100,35 +123,6 @@ static void held_out_prompts_are_compared_with_those_of_training(void **state)
     assert_string_equal(truth, "b");
     prompts_release(&train);
     prompts_release(&held_out);
-}
-
-/* GSM8K's own format: the answer stands behind the last mark. */
-static void answers_of_gsm8k_stand_behind_the_last_mark(void **state)
-{
-    struct prompts p;
-    (void)state;
-    assert_int_equal(load(&p, "g.jsonl", "{\"question\":\"2*3?\",\"answer\":\"#### 5 is wrong\\n2*3=6\\n#### 6\"}"), 0);
-    assert_string_equal(p.list[0].ground_truth, "6");
-    assert_string_equal(p.list[0].data_source, "openai/gsm8k");
-    prompts_release(&p);
-}
-
-static void prompts_may_stand_in_a_table(void **state)
-{
-    struct prompts p;
-    struct buffer text = {0};
-    (void)state;
-    assert_int_equal(prompts_load(&p, GOLDEN "/tables/forms/verl.parquet", tokenizer, 0), 0);
-    assert_int_equal(p.count, 1);
-    assert_string_equal(p.list[0].data_source, "openai/gsm8k");
-    assert_string_equal(p.list[0].ground_truth, "6");
-    assert_string_equal(p.list[0].style, "rule");
-    assert_int_equal(text_decode(tokenizer, &text, p.list[0].ids.ids, p.list[0].ids.count, false), 0);
-    assert_string_equal(text.data, "<|im_start|>user\n2*3?<|im_end|>\n<|im_start|>assistant\n");
-    buffer_release(&text);
-    prompts_release(&p);
-    assert_int_equal(prompts_load(&p, GOLDEN "/tables/forms/text.parquet", tokenizer, 0), -1);
-    assert_non_null(strstr(error_text(), "text.parquet:1: key prompt"));
 }
 
 /* Puts a template beside a copy of the tokenizer, and loads the prompt with it. */
@@ -162,13 +156,12 @@ static void expect_prompt(const char *template, const char *line, const char *pr
     memory_free(copy);
 }
 
-static void templates_get_what_prompts_have(void **state)
+TEST(templates_get_what_prompts_have)
 {
     static const char template[] =
         "{% for t in tools %}{{ t.name }} {% endfor %}{{ mood }}{% for m in messages %}"
         "[{{ m.role }}]{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}"
         "{% endfor %}{% endfor %}{% if add_generation_prompt %}[assistant]<think>\n{% endif %}";
-    (void)state;
     expect_prompt(template,
                   "{\"prompt\": [{\"role\": \"developer\", \"content\": \"a\"}, {\"role\": \"assistant\", \"content\": "
                   "null, \"tool_calls\": [{\"function\": {\"name\": \"g\"}}]}, {\"role\": \"tool\", \"content\": "
@@ -182,11 +175,10 @@ static void templates_get_what_prompts_have(void **state)
         "<think>\nhm");
 }
 
-static void questions_are_prompts_as_published(void **state)
+TEST(questions_are_prompts_as_published)
 {
     static const char *const names[] = {"qa.parquet", "qa.jsonl",           "qa.json",
                                         "qa.csv",     "packed_qa.jsonl.gz", "packed_qa.json.xz"};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         struct prompts p;
         enum verifier verifier;
@@ -206,9 +198,8 @@ static void questions_are_prompts_as_published(void **state)
 }
 
 /* A context, choices, earlier turns and a system message are asked; other keys are counted. */
-static void prompts_are_asked_or_refused(void **state)
+TEST(prompts_are_asked_or_refused)
 {
-    (void)state;
     EACH_CASE (c, "prompts.jsonl") {
         struct prompts p;
         struct buffer text = {0};
@@ -238,10 +229,9 @@ static void prompts_are_asked_or_refused(void **state)
 #define TRUTH "\"reward_model\": {\"style\": \"exact\", \"ground_truth\": \"1\"}}"
 
 /* Marks leave prompts out; cells of tables are JSON; a list of one truth is this one. */
-static void prompts_are_left_out_or_read_whole(void **state)
+TEST(prompts_are_left_out_or_read_whole)
 {
     struct prompts p;
-    (void)state;
     assert_int_equal(load(&p, "m.jsonl",
                           "{\"prompt\": \"a\", \"weight\": 0, " TRUTH "\n{\"prompt\": \"b\", \"ignore\": true, " TRUTH
                           "\n{\"prompt\": \"c\", \"train\": false, " TRUTH "\n{\"prompt\": \"d\", \"label\": 0, " TRUTH
@@ -267,11 +257,10 @@ static void prompts_are_left_out_or_read_whole(void **state)
     assert_non_null(strstr(error_text(), "prompts are text only"));
 }
 
-static void test_order_has_each_prompt_once_an_epoch(void **state)
+TEST(test_order_has_each_prompt_once_an_epoch)
 {
     struct prompt_order order;
     i64 seen[7] = {0}, moved = 0;
-    (void)state;
     prompt_order_init(&order, 7, 3);
     for (i64 i = 0; i < 21; i++)
         seen[prompt_order_at(&order, i)]++;
@@ -285,18 +274,5 @@ static void test_order_has_each_prompt_once_an_epoch(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_dispatch),
-        cmocka_unit_test(test_prompts),
-        cmocka_unit_test(contents_may_be_lists_of_texts),
-        cmocka_unit_test(prompts_may_stand_in_a_table),
-        cmocka_unit_test(answers_of_gsm8k_stand_behind_the_last_mark),
-        cmocka_unit_test(held_out_prompts_are_compared_with_those_of_training),
-        cmocka_unit_test(templates_get_what_prompts_have),
-        cmocka_unit_test(questions_are_prompts_as_published),
-        cmocka_unit_test(prompts_are_asked_or_refused),
-        cmocka_unit_test(prompts_are_left_out_or_read_whole),
-        cmocka_unit_test(test_order_has_each_prompt_once_an_epoch),
-    };
-    return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
+    return tests_run(open_tokenizer, close_tokenizer);
 }

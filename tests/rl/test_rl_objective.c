@@ -2,12 +2,11 @@
  * clips, advantages, hints; and the gradient of a batch of answers equals the sum over its answers
  * alone. */
 #include "rl/learn.h"
+#include "tests/test.h"
 
 #include <math.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 #include "tests/toy.h"
 
@@ -144,9 +143,8 @@ static void check_example(const struct policy_loss_settings *s, struct rl_object
     *masked += sums.masked > 0;
 }
 
-static void test_coefficients_are_the_slope(void **state)
+TEST(test_coefficients_are_the_slope)
 {
-    (void)state;
     for (int algorithm = POLICY_LOSS_MISC; algorithm <= POLICY_LOSS_GRPO; algorithm++)
         for (int with_kl = 0; with_kl < 2; with_kl++) {
             struct policy_loss_settings s = {
@@ -163,10 +161,9 @@ static void test_coefficients_are_the_slope(void **state)
 }
 
 /* Without masks, GSPO-token's gradient is GSPO's: d/dlog p_j of s A with s = exp(mean log r). */
-static void test_sequence_level_is_gspo(void **state)
+TEST(test_sequence_level_is_gspo)
 {
     struct policy_loss_settings s = {.algorithm = POLICY_LOSS_MISC, .eps = 10, .mismatch_low = 0, .mismatch_high = 1e9};
-    (void)state;
     for (i64 i = 0; i < 50; i++) {
         struct rl_objective_example e;
         struct policy_loss_sums sums = {0};
@@ -183,7 +180,7 @@ static void test_sequence_level_is_gspo(void **state)
 }
 
 /* First minibatch: old equals current, so ratios are 1 regardless of the rollout. */
-static void test_without_old_the_ratio_is_one(void **state)
+TEST(test_without_old_the_ratio_is_one)
 {
     struct policy_loss_settings s = {
         .algorithm = POLICY_LOSS_GRPO, .eps = 0.2, .mismatch_low = 0.5, .mismatch_high = 2};
@@ -191,18 +188,16 @@ static void test_without_old_the_ratio_is_one(void **state)
     struct response y = {.n = 2, .rollout = rollout, .advantage = -1.5, .weight = 1};
     struct policy_loss_sums sums = {0};
     float c[2] = {0};
-    (void)state;
     coefficients_of(c, &sums, &s, &y, loss);
     assert_true(fabs(c[0] + 0.75) < 1e-6);
     assert_true(c[1] == 0); /* k = exp(2), above 2 */
     assert_true(fabs(sums.masked - 0.5) < 1e-9 && sums.clipped == 0 && sums.ratio == 0);
 }
 
-static void test_clip_by_sign(void **state)
+TEST(test_clip_by_sign)
 {
     struct policy_loss_settings s = {
         .algorithm = POLICY_LOSS_MISC, .eps = 0.2, .mismatch_low = 0, .mismatch_high = 1e9};
-    (void)state;
     /* Ratio up or down, advantage positive or negative: only steps further in the advantageous
      * direction are clipped. */
     for (int i = 0; i < 4; i++) {
@@ -216,12 +211,11 @@ static void test_clip_by_sign(void **state)
     }
 }
 
-static void test_advantages(void **state)
+TEST(test_advantages)
 {
     struct policy_loss_settings s = {.divide_by_std = true, .advantage_eps = 1e-4};
     const double mixed[4] = {1, 0, 0, 0}, alike[3] = {0.5, 0.5, 0.5}, pair[2] = {0.25, 1};
     double a[4];
-    (void)state;
     /* TRL: (r - r.mean()) / (r.std() + 1e-4), where torch divides the squares by n - 1. */
     assert_true(advantages(a, mixed, 4, &s));
     assert_true(fabs(a[0] - 1.499700059988) < 1e-11 && fabs(a[1] + 0.499900019996) < 1e-11);
@@ -237,20 +231,18 @@ static void test_advantages(void **state)
     assert_true(a[0] == 0.75 && a[3] == -0.25);
 }
 
-static void test_well_learned_positives(void **state)
+TEST(test_well_learned_positives)
 {
     struct policy_loss_settings s = {.mask_share = 0.8, .mask_entropy = 0.05, .mask_success = 0.75};
-    (void)state;
     assert_true(fabs(well_learned_weight(&s, 0.3, 0.01, 0.9) - 0.2) < 1e-12);
     assert_true(well_learned_weight(&s, -0.3, 0.01, 0.9) == 1);
     assert_true(well_learned_weight(&s, 0.3, 0.06, 0.9) == 1);
     assert_true(well_learned_weight(&s, 0.3, 0.01, 0.7) == 1);
 }
 
-static void test_hints_fade_by_success(void **state)
+TEST(test_hints_fade_by_success)
 {
     struct policy_loss_settings s = {.hint_share = 0.8, .hint_decay = 0.1};
-    (void)state;
     assert_true(hint_share(&s, 0, 0.5) == 0.8);
     assert_true(fabs(hint_share(&s, 10, 0.5) - 0.8 * exp(-0.5)) < 1e-12);
     assert_true(hint_share(&s, 1000, 0) == 0.8);
@@ -329,14 +321,13 @@ static void gradients(struct loss_slope *slopes, struct model *m, struct rollout
     learner_close(&l);
 }
 
-static void test_sharing_a_prompt_changes_nothing(void **state)
+TEST(test_sharing_a_prompt_changes_nothing)
 {
     struct model m;
     struct task task;
     struct rollout_group list[3], *rollout_groups[3];
     struct loss_slope shared[256], alone[256];
     i64 spoken = 0;
-    (void)state;
     open_model(&m);
     open_cohorts(list, rollout_groups, &task, 3);
     gradients(shared, &m, rollout_groups, 3, 4096);
@@ -367,7 +358,7 @@ static void only_rollout(struct rollout_group *c, i64 i, float entropy, double r
 
 /* The first prompt is mostly solved, the second is not: of the first's answers, the positive one
  * with low entropy keeps a fifth of its weight, 1 of 6 answers of the update. */
-static void test_well_learned_positives_weigh_less(void **state)
+TEST(test_well_learned_positives_weigh_less)
 {
     static const double success[2] = {0.9, 0.5}, weight[6] = {0.2, 1, 1, 1, 1, 1};
     struct policy_loss_settings s = {.eps = 0.2,
@@ -384,7 +375,6 @@ static void test_well_learned_positives_weigh_less(void **state)
     struct task task = {0};
     struct rollout_group list[2], *rollout_groups[2];
     struct learn_result result;
-    (void)state;
     open_model(&m);
     for (i64 i = 0; i < 7; i++)
         id_list_push(&task.ids, (i32)(10 + 3 * i));
@@ -422,7 +412,7 @@ static void move_norm(struct model *m, double by)
 }
 
 /* Two updates of a step, of one prompt each. The norms are finite, then not: both updates are skipped. */
-static void test_counts_of_a_step_are_of_all_its_updates(void **state)
+TEST(test_counts_of_a_step_are_of_all_its_updates)
 {
     struct policy_loss_settings s = {.eps = 0.2, .mismatch_high = 1e9, .divide_by_std = true};
     struct optimizer_settings still = {.lr = 0, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
@@ -433,7 +423,6 @@ static void test_counts_of_a_step_are_of_all_its_updates(void **state)
     struct task task;
     struct rollout_group list[2], *rollout_groups[2];
     struct learn_result alone[2], both;
-    (void)state;
     open_model(&m);
     open_cohorts(list, rollout_groups, &task, 2);
     learner_open(&l, &m, &vocabulary, &s, 2, 4096);
@@ -510,7 +499,7 @@ static void check_slope(struct model *m, struct rollout_group *const *rollout_gr
     learner_close(&l);
 }
 
-static void test_gradient_of_the_policy(void **state)
+TEST(test_gradient_of_the_policy)
 {
     static const i32 forbidden[] = {0, 60, 61, 63};
     static const struct policy policies[] = {
@@ -518,7 +507,6 @@ static void test_gradient_of_the_policy(void **state)
     struct model m;
     struct task task;
     struct rollout_group list[3], *rollout_groups[3];
-    (void)state;
     open_model(&m);
     open_cohorts(list, rollout_groups, &task, 3);
     for (i64 i = 0; i < COUNT_OF(policies); i++)
@@ -530,7 +518,7 @@ static void test_gradient_of_the_policy(void **state)
 }
 
 /* All logits are zero: each permitted id has the same probability, at any temperature. */
-static void test_what_is_forbidden_has_no_probability(void **state)
+TEST(test_what_is_forbidden_has_no_probability)
 {
     static const i32 forbidden[] = {0, 60, 61, 63};
     struct policy_loss_settings s = {.eps = 0.2, .mismatch_high = 1e9};
@@ -538,7 +526,6 @@ static void test_what_is_forbidden_has_no_probability(void **state)
     struct task task;
     struct rollout_group list[1], *rollout_groups[1];
     struct learner l;
-    (void)state;
     open_model(&m);
     open_cohorts(list, rollout_groups, &task, 1);
     float *zeros = memory_alloc(m.config.width * 4);
@@ -560,24 +547,12 @@ static void test_what_is_forbidden_has_no_probability(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_coefficients_are_the_slope),
-                                       cmocka_unit_test(test_sequence_level_is_gspo),
-                                       cmocka_unit_test(test_without_old_the_ratio_is_one),
-                                       cmocka_unit_test(test_clip_by_sign),
-                                       cmocka_unit_test(test_advantages),
-                                       cmocka_unit_test(test_well_learned_positives),
-                                       cmocka_unit_test(test_hints_fade_by_success),
-                                       cmocka_unit_test(test_sharing_a_prompt_changes_nothing),
-                                       cmocka_unit_test(test_well_learned_positives_weigh_less),
-                                       cmocka_unit_test(test_counts_of_a_step_are_of_all_its_updates),
-                                       cmocka_unit_test(test_gradient_of_the_policy),
-                                       cmocka_unit_test(test_what_is_forbidden_has_no_probability)};
     workers_start(2);
     device_open_cpu(&device);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(NULL, NULL);
     device_close(&device);
     device_open_guarded(&device);
-    failed += cmocka_run_group_tests_name("behind the wall", tests, NULL, NULL);
+    failed += tests_run_as("behind the wall", NULL, NULL);
     device_close(&device);
     workers_stop();
     return failed;

@@ -134,13 +134,12 @@ static void expect_success(const double success[PROMPTS], i64 step)
 
 /* Each step uses every prompt once: success is the share of right answers, averaged with the
  * previous value. */
-static void rewards_are_those_of_the_answers(void **state)
+TEST(rewards_are_those_of_the_answers)
 {
     static double scores[STEPS][PROMPTS][GROUP];
     struct prompt_order order;
     double success[PROMPTS] = {-1, -1, -1, -1}, between = 0;
     char *metrics = string_format("%s/metrics.jsonl", path_of("out"));
-    (void)state;
     run(path_of("out"), "");
     assert_true(file_exists(path_of("out/" TAUGHT_FILE)));
     read_scores(scores, path_of("out/rewards.jsonl"));
@@ -178,13 +177,12 @@ static void read_last_state(struct buffer *out, const char *run)
 
 /* Stopped after any step, with answers in the making, success that weighs answers, held-out prompts
  * and a model to stay near. */
-static void a_resumed_stage_ends_as_if_it_had_not_stopped(void **state)
+TEST(a_resumed_stage_ends_as_if_it_had_not_stopped)
 {
     struct buffer whole = {0}, resumed = {0};
     char *more = string_format(", eval_prompts: %s, eval_steps: 2, buffer_batches: 2, kl: 0.1, mask: {share: 0.5, "
                                "entropy: 99, success: 0.1}",
                                path_of("prompts.jsonl"));
-    (void)state;
     run(path_of("whole"), more);
     read_last_state(&whole, path_of("whole"));
     for (int stop = 1; stop < STEPS; stop += 2) {
@@ -207,10 +205,9 @@ static void a_resumed_stage_ends_as_if_it_had_not_stopped(void **state)
 }
 
 /* Answers of older weights: by now, the router would choose other experts. */
-static void experts_are_replayed_unless_asked_otherwise(void **state)
+TEST(experts_are_replayed_unless_asked_otherwise)
 {
     struct buffer with = {0}, without = {0};
-    (void)state;
     run(path_of("replayed"), ", buffer_batches: 2");
     read_last_state(&with, path_of("replayed"));
     run(path_of("chosen"), ", buffer_batches: 2, replay_routes: false");
@@ -242,9 +239,8 @@ static double passes(const char *out, int attempts)
 }
 
 /* About half of the answers are right, so nearly all prompts pass with 12 of them. */
-static void more_attempts_pass_more_prompts(void **state)
+TEST(more_attempts_pass_more_prompts)
 {
-    (void)state;
     double one = passes(path_of("one"), 1), many = passes(path_of("many"), 12);
     assert_true(one < PROMPTS && many > one && many >= PROMPTS - 1);
 }
@@ -267,10 +263,9 @@ static char *measured_first(const char *out, const char *temperature, const char
 }
 
 /* A greedy answer is the likeliest at any temperature of training; a sampled one is not. */
-static void held_out_prompts_are_answered_greedily_at_any_temperature(void **state)
+TEST(held_out_prompts_are_answered_greedily_at_any_temperature)
 {
     static const char *const ways[] = {"greedy", "sampled"};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(ways); i++) {
         char *cold = measured_first(path_of(i ? "cold-2" : "cold"), "0.1", ways[i]);
         char *hot = measured_first(path_of(i ? "hot-2" : "hot"), "10", ways[i]);
@@ -283,12 +278,5 @@ static void held_out_prompts_are_answered_greedily_at_any_temperature(void **sta
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rewards_are_those_of_the_answers),
-        cmocka_unit_test(a_resumed_stage_ends_as_if_it_had_not_stopped),
-        cmocka_unit_test(experts_are_replayed_unless_asked_otherwise),
-        cmocka_unit_test(more_attempts_pass_more_prompts),
-        cmocka_unit_test(held_out_prompts_are_answered_greedily_at_any_temperature),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return tests_run(setup, teardown);
 }

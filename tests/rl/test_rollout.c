@@ -12,17 +12,16 @@
 #include "rl/rl.h"
 
 #include <math.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 #include "tests/toy.h"
 
+enum { IN_8_BITS = 2, MORE_IN_8_BITS = 4 }; /* tests with FP8 weights */
 enum { PROMPTS = 10, GROUP = 3, MOST = 24 };
 static struct device device;
 static struct text_tokenizer *tokenizer;
@@ -248,9 +247,8 @@ static void check_drawn_as_trained(float temperature, bool forbid)
 
 /* At any temperature and with any forbidden ids, rollout and training give an id the same
  * log-probability: on policy the mismatch ratio is 1. */
-static void test_drawn_as_trained(void **state)
+TEST_IN(TESTS_PLAIN | IN_8_BITS, test_drawn_as_trained)
 {
-    (void)state;
     check_drawn_as_trained(1, false); /* brackets are ordinary ids */
     check_drawn_as_trained(1, true);
     check_drawn_as_trained(0.6f, true);
@@ -258,10 +256,9 @@ static void test_drawn_as_trained(void **state)
 }
 
 /* Answers that are not trained on are sampled without FP8. */
-static void test_only_what_is_learnt_from_is_in_8_bits(void **state)
+TEST_IN(TESTS_PLAIN | IN_8_BITS, test_only_what_is_learnt_from_is_in_8_bits)
 {
     struct mismatch other = draw_and_measure(1, true, false), same = draw_and_measure(1, true, true);
-    (void)state;
     if (in_8_bits)
         assert_true(other.mean > 10 * same.mean);
     else
@@ -270,7 +267,7 @@ static void test_only_what_is_learnt_from_is_in_8_bits(void **state)
 
 /* The log-probabilities before a step's updates are measured without backward, with the same
  * products as the updates: while weights stay, all ratios are exactly 1. */
-static void test_weights_that_stay_have_ratios_of_1(void **state)
+TEST_IN(TESTS_PLAIN | IN_8_BITS, test_weights_that_stay_have_ratios_of_1)
 {
     struct sampler sampler;
     struct replay_buffer buffer;
@@ -278,7 +275,6 @@ static void test_weights_that_stay_have_ratios_of_1(void **state)
     const struct optimizer_settings optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .clip = 1};
     struct learner l;
     struct learn_result result;
-    (void)state;
     open_sampler(&sampler, PROMPTS);
     draw_all(&buffer, &sampler, &s);
     for (int moves = 0; moves < 2; moves++) {
@@ -324,14 +320,13 @@ static i64 strangers(struct learner *l, const i64 *drawn_before)
     return n;
 }
 
-static void test_routes_are_replayed(void **state)
+TEST(test_routes_are_replayed)
 {
     struct sampler sampler;
     struct replay_buffer buffer;
     struct policy_loss_settings s = {.mismatch_high = 1e9};
     struct learner l;
     i64 before[PROMPTS * GROUP], split = 0;
-    (void)state;
     open_sampler(&sampler, PROMPTS);
     sampler.forbidden_count = 0;
     assert_int_equal(sampler.route_width, 2 * 2);
@@ -366,13 +361,12 @@ static void test_routes_are_replayed(void **state)
     shake_router(-0.5f);
 }
 
-static void test_forbidden_ids_are_not_drawn(void **state)
+TEST(test_forbidden_ids_are_not_drawn)
 {
     struct sampler sampler;
     struct replay_buffer buffer;
     struct policy_loss_settings s = {0};
     struct buffer text = {0};
-    (void)state;
     open_sampler(&sampler, 4);
     sampler.sampling.temperature = 50; /* almost uniform */
     assert_true(sampler.forbidden_count >= 7 + model.config.vocabulary - text_vocabulary(tokenizer));
@@ -392,12 +386,11 @@ static void test_forbidden_ids_are_not_drawn(void **state)
 }
 
 /* An answer depends on its key, not on concurrent answers. */
-static void test_draws_depend_on_the_prompt_alone(void **state)
+TEST_IN(TESTS_PLAIN | MORE_IN_8_BITS, test_draws_depend_on_the_prompt_alone)
 {
     struct sampler wide, narrow;
     struct replay_buffer a, b;
     struct policy_loss_settings s = {0};
-    (void)state;
     open_sampler(&wide, 6);
     open_sampler(&narrow, 1);
     replay_buffer_open(&a, &prompts, tokenizer, 6, GROUP, 1, 1);
@@ -430,7 +423,7 @@ static i64 unfinished(const struct replay_buffer *p)
 
 /* Steps of a buffer of 4 batches of 1 prompt: each step trains on its own prompts, whatever else is
  * ready; a buffer that is saved between two steps and loaded again continues identically. */
-static void test_buffer(void **state)
+TEST_IN(TESTS_PLAIN | MORE_IN_8_BITS, test_buffer)
 {
     struct sampler sampler;
     struct replay_buffer buffer, again;
@@ -438,7 +431,6 @@ static void test_buffer(void **state)
     struct replay_buffer_mark mark = {0};
     char *path = path_join(folder, "rollouts.safetensors");
     i64 partial = 0;
-    (void)state;
     open_sampler(&sampler, 3);
     replay_buffer_open(&buffer, &prompts, tokenizer, 1, GROUP, 4, 1);
     buffer.route_width = sampler.route_width;
@@ -471,7 +463,7 @@ static void test_buffer(void **state)
     memory_free(path);
 }
 
-static void test_damaged_files(void **state)
+TEST(test_damaged_files)
 {
     struct replay_buffer buffer;
     char *path = path_join(folder, "rollouts.safetensors");
@@ -487,7 +479,6 @@ static void test_damaged_files(void **state)
         {.name = "entropy", .dtype = DTYPE_F32, .rank = 1, .shape = {2}, .data = zeros},
         {.name = "given", .dtype = DTYPE_U8, .rank = 1, .shape = {2}, .data = given},
         {.name = "routes", .dtype = DTYPE_U8, .rank = 1, .shape = {2}, .data = given}};
-    (void)state;
     for (i64 count = 1; count <= COUNT_OF(tensors); count++) {
         assert_int_equal(safetensors_save(path, tensors, count, NULL), 0);
         replay_buffer_open(&buffer, &prompts, tokenizer, 2, GROUP, 1, 1);
@@ -498,12 +489,11 @@ static void test_damaged_files(void **state)
     memory_free(path);
 }
 
-static void test_hints_stand_behind_the_prompt(void **state)
+TEST(test_hints_stand_behind_the_prompt)
 {
     struct replay_buffer buffer;
     struct policy_loss_settings s = {.hint_share = 0.5, .hint_decay = 1};
     struct buffer text = {0};
-    (void)state;
     replay_buffer_open(&buffer, &prompts, tokenizer, 1, GROUP, 1, 1);
     for (i64 i = 0; i < PROMPTS; i++)
         buffer.pass[i] = 1;
@@ -521,7 +511,7 @@ static void test_hints_stand_behind_the_prompt(void **state)
 }
 
 /* Hints fade by pass@k: one right answer of several counts in full. */
-static void test_the_best_of_several_answers(void **state)
+TEST(test_the_best_of_several_answers)
 {
     struct sampler sampler;
     struct grader_settings settings = {0};
@@ -529,7 +519,6 @@ static void test_the_best_of_several_answers(void **state)
     struct eval_scores scores;
     double best[PROMPTS], mean = 0;
     struct json *answers = json_array();
-    (void)state;
     open_sampler(&sampler, 4);
     assert_int_equal(
         eval_prompts(&scores, &(struct eval_details){best, answers}, &sampler, grader, &prompts, 1, GROUP, 7), 0);
@@ -673,11 +662,10 @@ static i64 updates_of(const char *directory)
     return updates;
 }
 
-static void test_killed_and_resumed(void **state)
+TEST_IN(TESTS_PLAIN | MORE_IN_8_BITS, test_killed_and_resumed)
 {
     char *whole = path_join(folder, "whole"), *cut = path_join(folder, "cut");
     int how;
-    (void)state;
     waitpid(start_stage(whole), &how, 0);
     assert_int_equal(how, 0);
     kill_after(start_stage(cut), cut, "rewards.jsonl"); /* before the first checkpoint */
@@ -718,12 +706,11 @@ static double first_mismatch(const char *directory)
 }
 
 /* `precision: fp8` applies to training and to rollouts. */
-static void test_a_stage_in_8_bits(void **state)
+TEST_IN(MORE_IN_8_BITS, test_a_stage_in_8_bits)
 {
     char *rounded = path_join(folder, "whole"), *plain = path_join(folder, "plain");
     u64 hash[2];
     int how;
-    (void)state;
     in_8_bits = false;
     waitpid(start_stage(plain), &how, 0);
     in_8_bits = true;
@@ -754,9 +741,8 @@ static void estimate_stage(struct step_memory *out, const struct rl_work *work)
 
 /* Runs the phases of a stage by hand (rollouts, a training step, held-out answers beside both):
  * their GPU memory equals the estimate. */
-static void test_the_stage_takes_what_is_estimated(void **state)
+TEST_IN(IN_8_BITS, test_the_stage_takes_what_is_estimated)
 {
-    (void)state;
     struct rl_settings s =
         settings_of("{from: none, prompts: none, steps: 1, prompts_per_step: 10, group: 3, minibatches: 1,"
                     "max_tokens: 24, micro_positions: 300, optimizer: {lr: 1e-3}}");
@@ -801,9 +787,8 @@ static void test_the_stage_takes_what_is_estimated(void **state)
 
 /* More concurrent answers than fit: the message suggests fewer cache slots, since a smaller
  * micro-batch would not be enough. */
-static void test_a_stage_that_does_not_fit_says_what_would(void **state)
+TEST_IN(IN_8_BITS, test_a_stage_that_does_not_fit_says_what_would)
 {
-    (void)state;
     struct rl_settings s =
         settings_of("{from: none, prompts: none, steps: 1, prompts_per_step: 64, group: 8, minibatches: 1,"
                     "max_tokens: 2048, micro_positions: 512, optimizer: {lr: 1e-3}}");
@@ -850,41 +835,19 @@ static int stage_alone(char **argv)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_drawn_as_trained),
-                                       cmocka_unit_test(test_only_what_is_learnt_from_is_in_8_bits),
-                                       cmocka_unit_test(test_weights_that_stay_have_ratios_of_1),
-                                       cmocka_unit_test(test_routes_are_replayed),
-                                       cmocka_unit_test(test_forbidden_ids_are_not_drawn),
-                                       cmocka_unit_test(test_draws_depend_on_the_prompt_alone),
-                                       cmocka_unit_test(test_buffer),
-                                       cmocka_unit_test(test_damaged_files),
-                                       cmocka_unit_test(test_hints_stand_behind_the_prompt),
-                                       cmocka_unit_test(test_the_best_of_several_answers),
-                                       cmocka_unit_test(test_killed_and_resumed)};
-    const struct CMUnitTest tests_in_8_bits[] = {cmocka_unit_test(test_drawn_as_trained),
-                                                 cmocka_unit_test(test_only_what_is_learnt_from_is_in_8_bits),
-                                                 cmocka_unit_test(test_weights_that_stay_have_ratios_of_1),
-#ifdef WEFT_ON_GPU
-                                                 cmocka_unit_test(test_the_stage_takes_what_is_estimated),
-                                                 cmocka_unit_test(test_a_stage_that_does_not_fit_says_what_would)
-#endif
-    };
-    const struct CMUnitTest more_in_8_bits[] = {
-        cmocka_unit_test(test_draws_depend_on_the_prompt_alone), cmocka_unit_test(test_buffer),
-        cmocka_unit_test(test_killed_and_resumed), cmocka_unit_test(test_a_stage_in_8_bits)};
     program = argv[0];
     if (argc == 5)
         return stage_alone(argv);
     int failed = 0;
 #ifdef WEFT_ON_GPU /* the emulated GPU would take minutes for the rest */
     in_8_bits = true;
-    return cmocka_run_group_tests(tests_in_8_bits, open_world, close_world);
+    return tests_run_group(IN_8_BITS, "tests_in_8_bits", open_world, close_world);
 #endif
     for (behind_the_wall = 0; behind_the_wall < 2; behind_the_wall++)
-        failed += cmocka_run_group_tests(tests, open_world, close_world);
+        failed += tests_run(open_world, close_world);
     behind_the_wall = 0;
     in_8_bits = true;
-    failed += cmocka_run_group_tests(tests_in_8_bits, open_world, close_world);
-    failed += cmocka_run_group_tests(more_in_8_bits, open_world, close_world);
+    failed += tests_run_group(IN_8_BITS, "tests_in_8_bits", open_world, close_world);
+    failed += tests_run_group(MORE_IN_8_BITS, "more_in_8_bits", open_world, close_world);
     return failed;
 }

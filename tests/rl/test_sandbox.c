@@ -23,7 +23,6 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "tests/tier.h"
 #include "tests/scratch.h"
 
 enum { NOBODY = 65534 };
@@ -532,10 +531,9 @@ static int count_failures(int (*check)(void))
     return failed;
 }
 
-static void ways_out_are_closed(void **state)
+TEST(ways_out_are_closed)
 {
     int pty = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-    (void)state;
     assert_int_equal(chmod(directory, 0755), 0);
     snprintf(stream_path, sizeof stream_path, "%s/stream", directory);
     snprintf(datagram_path, sizeof datagram_path, "%s/datagram", directory);
@@ -591,12 +589,11 @@ static i64 running(const char *word)
     return found;
 }
 
-static void a_sandboxed_program_ends_when_weft_is_killed(void **state)
+TEST(a_sandboxed_program_ends_when_weft_is_killed)
 {
     const struct program_limits limits = {.seconds = TEST_SECONDS_MOST, .memory_mb = 1000000000, .sandbox = 1};
     char word[64];
     int how;
-    (void)state;
     if (program_check_sandbox()) {
         print_message("%s\n", error_text());
         skip();
@@ -618,9 +615,8 @@ static void a_sandboxed_program_ends_when_weft_is_killed(void **state)
     }
 }
 
-static void memory_is_limited_together(void **state)
+TEST(memory_is_limited_together)
 {
-    (void)state;
     if (is_sanitized()) {
         print_message("not under a sanitizer, whose shadow has no room in the limits\n");
         skip();
@@ -645,9 +641,6 @@ static void memory_is_limited_together(void **state)
 
 int main(int count, char **arguments)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ways_out_are_closed),
-                                       cmocka_unit_test(a_sandboxed_program_ends_when_weft_is_killed),
-                                       cmocka_unit_test(memory_is_limited_together)};
     if (count > 3 && strcmp(arguments[1], "attack") == 0)
         attack(arguments[2], arguments[3]);
     char *slash = strrchr(arguments[0], '/');
@@ -657,5 +650,5 @@ int main(int count, char **arguments)
     snprintf(self, sizeof self, "%s/%s", folder, slash + 1);
     free(folder);
     log_set_level(LOG_QUIET);
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

@@ -3,14 +3,12 @@
 #include "core/settings.h"
 
 #include <math.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
 #include "tests/cases.h"
 
-static void test_verifiers(void **state)
+TEST(test_verifiers)
 {
-    (void)state;
     EACH_CASE (c, "verify.jsonl") {
         double score = -1;
         const char *rule = case_text(c, "verifier");
@@ -23,10 +21,9 @@ static void test_verifiers(void **state)
 }
 
 /* Invalid UTF-8, which JSON does not hold, is not a word. */
-static void test_words_that_are_not_utf8(void **state)
+TEST(test_words_that_are_not_utf8)
 {
     double score = -1;
-    (void)state;
     assert_int_equal(verify(&score, VERIFY_WER, "a b", "a \xff\xe2\x82 b"), 0);
     assert_true(score == 1);
     assert_int_equal(verify(&score, VERIFY_WER, "a b", "a\xc3"), 0);
@@ -35,11 +32,10 @@ static void test_words_that_are_not_utf8(void **state)
     assert_true(score == 1);
 }
 
-static void test_text_behind_a_gsm8k_answer_does_not_hide_it(void **state)
+TEST(test_text_behind_a_gsm8k_answer_does_not_hide_it)
 {
     struct buffer answer = {0};
     double score;
-    (void)state;
     buffer_printf(&answer, "#### 72\n");
     for (int i = 0; i < 400; i++)
         buffer_printf(&answer, "and so ");
@@ -49,10 +45,9 @@ static void test_text_behind_a_gsm8k_answer_does_not_hide_it(void **state)
 }
 
 /* Deep, long and huge formulas must not hang or overflow the stack. */
-static void test_formulas_that_are_traps(void **state)
+TEST(test_formulas_that_are_traps)
 {
     double score;
-    (void)state;
     EACH_CASE (c, "verify_traps.jsonl")
         for (i64 length = 100; length <= 1000000; length *= 100) {
             struct buffer answer = {0};
@@ -70,10 +65,9 @@ static void test_formulas_that_are_traps(void **state)
     assert_true(score == 0);
 }
 
-static void test_ground_truths_that_are_none(void **state)
+TEST(test_ground_truths_that_are_none)
 {
     double score;
-    (void)state;
     assert_int_equal(verify(&score, VERIFY_EXACT, " ", "x"), -1);
     static const char *const none[] = {"k", "K", "Paris", "12", "A cat"};
     for (i64 i = 0; i < COUNT_OF(none); i++) {
@@ -87,12 +81,5 @@ static void test_ground_truths_that_are_none(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_verifiers),
-        cmocka_unit_test(test_words_that_are_not_utf8),
-        cmocka_unit_test(test_text_behind_a_gsm8k_answer_does_not_hide_it),
-        cmocka_unit_test(test_formulas_that_are_traps),
-        cmocka_unit_test(test_ground_truths_that_are_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

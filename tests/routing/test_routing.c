@@ -1,7 +1,6 @@
 /* Routing statistics: known counts give known overlaps and entropies; all choices of a small random
  * model are counted; a router biased to one expert shows in the numbers. */
 #include <math.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
 #include "core/json.h"
@@ -12,18 +11,17 @@
 #include "submodels/submodels.h"
 #include "tests/cut_fixture.h"
 #include "tests/shard_fixture.h"
+#include "tests/test.h"
 #include "tests/toy.h"
 #include "train/pretrain.h"
 #include "train/taught.h"
-#include <cmocka.h>
 
 enum { EXPERTS = 8, TOPK = 2, LAYERS = 4, PUSHED_LAYER = 2, PUSHED_EXPERT = 5 };
 static char *shards, *model_folder, *out_folder;
 static struct device device;
 
-static void overlap_is_that_of_the_most_used_quarter(void **state)
+TEST(overlap_is_that_of_the_most_used_quarter)
 {
-    (void)state;
     const i64 a[8] = {10, 9, 1, 0, 0, 0, 0, 0}, b[8] = {0, 5, 7, 1, 0, 0, 0, 0}, even[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     const i64 one[8] = {3}, last[8] = {0, 0, 0, 0, 0, 0, 2, 2}, none[8] = {0};
     assert_float_equal(routing_overlap(a, b, 8), 1 / 3.0, 1e-12); /* {0,1} and {1,2} */
@@ -34,9 +32,8 @@ static void overlap_is_that_of_the_most_used_quarter(void **state)
     assert_true(isnan(routing_overlap(none, none, 8)));
 }
 
-static void entropy_is_one_where_use_is_even(void **state)
+TEST(entropy_is_one_where_use_is_even)
 {
-    (void)state;
     const i64 even[4] = {3, 3, 3, 3}, half[4] = {5, 0, 5, 0}, one[4] = {0, 0, 9, 0}, none[4] = {0},
               uneven[4] = {1, 1, 2, 0};
     assert_float_equal(routing_entropy(even, 4), 1, 1e-12);
@@ -47,9 +44,8 @@ static void entropy_is_one_where_use_is_even(void **state)
     assert_true(isnan(routing_entropy(even, 1)));
 }
 
-static void load_is_the_most_used_over_the_mean(void **state)
+TEST(load_is_the_most_used_over_the_mean)
 {
-    (void)state;
     const i64 even[4] = {3, 3, 3, 3}, half[4] = {5, 0, 5, 0}, one[4] = {0, 0, 9, 0}, none[4] = {0};
     assert_float_equal(routing_load(even, 4), 1, 1e-12);
     assert_float_equal(routing_load(half, 4), 2, 1e-12);
@@ -61,9 +57,8 @@ static void load_is_the_most_used_over_the_mean(void **state)
     assert_true(isnan(routing_unused(none, 4)));
 }
 
-static void load_of_ranks_is_that_of_the_worst_layer(void **state)
+TEST(load_of_ranks_is_that_of_the_worst_layer)
 {
-    (void)state;
     const double use[12] = {0, 0, 0, 0, 5, 1, 1, 1, 3, 3, 3, 3};
     i64 layer;
     assert_float_equal(routing_rank_load(&layer, use, 3, 4, 2), 1.5, 1e-12);
@@ -73,9 +68,8 @@ static void load_of_ranks_is_that_of_the_worst_layer(void **state)
     assert_true(isnan(routing_rank_load(&layer, use, 1, 4, 2)));
 }
 
-static void padding_and_dropped_layers_are_not_counted(void **state)
+TEST(padding_and_dropped_layers_are_not_counted)
 {
-    (void)state;
     struct model_config config = {.layers = 3, .experts = 4, .topk = 2, .first_moe_layer = 1};
     const i32 kept[3] = {0, 2, 3};
     struct submodel sub = {.layer_count = 2, .layer = {0, 2}, .expert_count = 3, .topk = 2};
@@ -175,9 +169,8 @@ static void check_sums(const struct json *j, i64 topk)
         }
 }
 
-static void every_choice_is_counted(void **state)
+TEST(every_choice_is_counted)
 {
-    (void)state;
     struct json *j = look((struct routing_settings){0});
     assert_int_equal(json_count(json_get(j, "layers")), LAYERS - 1);
     check_sums(j, TOPK);
@@ -190,9 +183,8 @@ static void every_choice_is_counted(void **state)
     json_free(j);
 }
 
-static void a_submodels_experts_keep_their_ids(void **state)
+TEST(a_submodels_experts_keep_their_ids)
 {
-    (void)state;
     struct json *j = look((struct routing_settings){.sub = {"0-3", "1,3-6", "1"}});
     const struct json *layer = json_at(json_get(j, "layers"), PUSHED_LAYER - 1);
     const struct json *audio = json_get(json_get(json_get(layer, "streams"), "audio"), "counts");
@@ -220,9 +212,8 @@ static i64 lines_of(const char *name)
     return times_in(name, "\n");
 }
 
-static void files_hold_what_they_should(void **state)
+TEST(files_hold_what_they_should)
 {
-    (void)state;
     static const char *const pictures[] = {"use-first",      "use-middle",   "use-last", "overlap-first",
                                            "overlap-middle", "overlap-last", "entropy"};
     json_free(look((struct routing_settings){.trace = 7, .rows = 40}));
@@ -242,9 +233,8 @@ static void files_hold_what_they_should(void **state)
     assert_int_equal(times_in("routing.html", "<svg "), 2 * (LAYERS - 1) + 1);
 }
 
-static void shards_of_other_tokenizers_are_refused(void **state)
+TEST(shards_of_other_tokenizers_are_refused)
 {
-    (void)state;
     struct routing_settings s = {.from = model_folder, .data = shards, .split = (char *)"validation", .length = 128};
     assert_int_equal(routing_measure(&s, out_folder, &device), -1);
     assert_non_null(strstr(error_text(), "validation"));
@@ -298,10 +288,9 @@ static void expect_largest(const struct model_config *config)
 }
 
 /* Models whose memory is dominated by text targets, and by vision inputs. */
-static void a_pass_takes_what_its_largest_batches_take(void **state)
+TEST(a_pass_takes_what_its_largest_batches_take)
 {
     struct model_config c = toy_config(LAYERS, TOY_ALL & ~(unsigned)TOY_SHARED), seen;
-    (void)state;
     c.vocabulary = round_up(fixture_meta.vocabulary, 16);
     seen = c;
     c.vocabulary <<= 9;
@@ -315,12 +304,11 @@ static void a_pass_takes_what_its_largest_batches_take(void **state)
 /* A sub-model that takes 0.8 of the full model's time, on a machine that is slower in some rounds
  * than others by far more than that, and two rounds in which something else ran during one of the
  * two. */
-static void what_slows_a_whole_round_does_not_change_the_ratio(void **state)
+TEST(what_slows_a_whole_round_does_not_change_the_ratio)
 {
     enum { ROUNDS = 11 };
     double seconds[ROUNDS][2];
     struct grid_speed full, part;
-    (void)state;
     for (i64 r = 0; r < ROUNDS; r++) {
         double slow = 0.001 * (1 + (double)(r * 7 % ROUNDS));
         seconds[r][0] = slow;
@@ -368,9 +356,8 @@ static void grid_has_losses_by_stream(const struct grid_result *r, const struct 
     model_close(&model);
 }
 
-static void a_grid_measures_models_no_larger_than_the_full_one(void **state)
+TEST(a_grid_measures_models_no_larger_than_the_full_one)
 {
-    (void)state;
     struct grid_settings s = {.from = model_folder,
                               .data = shards,
                               .split = (char *)"train",
@@ -417,9 +404,8 @@ static void a_grid_measures_models_no_larger_than_the_full_one(void **state)
     grid_result_release(&r);
 }
 
-static void an_extracted_model_has_its_tokenizers(void **state)
+TEST(an_extracted_model_has_its_tokenizers)
 {
-    (void)state;
     char *taught = path_join(model_folder, TAUGHT_FILE);
     assert_int_equal(file_replace(taught, "{}\n", 3), 0);
     memory_free(taught);
@@ -450,7 +436,7 @@ static void put_identity(const char *folder, const char *settings)
     memory_free(text);
 }
 
-static void a_cut_is_compared_on_the_shards_of_its_model(void **state)
+TEST(a_cut_is_compared_on_the_shards_of_its_model)
 {
     struct model model, cut;
     struct submodel sub;
@@ -459,7 +445,6 @@ static void a_cut_is_compared_on_the_shards_of_its_model(void **state)
     struct proof_logits masked;
     const struct submodel_options options = {NULL, "4", "1"};
     i32 ids[64];
-    (void)state;
     char *settings = string_format("{\"data\": {\"one\": {\"data\": [\"%s\"]}}}", shards);
     assert_null(proof_shards(model_folder));
     put_identity(model_folder, settings);
@@ -499,21 +484,5 @@ static void a_cut_is_compared_on_the_shards_of_its_model(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(overlap_is_that_of_the_most_used_quarter),
-        cmocka_unit_test(entropy_is_one_where_use_is_even),
-        cmocka_unit_test(load_is_the_most_used_over_the_mean),
-        cmocka_unit_test(load_of_ranks_is_that_of_the_worst_layer),
-        cmocka_unit_test(padding_and_dropped_layers_are_not_counted),
-        cmocka_unit_test(every_choice_is_counted),
-        cmocka_unit_test(a_submodels_experts_keep_their_ids),
-        cmocka_unit_test(files_hold_what_they_should),
-        cmocka_unit_test(shards_of_other_tokenizers_are_refused),
-        cmocka_unit_test(a_pass_takes_what_its_largest_batches_take),
-        cmocka_unit_test(what_slows_a_whole_round_does_not_change_the_ratio),
-        cmocka_unit_test(a_grid_measures_models_no_larger_than_the_full_one),
-        cmocka_unit_test(an_extracted_model_has_its_tokenizers),
-        cmocka_unit_test(a_cut_is_compared_on_the_shards_of_its_model),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

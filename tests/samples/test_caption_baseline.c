@@ -1,11 +1,9 @@
 /* Answers and classes of words from training captions alone. */
 #include "samples/caption_accuracy.h"
 #include "samples/caption_baseline.h"
+#include "tests/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-#include <cmocka.h>
 
 static double mean_of(char *const *captions, i64 count, const char *answer)
 {
@@ -23,10 +21,9 @@ static void expect_answer(char *const *captions, i64 count, const char *expected
 }
 
 /* The last caption has a mean of (2/3 + 2/3 + 1) / 3; "a b" has (2/3 + 2/3 + 4/5) / 3. */
-static void a_caption_is_the_answer_if_no_words_are_better(void **state)
+TEST(a_caption_is_the_answer_if_no_words_are_better)
 {
     char *captions[] = {"a", "B", "a b c"}, *two[] = {"one", "two two"};
-    (void)state;
     expect_answer(captions, 0, "");
     expect_answer(captions, 1, "a");
     expect_answer(two, 2, "one two"); /* (2/3 + 1/2) / 2 */
@@ -35,10 +32,9 @@ static void a_caption_is_the_answer_if_no_words_are_better(void **state)
 }
 
 /* Each caption has one word in common with the others; only the composed answer has two of each. */
-static void words_of_several_captions_make_a_better_answer(void **state)
+TEST(words_of_several_captions_make_a_better_answer)
 {
     char *captions[] = {"a b x", "b c y", "a c z"};
-    (void)state;
     char *answer = caption_fixed_answer(captions, 3);
     assert_true(mean_of(captions, 3, answer) > 5.0 / 9 + 1e-9); /* each caption's: (1 + 1/3 + 1/3) / 3 */
     assert_string_equal(answer, "a b c");
@@ -46,10 +42,9 @@ static void words_of_several_captions_make_a_better_answer(void **state)
 }
 
 /* A word helps once more only where a caption has it more often. */
-static void a_word_is_repeated_as_often_as_it_helps(void **state)
+TEST(a_word_is_repeated_as_often_as_it_helps)
 {
     char *captions[] = {"go up go up go", "go left go up go", "go go go right up"};
-    (void)state;
     char *answer = caption_fixed_answer(captions, 3);
     i64 goes = 0, ups = 0;
     for (const char *at = answer; (at = strstr(at, "go")) != NULL; at++)
@@ -73,12 +68,11 @@ static void expect_words(const struct caption_classes *c, i64 which, const char 
 
 /* "the cat goes left, red" in all combinations, and one name that occurs once. A third of them go
  * "the left", so that "the" stands before things and before ways. */
-static void words_at_the_same_place_are_a_class(void **state)
+TEST(words_at_the_same_place_are_a_class)
 {
     char *captions[25];
     i64 count = 0;
     struct caption_classes c;
-    (void)state;
     for (int t = 0; t < 4; t++)
         for (int w = 0; w < 3; w++)
             for (int k = 0; k < 2; k++)
@@ -108,13 +102,12 @@ static void words_at_the_same_place_are_a_class(void **state)
 }
 
 /* Words of which each is used 3 times, and both together in a tenth of the captions. */
-static void a_class_is_used_in_a_tenth_of_the_captions(void **state)
+TEST(a_class_is_used_in_a_tenth_of_the_captions)
 {
     static const struct {
         i64 captions, classes;
         int uses;
     } cases[] = {{60, 1, 3}, {61, 0, 3}, {20, 0, 2}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         char *captions[64];
         struct caption_classes c;
@@ -130,11 +123,10 @@ static void a_class_is_used_in_a_tenth_of_the_captions(void **state)
     }
 }
 
-static void without_captions_there_is_no_class(void **state)
+TEST(without_captions_there_is_no_class)
 {
     struct caption_classes c;
     char *none[] = {"one", "- ,"};
-    (void)state;
     for (i64 count = 0; count < 3; count++) {
         caption_classes_find(&c, none, count);
         assert_int_equal(c.count, 0);
@@ -145,13 +137,5 @@ static void without_captions_there_is_no_class(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_caption_is_the_answer_if_no_words_are_better),
-        cmocka_unit_test(words_of_several_captions_make_a_better_answer),
-        cmocka_unit_test(a_word_is_repeated_as_often_as_it_helps),
-        cmocka_unit_test(words_at_the_same_place_are_a_class),
-        cmocka_unit_test(a_class_is_used_in_a_tenth_of_the_captions),
-        cmocka_unit_test(without_captions_there_is_no_class),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

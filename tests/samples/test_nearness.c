@@ -6,10 +6,7 @@
 #include "tests/scratch.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-#include <cmocka.h>
 
 enum { MOST = 8, SIZE = 16, BYTES = SIZE * SIZE * 3, FRAMES = 4 };
 
@@ -65,43 +62,38 @@ static void expect(const struct sample_set *set, double pair, i64 first, i64 fiv
 
 /* The first is 40 from its own original, and the second's is 10 away; the others are nearest to
  * their own. */
-static void each_is_compared_with_the_others_originals(void **state)
+TEST(each_is_compared_with_the_others_originals)
 {
-    (void)state;
     struct sample_set set = pictures_of((const int[]){0, 50, 200}, (const int[]){40, 45, 210}, 3);
     expect(&set, 5.0 / 6, 2, 3);
 }
 
 /* All outputs are equal: the one whose original is k-th
  * nearest to 0 has k - 1 originals before it. */
-static void five_others_may_be_nearer_but_one(void **state)
+TEST(five_others_may_be_nearer_but_one)
 {
-    (void)state;
     struct sample_set set =
         pictures_of((const int[]){10, 20, 30, 40, 50, 60, 70}, (const int[]){0, 0, 0, 0, 0, 0, 0}, 7);
     expect(&set, 21.0 / 42, 1, 5);
 }
 
-static void as_near_is_not_nearer(void **state)
+TEST(as_near_is_not_nearer)
 {
-    (void)state;
     struct sample_set set = pictures_of((const int[]){30, 30}, (const int[]){30, 30}, 2);
     expect(&set, 0, 0, 2);
 }
 
-static void alone_there_is_no_pair(void **state)
+TEST(alone_there_is_no_pair)
 {
-    (void)state;
     struct sample_set set = pictures_of((const int[]){30}, (const int[]){90}, 1);
     expect(&set, -1, 1, 1); /* null */
 }
 
 /* The first picture is twice as wide, 80 between white sides, and was reproduced. Cropped to a
  * square it equals the second's output of 80, which is 10 from its own original. */
-static void another_shape_is_cut_to_what_was_made(void **state)
+TEST(another_shape_is_cut_to_what_was_made)
 {
     struct vision_config *c = &run.generator.vision.config;
-    (void)state;
     *c = (struct vision_config){.stride = 8, .bits = 6};
     assert_int_equal(vision_add_shape(c, 1, SIZE, SIZE, 0, NULL, 0), 0);
     assert_int_equal(vision_add_shape(c, 1, SIZE, 2 * SIZE, 0, NULL, 0), 0);
@@ -120,10 +112,9 @@ static void another_shape_is_cut_to_what_was_made(void **state)
 
 /* The first's original has the same loudness for 1 of its 4 frames and continues, unlike the
  * output; the other's is almost as loud, and as short. */
-static void what_is_missing_is_silence(void **state)
+TEST(what_is_missing_is_silence)
 {
     const double silence = log(0.01);
-    (void)state;
     memset(items, 0, sizeof items);
     items[0] = (struct sample_item){.original_mel = even(silence + 4, FRAMES),
                                     .original_count = FRAMES,
@@ -150,9 +141,8 @@ static double number(const struct json *j, const char *key)
 
 /* Without the first or the second medium all pairs are won, without the third one of two: the
  * standard error is sqrt(2/3 (1/36 + 1/36 + 1/9)) = 1/3. */
-static void the_error_is_that_of_media_left_out(void **state)
+TEST(the_error_is_that_of_media_left_out)
 {
-    (void)state;
     struct sample_set set = pictures_of((const int[]){0, 50, 200}, (const int[]){40, 45, 210}, 3);
     struct json *j = sample_nearness(&run, &set);
     assert_float_equal(number(j, "pair_low"), 5.0 / 6 - 1.96 / 3, 1e-6);
@@ -176,12 +166,11 @@ static float *ramp(double from, double to, i64 frames) /* at the middle of each 
 
 /* The first two are 8 and 10 frames long, the others 20 and 24. Outputs have the originals' courses
  * at another length. The first output is the second's course. */
-static void speech_is_compared_at_one_length_with_like_lengths(void **state)
+TEST(speech_is_compared_at_one_length_with_like_lengths)
 {
     static const i64 frames[] = {8, 10, 20, 24};
     static const double from[] = {0, 1, 0, 1}, to[] = {1, 0, 1, 0}, made_from[] = {1, 1, 0, 1},
                         made_to[] = {0, 0, 1, 0};
-    (void)state;
     memset(items, 0, sizeof items);
     for (i64 i = 0; i < 4; i++)
         items[i] = (struct sample_item){.original_mel = ramp(from[i], to[i], frames[i]),
@@ -209,11 +198,10 @@ static void write_grey(const char *name, int value)
 /* "a red apple" is answered by the first of two training pictures with two of its words, 40 from its
  * own original and 60 from the other's, "a blue car" by one that is 5 away; of their own captions
  * the training pictures know none. */
-static void the_nearest_caption_stands_for_an_answer(void **state)
+TEST(the_nearest_caption_stands_for_an_answer)
 {
     char *captions[] = {"a car", "red apple tree", "a red ball", "blue car"}, *paths[COUNT_OF(captions)];
     static const int greys[] = {150, 40, 99, 105};
-    (void)state;
     run.generator.vision.config = (struct vision_config){.stride = 8, .bits = 6};
     assert_int_equal(vision_add_shape(&run.generator.vision.config, 1, SIZE, SIZE, 0, NULL, 0), 0);
     for (i64 i = 0; i < COUNT_OF(captions); i++) {
@@ -252,10 +240,9 @@ static void the_nearest_caption_stands_for_an_answer(void **state)
 
 /* A flat spectrum of 5 frames and 3 for each letter has the length of its own original, and at equal
  * length it wins one pair of two. */
-static void the_length_alone_is_a_baseline(void **state)
+TEST(the_length_alone_is_a_baseline)
 {
     char *captions[] = {"x"}, *paths[] = {"/nowhere/x.wav"};
-    (void)state;
     memset(items, 0, sizeof items);
     run.media[MODALITY_AUDIO][SPLIT_TRAIN] = (struct captioned_media){captions, paths, 1, true};
     run.lengths = (struct sound_lengths){.base = 5, .slope = 3, .known = true};
@@ -276,11 +263,10 @@ static void the_length_alone_is_a_baseline(void **state)
 }
 
 /* Of four held-out files one is a training file, one has only its length, one cannot be read. */
-static void files_that_are_trained_on_are_counted(void **state)
+TEST(files_that_are_trained_on_are_counted)
 {
     static const char *const texts[] = {"same", "diff", "another length", "same"};
     char *captions[] = {"x", "y"}, *paths[2], *held[4];
-    (void)state;
     for (i64 i = 0; i < 4; i++) {
         char name[16];
         snprintf(name, sizeof name, "held%d", (int)i);
@@ -304,18 +290,5 @@ static void files_that_are_trained_on_are_counted(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_is_compared_with_the_others_originals),
-        cmocka_unit_test(five_others_may_be_nearer_but_one),
-        cmocka_unit_test(as_near_is_not_nearer),
-        cmocka_unit_test(alone_there_is_no_pair),
-        cmocka_unit_test(another_shape_is_cut_to_what_was_made),
-        cmocka_unit_test(what_is_missing_is_silence),
-        cmocka_unit_test(the_error_is_that_of_media_left_out),
-        cmocka_unit_test(speech_is_compared_at_one_length_with_like_lengths),
-        cmocka_unit_test(the_nearest_caption_stands_for_an_answer),
-        cmocka_unit_test(the_length_alone_is_a_baseline),
-        cmocka_unit_test(files_that_are_trained_on_are_counted),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

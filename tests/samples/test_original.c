@@ -58,11 +58,10 @@ static void expect_copy(enum modality kind, const char *from, const char *ending
 }
 
 /* The samples that the reference decoders give, as 16 bits. */
-static void sounds_are_played_as_wav(void **state)
+TEST(sounds_are_played_as_wav)
 {
     static const char *const names[] = {"two.mp3",    "two.ogg",  "two.opus",    "two.flac", "bare.mp3",
                                         "short.rf64", "short.au", "no-mark.oga", "two.m4a",  "two.webm"};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         char *from = path_join(SOURCE_TREE "/tests/media", names[i]), *out = write_original(MODALITY_AUDIO, from);
         struct file_view a, b;
@@ -104,12 +103,11 @@ static void sounds_are_played_as_wav(void **state)
     memory_free(named);
 }
 
-static void long_sounds_are_cut(void **state)
+TEST(long_sounds_are_cut)
 {
     struct sound sound;
     struct file_view view;
     char *from = path_join(folder, "long.wav");
-    (void)state;
     sound_init(&sound, 8000 * 40, 8000);
     assert_int_equal(sound_write_wav(from, &sound), 0);
     sound_release(&sound);
@@ -123,12 +121,11 @@ static void long_sounds_are_cut(void **state)
     memory_free(from);
 }
 
-static void pictures_are_shown_as_png_or_jpeg(void **state)
+TEST(pictures_are_shown_as_png_or_jpeg)
 {
     static const char *const names[] = {"raw.tiff", "lossy.webp", "five.gif", "lossless.ppm"};
     struct clip clip, shown;
     struct file_view view, original;
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         char *from = path_join(SOURCE_TREE "/tests/media", names[i]), *out = write_original(MODALITY_IMAGE, from);
         expect_ending(out, "png");
@@ -169,10 +166,9 @@ static void pictures_are_shown_as_png_or_jpeg(void **state)
     memory_free(out);
 }
 
-static void clips_are_shown_as_mp4(void **state)
+TEST(clips_are_shown_as_mp4)
 {
     static const char *const names[] = {"five.gif", "vp9.webm", "short.avi", "no-mark.ogv"};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         char *from = path_join(SOURCE_TREE "/tests/media", names[i]), *out = write_original(MODALITY_VIDEO, from);
         struct file_view view;
@@ -189,10 +185,9 @@ static void clips_are_shown_as_mp4(void **state)
     expect_copy(MODALITY_VIDEO, SOURCE_TREE "/tests/media/bt601-full.mp4", "mp4");
 }
 
-static void what_cannot_be_read_is_named(void **state)
+TEST(what_cannot_be_read_is_named)
 {
     char *from = path_join(folder, "broken.mp3"), *stem = path_join(folder, "none"), *out;
-    (void)state;
     assert_int_equal(file_replace(from, "no sound", 8), 0);
     assert_int_equal(original_write(&out, stem, MODALITY_AUDIO, from), -1);
     assert_says("broken.mp3");
@@ -205,10 +200,5 @@ static void what_cannot_be_read_is_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sounds_are_played_as_wav),          cmocka_unit_test(long_sounds_are_cut),
-        cmocka_unit_test(pictures_are_shown_as_png_or_jpeg), cmocka_unit_test(clips_are_shown_as_mp4),
-        cmocka_unit_test(what_cannot_be_read_is_named),
-    };
-    return cmocka_run_group_tests(tests, make_folder, clear_folder);
+    return tests_run(make_folder, clear_folder);
 }

@@ -3,13 +3,12 @@
  * Also: drawing what the grammar wants, counting without building, and laying into a batch agree
  * with the hand-written cases. */
 #include "sequence/grammar.h"
+#include "tests/test.h"
 
 #include <math.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 enum {
     END = 1,
@@ -125,17 +124,16 @@ static const struct part given_image = {.kind = STREAM_IMAGE_IN, .weight = 1, .f
 static const struct part given_clip = {.kind = STREAM_VIDEO_IN, .weight = 1, .frames = 2, .height = 1, .width = 2};
 static const struct part sound = {.kind = STREAM_AUDIO, .weight = 1, .count = 2};
 
-static void text_predicts_the_next_id(void **state)
+TEST(text_predicts_the_next_id)
 {
     struct part parts[] = {{.kind = STREAM_TEXT, .weight = 1, .ids = words, .count = 3}};
     EXPECT(parts, NULL,
            "0 text 50 0,0,0 0 -> 51\n"
            "1 text 51 1,1,1 1 -> 52\n"
            "2 text 52 2,2,2 2 -> END\n");
-    (void)state;
 }
 
-static void prompts_have_no_weight(void **state)
+TEST(prompts_have_no_weight)
 {
     struct part parts[] = {{.kind = STREAM_TEXT, .weight = 0, .ids = words, .count = 2},
                            {.kind = STREAM_TEXT, .weight = 1, .ids = words + 2, .count = 1}};
@@ -143,10 +141,9 @@ static void prompts_have_no_weight(void **state)
            "0 text 50 0,0,0 0 -> 51*0\n"
            "1 text 51 1,1,1 1 -> 52\n"
            "2 text 52 2,2,2 2 -> END\n");
-    (void)state;
 }
 
-static void image_in_is_seen_whole_and_predicts_nothing(void **state)
+TEST(image_in_is_seen_whole_and_predicts_nothing)
 {
     struct part parts[] = {one_word, given_image, one_word};
     EXPECT(parts, NULL,
@@ -157,10 +154,9 @@ static void image_in_is_seen_whole_and_predicts_nothing(void **state)
            "4 image-in cell[0,2] 2,2,4 2\n"
            "5 image-in EOI 5,5,5 5 -> 50(text)\n"
            "6 text 50 6,6,6 6 -> END\n");
-    (void)state;
 }
 
-static void video_in_is_seen_frame_by_frame(void **state)
+TEST(video_in_is_seen_frame_by_frame)
 {
     struct part parts[] = {given_clip, one_word};
     EXPECT(parts, NULL,
@@ -171,10 +167,9 @@ static void video_in_is_seen_frame_by_frame(void **state)
            "4 video-in cell[1,1] 2,1,2 3\n"
            "5 video-in EOV 3,3,3 5 -> 50(text)\n"
            "6 text 50 4,4,4 6 -> END\n");
-    (void)state;
 }
 
-static void image_out_is_predicted_scale_by_scale(void **state)
+TEST(image_out_is_predicted_scale_by_scale)
 {
     struct part parts[] = {one_word, still, one_word};
     EXPECT(parts, NULL,
@@ -188,7 +183,6 @@ static void image_out_is_predicted_scale_by_scale(void **state)
            "7 image-out sum[0,4,k2] 3,3.5,3.5 7\n"
            "8 image-out EOI 5,5,5 8 -> 50(text)\n"
            "9 text 50 6,6,6 9 -> END\n");
-    (void)state;
 }
 
 #define CLIP_TEXT(hole0, last0, hole1, last1, hole2)                                                                   \
@@ -211,7 +205,7 @@ static void image_out_is_predicted_scale_by_scale(void **state)
     "16 video-out sum[2,4,k2] 4,2.5,2.5 16 -> EOV\n"                                                                   \
     "17 video-out EOV 5,5,5 17 -> END(text)\n"
 
-static void video_out_goes_from_frame_to_frame(void **state)
+TEST(video_out_goes_from_frame_to_frame)
 {
     struct part parts[] = {clip};
     struct grammar_options window = {.window = 1}, masked = {.mask_share = 1};
@@ -220,10 +214,9 @@ static void video_out_goes_from_frame_to_frame(void **state)
      * positions do */
     EXPECT(parts, &window, CLIP_TEXT(" [11,17)", " [11,17)", " [16,17)", " [16,17)", ""));
     EXPECT(parts, &masked, CLIP_TEXT(" [6,17)", " [7,17)", " [11,17)", " [12,17)", " [16,17)"));
-    (void)state;
 }
 
-static void audio_ends_with_a_frame_where_text_speaks(void **state)
+TEST(audio_ends_with_a_frame_where_text_speaks)
 {
     struct part parts[] = {one_word, sound, one_word};
     EXPECT(parts, NULL,
@@ -233,10 +226,9 @@ static void audio_ends_with_a_frame_where_text_speaks(void **state)
            "3 audio frame[1] 3,3,3 3 -> codes[2]\n"
            "4 audio frame[2] 4,4,4 4 -> 50(text)\n"
            "5 text 50 5,5,5 5 -> END\n");
-    (void)state;
 }
 
-static void scales_are_aligned_on_their_centre(void **state)
+TEST(scales_are_aligned_on_their_centre)
 {
     struct part parts[] = {{.kind = STREAM_IMAGE_OUT, .weight = 1, .frames = 1, .shape = 2}};
     struct grammar g;
@@ -249,12 +241,11 @@ static void scales_are_aligned_on_their_centre(void **state)
     assert_float_equal(g.positions[22].at[1], 2 + 1.5, 0);
     assert_float_equal(g.positions[23].at[0], 2 + 4, 0); /* counters continue at max + 1 */
     grammar_release(&g);
-    (void)state;
 }
 
 /* 2 rows of 6 cells: the 1 x 3 scale is centred between the
  * rows, each of its cells between two columns. */
-static void long_pictures_have_long_scales(void **state)
+TEST(long_pictures_have_long_scales)
 {
     struct part parts[] = {{.kind = STREAM_IMAGE_OUT, .weight = 1, .frames = 1, .shape = 3}};
     struct grammar g;
@@ -279,10 +270,9 @@ static void long_pictures_have_long_scales(void **state)
     assert_float_equal(g.positions[17].at[2], 2 + 2.5, 0);
     assert_float_equal(g.positions[18].at[0], 2 + 6, 0);
     grammar_release(&g);
-    (void)state;
 }
 
-static void scale_weights_have_mean_one(void **state)
+TEST(scale_weights_have_mean_one)
 {
     struct part parts[] = {{.kind = STREAM_IMAGE_OUT, .weight = 2, .frames = 1, .shape = 2}};
     struct grammar g;
@@ -294,7 +284,6 @@ static void scale_weights_have_mean_one(void **state)
     assert_float_equal(sum / 21, 2, 1e-5);
     assert_float_equal(g.positions[1].out_weight, 4 * g.positions[6].out_weight, 1e-5);
     grammar_release(&g);
-    (void)state;
 }
 
 /* Answers like the generator: whatever the grammar wants, from the same sample. An id without
@@ -339,7 +328,7 @@ static void generate(struct grammar *g, const struct part *parts, i64 count, boo
     assert_int_equal(g->want, WANT_NOTHING);
 }
 
-static void drawing_what_is_wanted_gives_the_same_sample(void **state)
+TEST(drawing_what_is_wanted_gives_the_same_sample)
 {
     static const struct part words_part = {.kind = STREAM_TEXT, .weight = 1, .ids = words, .count = 4};
     struct part parts[] = {words_part, still, words_part, clip, sound, sound, still, words_part};
@@ -362,12 +351,11 @@ static void drawing_what_is_wanted_gives_the_same_sample(void **state)
     buffer_release(&b);
     grammar_release(&known);
     grammar_release(&drawn);
-    (void)state;
 }
 
 /* A video's holes stay open while it is generated; when it ends, the generator closes those of its
  * own columns. */
-static void holes_are_open_until_the_video_ends(void **state)
+TEST(holes_are_open_until_the_video_ends)
 {
     struct grammar g;
     grammar_init(&g, &vocabulary, &(struct grammar_options){.window = 1});
@@ -384,7 +372,6 @@ static void holes_are_open_until_the_video_ends(void **state)
     assert_int_equal(g.block_first, 2);
     assert_int_equal(g.block_end, 7);
     grammar_release(&g);
-    (void)state;
 }
 
 static void refuse(struct grammar *g, i32 id, const char *says)
@@ -394,7 +381,7 @@ static void refuse(struct grammar *g, i32 id, const char *says)
     assert_non_null(strstr(error_text(), says));
 }
 
-static void ids_out_of_place_are_refused(void **state)
+TEST(ids_out_of_place_are_refused)
 {
     struct grammar g;
     grammar_init(&g, &vocabulary, NULL);
@@ -419,7 +406,6 @@ static void ids_out_of_place_are_refused(void **state)
         assert_int_equal(grammar_part(&g, &bad[i]), -1);
     }
     grammar_release(&g);
-    (void)state;
 }
 
 static struct part random_part(u32 sample, u32 index)
@@ -477,7 +463,7 @@ static void lay_and_measure(struct grammar *g, struct arena *arena, u32 sample)
     }
 }
 
-static void measured_lengths_and_totals_are_those_built(void **state)
+TEST(measured_lengths_and_totals_are_those_built)
 {
     struct arena arena;
     struct grammar g;
@@ -489,10 +475,9 @@ static void measured_lengths_and_totals_are_those_built(void **state)
     }
     grammar_release(&g);
     arena_close(&arena);
-    (void)state;
 }
 
-static void later_ids_are_predicted_where_both_are_text(void **state)
+TEST(later_ids_are_predicted_where_both_are_text)
 {
     struct part parts[] = {{.kind = STREAM_TEXT, .weight = 1, .ids = words, .count = 3},
                            still,
@@ -512,10 +497,9 @@ static void later_ids_are_predicted_where_both_are_text(void **state)
     assert_memory_equal(mtp->ids, ids, sizeof ids);
     grammar_release(&g);
     arena_close(&arena);
-    (void)state;
 }
 
-static void batches_hold_samples_apart(void **state)
+TEST(batches_hold_samples_apart)
 {
     struct part parts[] = {one_word, clip};
     struct arena arena;
@@ -540,10 +524,9 @@ static void batches_hold_samples_apart(void **state)
     assert_int_equal(b.inputs[INPUT_TEXT].ids[b.inputs[INPUT_TEXT].n - 1], -1);
     grammar_release(&g);
     arena_close(&arena);
-    (void)state;
 }
 
-static void special_tokens_give_the_vocabulary(void **state)
+TEST(special_tokens_give_the_vocabulary)
 {
     struct vocabulary v;
     struct text_trainer *trainer =
@@ -563,18 +546,16 @@ static void special_tokens_give_the_vocabulary(void **state)
     for (i64 i = 0; i < COUNT_OF(ids); i++)
         assert_true(ids[i] >= 0);
     text_tokenizer_free(tokenizer);
-    (void)state;
 }
 
 /* A document ends with the token of documents, if there is one; that of answers is the last resort. */
-static void documents_end_with_the_first_end_known(void **state)
+TEST(documents_end_with_the_first_end_known)
 {
     static const char *const tokens[][5] = {{"</s>", "<|im_end|>", "<|end_of_text|>", "<|endoftext|>"},
                                             {"</s>", "<|im_end|>", "<|end_of_text|>"},
                                             {"<|im_end|>", "</s>"},
                                             {"<|im_end|>"}};
     static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>"};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(tokens); i++) {
         struct vocabulary v;
         struct text_trainer *trainer =
@@ -590,25 +571,5 @@ static void documents_end_with_the_first_end_known(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_predicts_the_next_id),
-        cmocka_unit_test(prompts_have_no_weight),
-        cmocka_unit_test(image_in_is_seen_whole_and_predicts_nothing),
-        cmocka_unit_test(video_in_is_seen_frame_by_frame),
-        cmocka_unit_test(image_out_is_predicted_scale_by_scale),
-        cmocka_unit_test(video_out_goes_from_frame_to_frame),
-        cmocka_unit_test(audio_ends_with_a_frame_where_text_speaks),
-        cmocka_unit_test(scales_are_aligned_on_their_centre),
-        cmocka_unit_test(long_pictures_have_long_scales),
-        cmocka_unit_test(scale_weights_have_mean_one),
-        cmocka_unit_test(drawing_what_is_wanted_gives_the_same_sample),
-        cmocka_unit_test(holes_are_open_until_the_video_ends),
-        cmocka_unit_test(ids_out_of_place_are_refused),
-        cmocka_unit_test(measured_lengths_and_totals_are_those_built),
-        cmocka_unit_test(later_ids_are_predicted_where_both_are_text),
-        cmocka_unit_test(batches_hold_samples_apart),
-        cmocka_unit_test(special_tokens_give_the_vocabulary),
-        cmocka_unit_test(documents_end_with_the_first_end_known),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

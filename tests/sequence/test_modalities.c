@@ -3,12 +3,11 @@
 #include "data/prepare/prepare.h"
 #include "data/sources/source_readers.h"
 #include "sequence/grammar.h"
+#include "tests/test.h"
 #include "train/pretrain.h"
 
-#include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
-#include <cmocka.h>
 
 static const struct setting *setting_of(const struct setting *table, const char *key)
 {
@@ -35,9 +34,8 @@ static void expect_setting(const struct setting *table, const char *prefix, cons
             if (strcmp((rows)[i].member, (rows)[k].member) == 0)                                                       \
     fail_msg(#rows ": two rows are called %s", (rows)[i].member)
 
-static void names_are_unique(void **state)
+TEST(names_are_unique)
 {
-    (void)state;
     EXPECT_UNIQUE(modality_rows, MODALITIES, name);
     EXPECT_UNIQUE(modality_rows, MODALITIES, ending);
     EXPECT_UNIQUE(direction_rows, DIRECTIONS, name);
@@ -55,10 +53,9 @@ static void names_are_unique(void **state)
 
 /* A suffix has one owner, the files that answers are written to are read again, and column names of
  * media are suffixes of theirs. */
-static void suffixes_name_one_modality(void **state)
+TEST(suffixes_name_one_modality)
 {
     char word[32];
-    (void)state;
     for (int i = 0; i < MODALITIES; i++) {
         const struct modality_row *row = &modality_rows[i];
         int length;
@@ -76,10 +73,9 @@ static void suffixes_name_one_modality(void **state)
 }
 
 /* A medium has all that records need, and one place in the order of files of the same name. */
-static void media_have_keys_and_a_place(void **state)
+TEST(media_have_keys_and_a_place)
 {
     int media = 0, led = 0;
-    (void)state;
     for (int i = 0; i < MODALITIES; i++) {
         const struct modality_row *row = &modality_rows[i];
         if (i == MODALITY_TEXT)
@@ -96,11 +92,10 @@ static void media_have_keys_and_a_place(void **state)
 
 /* Each medium can be learned in both directions, each stream belongs to a modality that has
  * directions, and every list is some stream's, but for targets that help another. */
-static void rows_refer_to_each_other(void **state)
+TEST(rows_refer_to_each_other)
 {
     bool input[INPUTS] = {false}, target[TARGETS] = {false}, bracket[BRACKETS] = {[BRACKET_NEXT] = true};
     bool has_stream[MODALITIES] = {false};
-    (void)state;
     for (int i = 0; i < STREAMS; i++) {
         const struct stream_row *row = &stream_rows[i];
         assert_true(row->modality < MODALITIES && row->input < INPUTS);
@@ -133,10 +128,9 @@ static void rows_refer_to_each_other(void **state)
 
 /* Lists have entries if and only if their tokenizer is there. The forms of streams ask for ids,
  * features or bits. */
-static void widths_follow_from_the_tokenizers(void **state)
+TEST(widths_follow_from_the_tokenizers)
 {
     struct token_sizes none = {0}, all;
-    (void)state;
     for (i64 i = 0; i < TOKEN_SIZE_ROWS; i++) {
         *token_size(&all, &token_size_rows[i]) = 2;
         for (i64 k = 0; k < i; k++)
@@ -165,11 +159,10 @@ static void widths_follow_from_the_tokenizers(void **state)
 #define IN_PRETRAIN(member) offsetof(struct pretrain_settings, member)
 
 /* Each row that a setting belongs to has one, and it writes to the row's place. */
-static void data_that_a_model_does_not_read_is_refused(void **state)
+TEST(data_that_a_model_does_not_read_is_refused)
 {
     const struct token_sizes model = {.bits = 4, .levels = 2, .codes = 64};
     struct token_sizes blind = model, deaf = model;
-    (void)state;
     assert_int_equal(token_sizes_check(&model, &model, "../shards"), 0);
     blind.bits = 0;
     assert_int_equal(token_sizes_check(&blind, &model, "../shards"), -1);
@@ -180,9 +173,8 @@ static void data_that_a_model_does_not_read_is_refused(void **state)
     assert_int_equal(token_sizes_check(&model, &blind, "../shards"), 0); /* less is read */
 }
 
-static void settings_are_those_of_the_rows(void **state)
+TEST(settings_are_those_of_the_rows)
 {
-    (void)state;
     for (int i = 0; i < TARGETS; i++)
         if (!target_rows[i].helps)
             expect_setting(pretrain_table, "loss.", target_rows[i].name, IN_PRETRAIN(loss_weight) + i * sizeof(double));
@@ -205,9 +197,8 @@ static void settings_are_those_of_the_rows(void **state)
         }
 }
 
-static void text_tokenizers_are_trained_with_all_brackets(void **state)
+TEST(text_tokenizers_are_trained_with_all_brackets)
 {
-    (void)state;
     for (int i = 0; i < BRACKETS; i++) {
         const char *const *token = grammar_special_tokens;
         while (*token && strcmp(*token, bracket_tokens[i]) != 0)
@@ -219,15 +210,5 @@ static void text_tokenizers_are_trained_with_all_brackets(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_are_unique),
-        cmocka_unit_test(suffixes_name_one_modality),
-        cmocka_unit_test(media_have_keys_and_a_place),
-        cmocka_unit_test(rows_refer_to_each_other),
-        cmocka_unit_test(widths_follow_from_the_tokenizers),
-        cmocka_unit_test(data_that_a_model_does_not_read_is_refused),
-        cmocka_unit_test(settings_are_those_of_the_rows),
-        cmocka_unit_test(text_tokenizers_are_trained_with_all_brackets),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

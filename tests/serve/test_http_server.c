@@ -1,11 +1,6 @@
 /* The HTTP server with a service that echoes: whole requests are answered, in any pieces; those that are
  * too long, too slow or nonsense are refused; held ones are answered later, or end with their peer. */
 #define _GNU_SOURCE
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -19,7 +14,7 @@
 
 #include "dist/sockets.h"
 #include "serve/http_server.h"
-#include "tests/tier.h"
+#include "tests/test.h"
 
 enum { GUESTS = 4, CONNECTIONS = 6, OF_ONE = 3, HEAD = 4096, BODY = 1000, FILE_BYTES = 3 << 20 };
 static struct http_server *server;
@@ -131,13 +126,12 @@ static void expect(int s, const char *status, const char *end)
     memory_free(said);
 }
 
-static void requests_are_answered(void **state)
+TEST_WITH(requests_are_answered, open_server, close_server)
 {
     static const char get[] = "GET /echo?a=b%20c HTTP/1.1\r\nHost: here\r\nX-Said: words\r\n\r\n";
     static const char post[] = "POST /admit HTTP/1.1\r\nHost: here\r\nContent-Length: 5\r\n\r\nhello";
     static const char chunks[] = "POST /echo HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
                                  "2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
-    (void)state;
     int s = say(get);
     expect(s, "HTTP/1.1 200", "GET /echo?a=b%20c words ");
     for (size_t at = 0; at < sizeof post - 1; at++) {
@@ -155,10 +149,9 @@ static void requests_are_answered(void **state)
     close(s);
 }
 
-static void files_are_sent_whole(void **state)
+TEST_WITH(files_are_sent_whole, open_server, close_server)
 {
     struct buffer bytes = {0};
-    (void)state;
     for (i64 i = 0; i < FILE_BYTES / 8; i++)
         buffer_append(&bytes, &(u64){(u64)i * 0x9e3779b97f4a7c15}, 8);
     file = string_format("/dev/shm/weft-http-%ld", (long)getpid());
@@ -183,10 +176,9 @@ static void files_are_sent_whole(void **state)
     buffer_release(&said);
 }
 
-static void what_is_too_long_or_nonsense_is_refused(void **state)
+TEST_WITH(what_is_too_long_or_nonsense_is_refused, open_server, close_server)
 {
     char head[2 * HEAD], body[BODY + 200];
-    (void)state;
     snprintf(head, sizeof head, "GET /echo HTTP/1.1\r\nHost: here\r\nX-Said: %0*d\r\n\r\n", HEAD + 100, 0);
     int s = say(head);
     expect(s, "HTTP/1.1 4", NULL);
@@ -217,10 +209,9 @@ static void what_is_too_long_or_nonsense_is_refused(void **state)
 }
 
 /* A guest has a second, and so has a request, however slowly its bytes drip. */
-static void the_slow_are_hung_up_on(void **state)
+TEST_WITH(the_slow_are_hung_up_on, open_server, close_server)
 {
     static const char post[] = "POST /admit HTTP/1.1\r\nHost: here\r\nContent-Length: 900\r\n\r\n";
-    (void)state;
     int quiet = say(""), half = say("GET /echo HTTP/1.1\r\nHo"),
         guest = say("GET /echo HTTP/1.1\r\nHost: here\r\n\r\n");
     expect(guest, "HTTP/1.1 200", "GET /echo - ");
@@ -237,11 +228,10 @@ static void the_slow_are_hung_up_on(void **state)
     close(quiet), close(half), close(guest), close(admitted);
 }
 
-static void guests_give_way_and_addresses_leave_room(void **state)
+TEST_WITH(guests_give_way_and_addresses_leave_room, open_server, close_server)
 {
     int guests[GUESTS + 1], admitted[OF_ONE + 1];
     char byte;
-    (void)state;
     for (int i = 0; i < OF_ONE; i++) {
         admitted[i] = say("GET /admit HTTP/1.1\r\nHost: here\r\n\r\n");
         expect(admitted[i], "HTTP/1.1 200", "GET /admit - ");
@@ -270,9 +260,8 @@ static void guests_give_way_and_addresses_leave_room(void **state)
     close(admitted[1]), close(admitted[2]);
 }
 
-static void held_requests_are_answered_later(void **state)
+TEST_WITH(held_requests_are_answered_later, open_server, close_server)
 {
-    (void)state;
     int s = say("GET /admit HTTP/1.1\r\nHost: here\r\n\r\n");
     expect(s, "HTTP/1.1 200", "GET /admit - ");
     assert_int_equal(send(s, "GET /later HTTP/1.1\r\nHost: here\r\n\r\n", 35, MSG_NOSIGNAL), 35);
@@ -297,23 +286,14 @@ static void held_requests_are_answered_later(void **state)
     open_server(NULL);
 }
 
-static void a_taken_address_is_said(void **state)
+TEST_WITH(a_taken_address_is_said, open_server, close_server)
 {
     struct http_service service = {name, {GUESTS, CONNECTIONS, OF_ONE, 1, 1, HEAD, BODY}, echo, count_closed, &begun};
-    (void)state;
     assert_null(http_server_open(&service));
     assert_non_null(strstr(error_text(), "Address already in use"));
 }
 
 int main(void)
 {
-#define WITH_SERVER(test) cmocka_unit_test_setup_teardown(test, open_server, close_server)
-    const struct CMUnitTest tests[] = {WITH_SERVER(requests_are_answered),
-                                       WITH_SERVER(files_are_sent_whole),
-                                       WITH_SERVER(what_is_too_long_or_nonsense_is_refused),
-                                       WITH_SERVER(the_slow_are_hung_up_on),
-                                       WITH_SERVER(guests_give_way_and_addresses_leave_room),
-                                       WITH_SERVER(held_requests_are_answered_later),
-                                       WITH_SERVER(a_taken_address_is_said)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,7 +1,6 @@
 /* Choosing sub-models by data: statistics of experts against plain recounts, greedy choices on models
  * of which the needless parts are known, targets, and what is refused. */
 #include <math.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
 #include "core/json.h"
@@ -10,9 +9,9 @@
 #include "submodels/submodels.h"
 #include "routing/routing.h"
 #include "tests/shard_fixture.h"
+#include "tests/test.h"
 #include "tests/toy.h"
 #include "train/pretrain.h"
-#include <cmocka.h>
 
 enum { LAYERS = 6, EXPERTS = 8, TOPK = 2, CELLS_ALL = LAYERS * EXPERTS };
 static char *shards, *model_folder, *foreign_folder, *out_folder;
@@ -77,10 +76,9 @@ static void open_choice(struct choice *c, unsigned directions, i64 rows)
 
 /* ---- Statistics ---- */
 
-static void only_the_wanted_directions_are_read(void **state)
+TEST(only_the_wanted_directions_are_read)
 {
     struct choice c;
-    (void)state;
     open_choice(&c, 1u << DIRECTION_IMAGE_OUT | 1u << DIRECTION_TEXT, 4);
     assert_int_equal(c.directions, 1u << DIRECTION_IMAGE_OUT | 1u << DIRECTION_TEXT);
     for (int d = 0; d < DIRECTIONS; d++)
@@ -120,11 +118,10 @@ static void recount(double *use, struct choice *c, int direction)
         use[i] /= positions;
 }
 
-static void use_and_weight_are_those_of_the_routes(void **state)
+TEST(use_and_weight_are_those_of_the_routes)
 {
     double use[CELLS_ALL], found[CELLS_ALL], weight[CELLS_ALL], both[CELLS_ALL], other[CELLS_ALL];
     struct choice c;
-    (void)state;
     open_choice(&c, 1u << DIRECTION_IMAGE_OUT | 1u << DIRECTION_TEXT, 4);
     recount(use, &c, DIRECTION_TEXT);
     recount(other, &c, DIRECTION_IMAGE_OUT);
@@ -147,12 +144,11 @@ static void use_and_weight_are_those_of_the_routes(void **state)
 }
 
 /* The last layer's outputs move no router. */
-static void norms_follow_the_outputs(void **state)
+TEST(norms_follow_the_outputs)
 {
     enum { LAST = (LAYERS - 1) * EXPERTS };
     double man[CELLS_ALL], reap[CELLS_ALL], weight[CELLS_ALL], use[CELLS_ALL], more[CELLS_ALL], gated[CELLS_ALL];
     struct choice c;
-    (void)state;
     open_choice(&c, 1u << DIRECTION_TEXT, 4);
     choice_scores(man, &c, CRITERION_MAN);
     choice_scores(reap, &c, CRITERION_REAP);
@@ -177,11 +173,10 @@ static void norms_follow_the_outputs(void **state)
 /* ---- Greedy choices ---- */
 
 /* Each time the layer goes without which the loss is least, of those that may go. */
-static void the_layer_missed_least_goes_first(void **state)
+TEST(the_layer_missed_least_goes_first)
 {
     struct choice c;
     struct submodel sub, before;
-    (void)state;
     open_choice(&c, 0, 2);
     submodel_full(&sub, &model.config);
     for (i64 left = LAYERS - 1; left >= submodel_least_layers(&model.config); left--) {
@@ -203,13 +198,12 @@ static void the_layer_missed_least_goes_first(void **state)
     choice_close(&c);
 }
 
-static void greedy_experts_lose_no_more_than_the_ranks_before(void **state)
+TEST(greedy_experts_lose_no_more_than_the_ranks_before)
 {
     double scores[CELLS_ALL], before[CELLS_ALL];
     struct choice c;
     struct submodel full, cut;
     struct arena arena;
-    (void)state;
     arena_open(&arena, 1 << 20);
     open_choice(&c, 0, 2);
     submodel_full(&full, &model.config);
@@ -262,9 +256,8 @@ static void refused(const struct extract_settings *s, const char *why)
     assert_null(strchr(error_text(), '\n'));
 }
 
-static void every_criterion_extracts(void **state)
+TEST(every_criterion_extracts)
 {
-    (void)state;
     for (int criterion = CRITERION_AUTO; criterion <= CRITERION_GREEDY; criterion++) {
         struct extract_settings s = settings("5", "4", NULL);
         s.criterion = criterion;
@@ -274,10 +267,9 @@ static void every_criterion_extracts(void **state)
     }
 }
 
-static void targets_are_met(void **state)
+TEST(targets_are_met)
 {
     struct submodel full;
-    (void)state;
     submodel_full(&full, &model.config);
     const struct submodel_size all = submodel_size(&full, &model);
     for (int i = 0; i < 6; i++) {
@@ -300,12 +292,11 @@ static void targets_are_met(void **state)
 }
 
 /* Shares of parameters counted from the model's table of weights, beside what a target was. */
-static void targets_are_told_beside_what_they_came_to(void **state)
+TEST(targets_are_told_beside_what_they_came_to)
 {
     struct buffer said = {0};
     struct submodel sub, full;
     const struct submodel_shape top = {6, 8, 2};
-    (void)state;
     submodel_full(&full, &model.config);
     sub = full;
     submodel_spread_layers(&sub, &model.config, 5);
@@ -345,12 +336,11 @@ static void targets_are_told_beside_what_they_came_to(void **state)
     buffer_release(&said);
 }
 
-static void what_cannot_be_chosen_is_said(void **state)
+TEST(what_cannot_be_chosen_is_said)
 {
     char *image_out[] = {(char *)"image-out"}, *wrong[] = {(char *)"imgae"}, *chat[] = {(char *)"chat"};
     char *no_chats = fixture_shards("texts", DIRECTION_CHAT, 40); /* the first of each other direction */
     struct extract_settings s = settings(NULL, "4", NULL);
-    (void)state;
     s.from = foreign_folder;
     s.data = NULL;
     refused(&s, "--data DIR");
@@ -382,7 +372,7 @@ static void what_cannot_be_chosen_is_said(void **state)
     memory_free(no_chats);
 }
 
-static void criteria_have_their_own_names(void **state)
+TEST(criteria_have_their_own_names)
 {
     static const struct {
         const char *name;
@@ -390,24 +380,11 @@ static void criteria_have_their_own_names(void **state)
     } all[] = {{"auto", CRITERION_AUTO},    {"use", CRITERION_USE},   {"weight", CRITERION_WEIGHT},
                {"man", CRITERION_MAN},      {"reap", CRITERION_REAP}, {"balanced", CRITERION_BALANCED},
                {"greedy", CRITERION_GREEDY}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(all); i++)
         assert_int_equal(setting_choice(CRITERION_NAMES, all[i].name), all[i].criterion);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_the_wanted_directions_are_read),
-        cmocka_unit_test(use_and_weight_are_those_of_the_routes),
-        cmocka_unit_test(norms_follow_the_outputs),
-        cmocka_unit_test(the_layer_missed_least_goes_first),
-        cmocka_unit_test(greedy_experts_lose_no_more_than_the_ranks_before),
-        cmocka_unit_test(every_criterion_extracts),
-        cmocka_unit_test(targets_are_met),
-        cmocka_unit_test(targets_are_told_beside_what_they_came_to),
-        cmocka_unit_test(what_cannot_be_chosen_is_said),
-        cmocka_unit_test(criteria_have_their_own_names),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

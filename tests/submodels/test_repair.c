@@ -4,8 +4,6 @@
 #include "tests/files.h"
 #include "tests/pretrain_toy.h"
 
-#include <cmocka.h>
-
 enum { STEPS = 3, SEED = 1 };
 
 #define SHAPE                                                                                                          \
@@ -92,9 +90,8 @@ static void train_by_hand(const char *name, const char *cut, const char *lr, con
     memory_free(text);
 }
 
-static void a_cut_model_is_trained_on_as_its_run_ended(void **state)
+TEST(a_cut_model_is_trained_on_as_its_run_ended)
 {
-    (void)state;
     train_base("base", shards);
     struct extract_settings cut = cut_of("base", "3", "4", NULL, 0), repaired = cut_of("base", "3", "4", NULL, STEPS);
     extract_to("cut", &cut);
@@ -107,9 +104,8 @@ static void a_cut_model_is_trained_on_as_its_run_ended(void **state)
 }
 
 /* A second cut finds the stage that trained before the first one. */
-static void stages_before_are_asked(void **state)
+TEST(stages_before_are_asked)
 {
-    (void)state;
     put_extraction("cut/identity.json", "base");
     struct extract_settings again = cut_of("cut", "3", "3", NULL, STEPS);
     extract_to("again", &again);
@@ -121,9 +117,8 @@ static void stages_before_are_asked(void **state)
 }
 
 /* Shards named beside the stage, or above it as arms have them. */
-static void names_of_stages_are_found_beside_and_above(void **state)
+TEST(names_of_stages_are_found_beside_and_above)
 {
-    (void)state;
     succeed(symlink(shards, path_of("shards")));
     struct extract_settings named = cut_of("arm/4/base", "3", "4", NULL, STEPS);
     succeed(directory_make(path_of("arm/4")));
@@ -134,9 +129,8 @@ static void names_of_stages_are_found_beside_and_above(void **state)
 }
 
 /* Without the run's shards those of `data` are read, with its settings. */
-static void data_stands_in_for_shards_that_are_gone(void **state)
+TEST(data_stands_in_for_shards_that_are_gone)
 {
-    (void)state;
     train_base("moved", "/nowhere/shards");
     struct extract_settings without = cut_of("moved", "3", "4", NULL, STEPS),
                             s = cut_of("moved", "3", "4", shards, STEPS);
@@ -158,9 +152,8 @@ static void data_stands_in_for_shards_that_are_gone(void **state)
 }
 
 /* After sft, repair shows conversations alone. */
-static void a_stage_of_conversations_is_repaired_by_them(void **state)
+TEST(a_stage_of_conversations_is_repaired_by_them)
 {
-    (void)state;
 #define TALK "heldout_rows: 1, batch: {rows: 4, length: 128, micro_rows: 4}"
     train_base("chat", shards);
     put_record("chat", "sft", sft_table, "{data: x, from: y, " TALK "}", shards);
@@ -184,12 +177,5 @@ static int setup(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cut_model_is_trained_on_as_its_run_ended),
-        cmocka_unit_test(stages_before_are_asked),
-        cmocka_unit_test(names_of_stages_are_found_beside_and_above),
-        cmocka_unit_test(data_stands_in_for_shards_that_are_gone),
-        cmocka_unit_test(a_stage_of_conversations_is_repaired_by_them),
-    };
-    return cmocka_run_group_tests(tests, setup, remove_shards);
+    return tests_run(setup, remove_shards);
 }

@@ -71,10 +71,9 @@ static bool is_kept(const struct submodel *sub, i64 layer, i64 expert)
 /* ---- Options ---- */
 
 /* No kept expert was used less than a dropped one; among ties the smaller ids are kept. */
-static void the_most_used_experts_stay(void **state)
+TEST(the_most_used_experts_stay)
 {
     struct submodel sub = parsed(NULL, "5", NULL);
-    (void)state;
     assert_int_equal(sub.expert_count, 5);
     assert_false(sub.counts);
     for (i64 l = 1; l < LAYERS; l++)
@@ -88,11 +87,10 @@ static void the_most_used_experts_stay(void **state)
             assert_true(sub.expert[l][i - 1] < sub.expert[l][i]);
 }
 
-static void ranges_name_their_ends(void **state)
+TEST(ranges_name_their_ends)
 {
     struct submodel sub = parsed("0,2-4,9", "1,3-5", "2");
     static const i32 layers[] = {0, 2, 3, 4, 9}, experts[] = {1, 3, 4, 5};
-    (void)state;
     assert_int_equal(sub.layer_count, 5);
     assert_memory_equal(sub.layer, layers, sizeof layers);
     assert_int_equal(sub.expert_count, 4);
@@ -113,10 +111,9 @@ static void ranges_name_their_ends(void **state)
 
 /* A number of layers keeps the first, the last and those with heads; one list for each layer may be
  * given as it is. */
-static void numbers_and_lists_are_told_apart(void **state)
+TEST(numbers_and_lists_are_told_apart)
 {
     struct submodel sub = parsed("6", NULL, NULL), other;
-    (void)state;
     assert_int_equal(sub.layer_count, 6);
     assert_int_equal(sub.layer[0], 0);
     assert_int_equal(sub.layer[5], LAYERS - 1);
@@ -142,11 +139,10 @@ static void numbers_and_lists_are_told_apart(void **state)
 }
 
 /* Without counts a number says nothing of which experts to keep. */
-static void a_number_of_experts_needs_counts(void **state)
+TEST(a_number_of_experts_needs_counts)
 {
     double use[LAYERS * EXPERTS], none[LAYERS * EXPERTS] = {0};
     struct grid_point points[16];
-    (void)state;
     model_use_get(use, &model);
     model_use_put(&model, none);
     refused(NULL, "5", NULL);
@@ -172,10 +168,9 @@ static void expect_shape(const struct submodel_target *target, i64 layers, i64 e
 }
 
 /* k first, for active parameters alone, to a quarter; then layers, to 3/4; then experts. */
-static void without_data_axes_give_way_in_order(void **state)
+TEST(without_data_axes_give_way_in_order)
 {
     struct submodel full;
-    (void)state;
     submodel_full(&full, &model.config);
     double active = (double)model_parameters_active(&model.config);
     struct model_config c = model.config;
@@ -197,13 +192,12 @@ static void without_data_axes_give_way_in_order(void **state)
 }
 
 /* Every shape fits, none contains another, and every shape that fits is within one of them. */
-static void shapes_are_the_largest_that_fit(void **state)
+TEST(shapes_are_the_largest_that_fit)
 {
     struct submodel_shape shapes[256];
     const struct submodel_shape top = {LAYERS, EXPERTS, TOPK}, least = {2, 1, 1};
     const struct submodel_target targets[] = {{.active = 0.6}, {.parameters = 0.5}, {.active = 0.7, .parameters = 0.6}};
     struct submodel full;
-    (void)state;
     submodel_full(&full, &model.config);
     const struct submodel_size all = submodel_size(&full, &model);
     for (i64 t = 0; t < COUNT_OF(targets); t++) {
@@ -261,11 +255,10 @@ static void expect_point(const struct grid_point *p, i64 layers, i64 experts, i6
     assert_int_equal(p->sub.topk, topk);
 }
 
-static void the_grid_halves_and_drops_as_it_says(void **state)
+TEST(the_grid_halves_and_drops_as_it_says)
 {
     struct grid_point points[16];
     i64 count = elastic_grid(points, 16, &arena, &model), norms = 2 * model.config.width;
-    (void)state;
     assert_int_equal(count, 9);
     expect_point(point_of(points, count, "full"), LAYERS, EXPERTS, TOPK);
     expect_point(point_of(points, count, "k/2"), LAYERS, EXPERTS, 2);
@@ -288,12 +281,11 @@ static void the_grid_halves_and_drops_as_it_says(void **state)
 
 /* Drops 3 of the 8 layers between the first and the last: no
  * two are neighbours, and both ends are kept. */
-static void dropped_layers_are_spread(void **state)
+TEST(dropped_layers_are_spread)
 {
     struct grid_point points[16];
     i64 count = elastic_grid(points, 16, &arena, &model);
     const struct submodel *sub = &point_of(points, count, "layers -2/8")->sub;
-    (void)state;
     assert_int_equal(sub->layer[0], 0);
     assert_int_equal(sub->layer[sub->layer_count - 1], LAYERS - 1);
     for (i64 i = 1; i < sub->layer_count; i++)
@@ -302,13 +294,12 @@ static void dropped_layers_are_spread(void **state)
 
 /* ---- Cut out ---- */
 
-static void what_is_cut_out_keeps_its_counts(void **state)
+TEST(what_is_cut_out_keeps_its_counts)
 {
     static const i32 layers[] = {0, 3, 4, 9}, experts[] = {1, 3, 4, 5};
     struct submodel sub = parsed("0,3,4,9", "1,3-5", "2");
     struct model out;
     double use[4 * 4];
-    (void)state;
     succeed(toy_cut(&out, &model, &sub, path_of("toy_cut")));
     assert_int_equal(out.config.layers, 4);
     assert_int_equal(out.config.experts, 4);
@@ -322,10 +313,9 @@ static void what_is_cut_out_keeps_its_counts(void **state)
 }
 
 /* The cut model's own top-k is the one asked for, below or above that of the whole. */
-static void what_is_cut_out_takes_the_top_k_asked_for(void **state)
+TEST(what_is_cut_out_takes_the_top_k_asked_for)
 {
     static const char *const asked[] = {"1", "5", "6"};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(asked); i++) {
         struct submodel sub = parsed("0,3,4,9", "6", asked[i]);
         struct model out;
@@ -343,7 +333,7 @@ static void what_is_cut_out_takes_the_top_k_asked_for(void **state)
 }
 
 /* One changed value in any head of the cut model is found, on samples of every kind. */
-static void every_head_of_what_is_cut_out_is_compared(void **state)
+TEST(every_head_of_what_is_cut_out_is_compared)
 {
     static const char *const spoilt[][2] = {{"head", "text"},
                                             {"mtp.project", "mtp"},
@@ -357,7 +347,6 @@ static void every_head_of_what_is_cut_out_is_compared(void **state)
     struct synthetic_batches random;
     struct batch batch;
     unsigned heads = 0;
-    (void)state;
     toy_open(&from, &device, &c, false);
     succeed(submodel_parse(&sub, &arena, &o, &from));
     synthetic_batches_init(&random, &c, 2, 2, 512, 7);
@@ -386,14 +375,13 @@ static void every_head_of_what_is_cut_out_is_compared(void **state)
 
 /* Heads of sound on any layers stay with their layers, which other layers leave; a saved model has the
  * new numbers. */
-static void heads_of_sound_stay_with_their_layers(void **state)
+TEST(heads_of_sound_stay_with_their_layers)
 {
     static const struct {
         i32 whole[TOY_LEVELS], cut[TOY_LEVELS];
         const char *layers, *without;
     } cases[] = {
         {{2, 4}, {1, 2}, "0,2,4", "0,2,5"}, {{4, 4}, {2, 2}, "0,2,4,5", "0,5"}, {{0, 5}, {0, 1}, "0,5", "0,2"}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         struct model_config c = toy_config(6, TOY_ALL & ~(unsigned)TOY_TIED), stored;
         struct submodel_options o = {.layers = cases[i].layers};
@@ -428,7 +416,7 @@ static void heads_of_sound_stay_with_their_layers(void **state)
     }
 }
 
-static void layers_that_no_head_can_read_are_refused(void **state)
+TEST(layers_that_no_head_can_read_are_refused)
 {
     static const struct {
         i64 count;
@@ -438,7 +426,6 @@ static void layers_that_no_head_can_read_are_refused(void **state)
                {3, {1, 2, 3}, "audio_layers has 3 entries, expected 2"},
                {2, {3, 2}, "audio_layers: entry 1 is 2"},
                {2, {2, 6}, "audio_layers: entry 1 is 6: expected ascending or equal layers below 6"}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(bad); i++) {
         struct model_config c = toy_config(6, TOY_ALL);
         c.audio_layer_count = bad[i].count;
@@ -477,11 +464,10 @@ static double counted_by(struct model *trained, const struct submodel *sub)
     return sum / (ROWS * LENGTH);
 }
 
-static void subsets_of_experts_are_not_counted(void **state)
+TEST(subsets_of_experts_are_not_counted)
 {
     struct submodel full = parsed(NULL, NULL, NULL), half = parsed(NULL, "4", NULL);
     struct model trained;
-    (void)state;
     toy_open(&trained, &device, &model.config, true);
     assert_true(counted_by(&trained, &full) == (LAYERS - 1) * TOPK);
     assert_true(counted_by(&trained, &half) == 0);
@@ -490,21 +476,5 @@ static void subsets_of_experts_are_not_counted(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_most_used_experts_stay),
-        cmocka_unit_test(ranges_name_their_ends),
-        cmocka_unit_test(numbers_and_lists_are_told_apart),
-        cmocka_unit_test(a_number_of_experts_needs_counts),
-        cmocka_unit_test(without_data_axes_give_way_in_order),
-        cmocka_unit_test(shapes_are_the_largest_that_fit),
-        cmocka_unit_test(the_grid_halves_and_drops_as_it_says),
-        cmocka_unit_test(dropped_layers_are_spread),
-        cmocka_unit_test(what_is_cut_out_keeps_its_counts),
-        cmocka_unit_test(what_is_cut_out_takes_the_top_k_asked_for),
-        cmocka_unit_test(every_head_of_what_is_cut_out_is_compared),
-        cmocka_unit_test(heads_of_sound_stay_with_their_layers),
-        cmocka_unit_test(layers_that_no_head_can_read_are_refused),
-        cmocka_unit_test(subsets_of_experts_are_not_counted),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return tests_run(setup, teardown);
 }

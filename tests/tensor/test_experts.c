@@ -1,11 +1,6 @@
 /* Grouped expert products with gathered rows and a fused SwiGLU epilogue match copied rows, a
  * product and SwiGLU in sequence, bit for bit; on the CPU, and on the GPU with both of its
  * kernels. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "tensor/ops.h"
@@ -153,9 +148,8 @@ static void check_all(void)
     }
 }
 
-static void at_once_is_one_after_the_other(void **state)
+TEST(at_once_is_one_after_the_other)
 {
-    (void)state;
     check_all();
     if (device.backend == BACKEND_CUDA && cuda_is_hopper(&device)) {
         cuda_use_hopper(&device, false);
@@ -164,9 +158,8 @@ static void at_once_is_one_after_the_other(void **state)
     }
 }
 
-static void the_gradient_of_swiglu_may_take_its_input_s_place(void **state)
+TEST(the_gradient_of_swiglu_may_take_its_input_s_place)
 {
-    (void)state;
     for (int half = 0; half < 2; half++) {
         enum dtype dtype = half ? DTYPE_BF16 : DTYPE_F32;
         struct matrix both = fresh(dtype, 50, 2 * F, 1), dy = fresh(dtype, 50, F, 2), out = fresh(dtype, 50, 2 * F, 3);
@@ -180,13 +173,12 @@ static void the_gradient_of_swiglu_may_take_its_input_s_place(void **state)
 }
 
 /* A tape saves no copy of gathered rows, and saves gate and up only if it records. */
-static void a_tape_keeps_what_the_backward_reads(void **state)
+TEST(a_tape_keeps_what_the_backward_reads)
 {
     struct experts_block b;
     struct tape tape;
     i64 bytes[2];
     struct matrix y[2];
-    (void)state;
     block_open(&b, DTYPE_BF16);
     tape_open(&tape, &device, DTYPE_BF16, 64 << 20);
     struct tensor w = {.data = b.w.data, .dtype = DTYPE_BF16, .rows = b.w.rows, .columns = C, .matrices = EXPERTS};
@@ -212,11 +204,8 @@ static void a_tape_keeps_what_the_backward_reads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(at_once_is_one_after_the_other),
-                                       cmocka_unit_test(the_gradient_of_swiglu_may_take_its_input_s_place),
-                                       cmocka_unit_test(a_tape_keeps_what_the_backward_reads)};
     test_device_open(&device);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(NULL, NULL);
     device_close(&device);
     workers_stop();
     return failed;

@@ -1,10 +1,5 @@
 /* FP8 products in training: they are products of rounded operands, and only differentiated products
  * are rounded. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 #include <string.h>
 
@@ -246,9 +241,8 @@ static void check_codes(struct fp8_layer *p, struct matrix x, struct matrix w, s
         memory_free(as[i]);
 }
 
-static void gemms_are_of_rounded_operands(void **state)
+TEST(gemms_are_of_rounded_operands)
 {
-    (void)state;
     for (int variant = 0; variant < 4; variant++) {
         struct fp8_layer p;
         linear_open(&p, variant & 1 ? DTYPE_BF16 : DTYPE_F32, true, variant & 2, false);
@@ -264,9 +258,8 @@ static void gemms_are_of_rounded_operands(void **state)
 }
 
 /* Straight-through: values that FP8 represents exactly have the same gradients as without FP8. */
-static void numbers_of_8_bits_multiply_as_ever(void **state)
+TEST(numbers_of_8_bits_multiply_as_ever)
 {
-    (void)state;
     for (int variant = 0; variant < 4; variant++) {
         struct fp8_layer p, plain;
         linear_open(&p, variant & 1 ? DTYPE_BF16 : DTYPE_F32, true, variant & 2, true);
@@ -299,9 +292,8 @@ static void expect_as_trained(struct fp8_layer *p)
 
 /* Only differentiated products are rounded, and a product's
  * rounded operands do not stay on the tape. */
-static void only_what_is_differentiated_is_rounded(void **state)
+TEST(only_what_is_differentiated_is_rounded)
 {
-    (void)state;
     for (int grouped = 0; grouped < 2; grouped++) {
         struct fp8_layer p, plain;
         linear_open(&p, DTYPE_BF16, true, grouped, false);
@@ -346,11 +338,10 @@ static void expect_rounded(struct fp8_layer *p)
 }
 
 /* A weight that is put or moved is rounded again before the next step. */
-static void a_weight_that_changes_is_rounded_again(void **state)
+TEST(a_weight_that_changes_is_rounded_again)
 {
     struct fp8_layer p;
     float *values = memory_alloc(OUT * IN * 4);
-    (void)state;
     linear_open(&p, DTYPE_BF16, true, false, false);
     struct weight *w = &p.weights.list[0];
     assert_true(device.has_fp8 ? w->forms.codes != NULL : w->forms.rounded != NULL);
@@ -368,14 +359,8 @@ static void a_weight_that_changes_is_rounded_again(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gemms_are_of_rounded_operands),
-        cmocka_unit_test(numbers_of_8_bits_multiply_as_ever),
-        cmocka_unit_test(only_what_is_differentiated_is_rounded),
-        cmocka_unit_test(a_weight_that_changes_is_rounded_again),
-    };
     test_device_open(&device);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = tests_run(NULL, NULL);
     device_close(&device);
     return failed;
 }

@@ -35,9 +35,8 @@ static void assert_frequencies(const i64 *counts, const double *p)
     }
 }
 
-static void codes_are_drawn_as_often_as_they_should(void **state)
+TEST(codes_are_drawn_as_often_as_they_should)
 {
-    (void)state;
     const double p[CODES] = {0.05, 0.3, 0, 0.4, 0.15, 0.1};
     float logits[CODES];
     i64 counts[CODES];
@@ -52,9 +51,8 @@ static void codes_are_drawn_as_often_as_they_should(void **state)
 }
 
 /* ---- Golden files ---- */
-static void cross_entropy_is_that_of_torch(void **state)
+TEST(cross_entropy_is_that_of_torch)
 {
-    (void)state;
     struct golden g;
     golden_open(&g, GOLDEN "/ops/cross_entropy.safetensors");
     struct matrix logits = golden_matrix(&g, "logits"), weight = golden_matrix(&g, "weight");
@@ -82,9 +80,8 @@ static void cross_entropy_is_that_of_torch(void **state)
 }
 
 /* Each bit as a row of its own yields the loss per bit; their mean is the loss of the row. */
-static void bit_cross_entropy_is_that_of_torch(void **state)
+TEST(bit_cross_entropy_is_that_of_torch)
 {
-    (void)state;
     struct golden g;
     golden_open(&g, GOLDEN "/ops/bce.safetensors");
     struct matrix logits = golden_matrix(&g, "logits");
@@ -122,9 +119,8 @@ static float number_at(const struct json *list, i64 i)
 }
 
 /* Only tensors 0 and 1 have weight decay. */
-static void adamw_is_that_of_torch(void **state)
+TEST(adamw_is_that_of_torch)
 {
-    (void)state;
     struct golden g;
     struct json *setup = json_load(GOLDEN "/optim/setup.json");
     const struct json *s = json_get(setup, "adamw"), *betas = json_get(s, "betas");
@@ -166,9 +162,8 @@ static void adamw_is_that_of_torch(void **state)
     golden_close(&g);
 }
 
-static void norms_are_those_of_torch(void **state)
+TEST(norms_are_those_of_torch)
 {
-    (void)state;
     struct golden g;
     golden_open(&g, GOLDEN "/optim/adamw.safetensors");
     for (int c = 0; c < 2; c++) {
@@ -187,12 +182,5 @@ static void norms_are_those_of_torch(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(codes_are_drawn_as_often_as_they_should),
-        cmocka_unit_test(cross_entropy_is_that_of_torch),
-        cmocka_unit_test(bit_cross_entropy_is_that_of_torch),
-        cmocka_unit_test(adamw_is_that_of_torch),
-        cmocka_unit_test(norms_are_those_of_torch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -8,11 +8,6 @@
  * and (4 d(h/2) - d(h)) / 3 from two step sizes has an error of O(h^4). At h = 0.05 both errors
  * are below 3e-3 of a typical derivative (at 0.02 rounding gives 5e-3, at 0.1 the fourth order
  * gives 2e-3); the tolerance is 1e-2. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 
 #include "tests/device.h"
@@ -243,21 +238,18 @@ static void expect_gradients(unsigned parts, bool is_cut)
     fixture_close(&w);
 }
 
-static void every_weight_has_the_gradient_of_the_loss(void **state)
+TEST(every_weight_has_the_gradient_of_the_loss)
 {
-    (void)state;
     expect_gradients(TOY_ALL & ~(unsigned)TOY_TIED, false);
 }
 
-static void tied_embeddings_have_the_gradient_of_both(void **state)
+TEST(tied_embeddings_have_the_gradient_of_both)
 {
-    (void)state;
     expect_gradients(TOY_ALL, false);
 }
 
-static void what_a_sub_model_leaves_out_has_none(void **state)
+TEST(what_a_sub_model_leaves_out_has_none)
 {
-    (void)state;
     expect_gradients(TOY_ALL, true);
 }
 
@@ -276,9 +268,8 @@ static double loss_at_init(i64 layers, bool zero_init)
     return value;
 }
 
-static void layers_may_begin_as_the_identity(void **state)
+TEST(layers_may_begin_as_the_identity)
 {
-    (void)state;
     double two = loss_at_init(2, true), four = loss_at_init(LAYERS, true);
     if (two != four)
         fail_msg("loss of two layers %.9g, of %d %.9g", two, LAYERS, four);
@@ -287,14 +278,8 @@ static void layers_may_begin_as_the_identity(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_weight_has_the_gradient_of_the_loss),
-        cmocka_unit_test(tied_embeddings_have_the_gradient_of_both),
-        cmocka_unit_test(what_a_sub_model_leaves_out_has_none),
-        cmocka_unit_test(layers_may_begin_as_the_identity),
-    };
     test_device_open(&device);
     workers_start(1);
     arena_open(&arena, (i64)1 << 32);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

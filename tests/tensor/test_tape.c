@@ -6,11 +6,9 @@
 #include "tests/device.h"
 
 #include <math.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 enum { LEAVES = 3, ROWS_MOST = 64, VALUES_MOST = 256 };
 static const double step = 4e-3, tolerance = 2e-3;
@@ -537,9 +535,8 @@ static void check_case(const struct tape_case *c)
     close_trial(&t);
 }
 
-static void gradients_match_differences(void **state)
+TEST(gradients_match_differences)
 {
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++)
         check_case(&cases[i]);
 }
@@ -617,10 +614,9 @@ static void expect_alike(const char *what, const float *chunks, const float *who
             fail_msg("%s: element %d is %.9g by chunks, %.9g whole", what, (int)i, (double)chunks[i], (double)whole[i]);
 }
 
-static void chunks_of_a_head_are_the_whole_in_less_memory(void **state)
+TEST(chunks_of_a_head_are_the_whole_in_less_memory)
 {
     static struct head_trial chunks, whole;
-    (void)state;
     for (int taught = 0; taught < 2; taught++) {
         run_head(&chunks, true, taught);
         run_head(&whole, false, taught);
@@ -709,10 +705,9 @@ static i64 record_of_last_use(const struct use_trial *t, int w)
 }
 
 /* y = w0 (w1 (w0 (w0 x))), with the two inner products in a block; w2 is unused. */
-static void uses_end_with_the_last_record(void **state)
+TEST(uses_end_with_the_last_record)
 {
     static struct use_trial t;
-    (void)state;
     for (int recomputed = 0; recomputed < 2; recomputed++) {
         open_uses(&t);
         struct tensor x = leaf(30, SQUARE, SQUARE);
@@ -732,10 +727,9 @@ static void uses_end_with_the_last_record(void **state)
 }
 
 /* Two micro-batches in flight, a block without gradient, and a forward without recording. */
-static void uses_are_counted_over_tapes_and_dead_blocks(void **state)
+TEST(uses_are_counted_over_tapes_and_dead_blocks)
 {
     static struct use_trial t, other;
-    (void)state;
     open_uses(&t);
     struct tensor x = leaf(30, SQUARE, SQUARE);
     tape_open(&other.tape, &device, DTYPE_F32, 1 << 20);
@@ -764,11 +758,10 @@ static struct tensor *multiply(struct tape *tape, void *w, struct tensor *x)
 
 /* y = x + w x: the sum passes one gradient to the block's output and to its input, where the block
  * adds its own. It must stay allocated behind the block. */
-static void a_block_adds_to_a_gradient_that_its_input_shares(void **state)
+TEST(a_block_adds_to_a_gradient_that_its_input_shares)
 {
     static struct use_trial t;
     float got[2][SQUARE * SQUARE];
-    (void)state;
     for (int recomputed = 0; recomputed < 2; recomputed++) {
         open_uses(&t);
         struct tensor x = leaf(30, SQUARE, SQUARE);
@@ -785,10 +778,9 @@ static void a_block_adds_to_a_gradient_that_its_input_shares(void **state)
     assert_memory_equal(got[0], got[1], sizeof got[0]);
 }
 
-static void a_mark_is_passed_on_the_way_back(void **state)
+TEST(a_mark_is_passed_on_the_way_back)
 {
     static struct use_trial t;
-    (void)state;
     open_uses(&t);
     struct tensor x = leaf(30, SQUARE, SQUARE);
     tape_mark(&t.tape, 7);
@@ -815,9 +807,8 @@ static bool is_listed(const char *op, size_t length)
     return length == strlen("borrow") && strncmp(op, "borrow", length) == 0; /* makes a tensor without recording */
 }
 
-static void every_op_has_a_case(void **state)
+TEST(every_op_has_a_case)
 {
-    (void)state;
     i64 found = 0;
     struct buffer text = {0};
     assert_int_equal(file_read(&text, SOURCE_TREE "/tensor/ops.h"), 0);
@@ -835,16 +826,7 @@ static void every_op_has_a_case(void **state)
 
 static int run(const char *name)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_match_differences),
-        cmocka_unit_test(chunks_of_a_head_are_the_whole_in_less_memory),
-        cmocka_unit_test(uses_end_with_the_last_record),
-        cmocka_unit_test(uses_are_counted_over_tapes_and_dead_blocks),
-        cmocka_unit_test(a_block_adds_to_a_gradient_that_its_input_shares),
-        cmocka_unit_test(a_mark_is_passed_on_the_way_back),
-        cmocka_unit_test(every_op_has_a_case),
-    };
-    return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+    return tests_run_as(name, NULL, NULL);
 }
 
 int main(void)

@@ -90,10 +90,9 @@ static int teardown(void **state)
 }
 
 /* 2 to the power of the entropy in bits, over all frames: no frame is silent. */
-static void perplexity_is_of_the_codes_used(void **state)
+TEST(perplexity_is_of_the_codes_used)
 {
     static const char *const kinds[] = {"training", "held_out"};
-    (void)state;
     for (i64 level = 0; level < LEVELS; level++) {
         double uses[CODES] = {0}, bits = 0, n = CLIPS * FRAMES;
         i64 dead = 0;
@@ -134,11 +133,10 @@ static double distance_of_levels(i64 levels)
     return spectral_mean(&sum);
 }
 
-static void distances_are_of_all_levels_and_of_the_first(void **state)
+TEST(distances_are_of_all_levels_and_of_the_first)
 {
     const struct json *j = json_get(report, "held_out_distance");
     double all = distance_of_levels(LEVELS), first = distance_of_levels(1);
-    (void)state;
     assert_true(fabs(all - first) > 1e-4);
     assert_int_equal(json_integer(json_get(j, "recordings"), -1), CLIPS);
     assert_float_equal(json_number(json_get(j, "log_mel"), -1), all, 1e-6);
@@ -147,20 +145,18 @@ static void distances_are_of_all_levels_and_of_the_first(void **state)
 }
 
 /* The probe is tested on its training recordings, ten chords; chance is 10 %. */
-static void digits_are_told_from_their_codes(void **state)
+TEST(digits_are_told_from_their_codes)
 {
     const struct json *accuracy = json_get(json_get(report, "digit_probe"), "accuracy");
-    (void)state;
     assert_int_equal(json_count(accuracy), LEVELS);
     assert_true(json_number(json_at(accuracy, 0), 0) > 0.5);
 }
 
 /* The sum over levels of the commitment loss times its weight, plus twice the spectral distance. */
-static void a_loss_is_the_sum_of_its_parts(void **state)
+TEST(a_loss_is_the_sum_of_its_parts)
 {
     struct audio_result with, without;
     struct audio_settings changed = settings;
-    (void)state;
     trainer.settings = &changed;
     changed.optimizer.lr = 0;
     changed.weights[AUDIO_COMMITMENT] = 0;
@@ -190,22 +186,14 @@ static double commitment_to_nothing(i64 levels)
 }
 
 /* Every level has the same loss, so the mean equals that of one. */
-static void commitment_is_the_mean_over_levels(void **state)
+TEST(commitment_is_the_mean_over_levels)
 {
     double one = commitment_to_nothing(1);
-    (void)state;
     assert_true(one > 0);
     assert_float_equal(commitment_to_nothing(2), one, 1e-6 * one);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(perplexity_is_of_the_codes_used),
-        cmocka_unit_test(distances_are_of_all_levels_and_of_the_first),
-        cmocka_unit_test(digits_are_told_from_their_codes),
-        cmocka_unit_test(a_loss_is_the_sum_of_its_parts),
-        cmocka_unit_test(commitment_is_the_mean_over_levels),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return tests_run(setup, teardown);
 }

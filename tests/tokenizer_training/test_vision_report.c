@@ -62,11 +62,10 @@ static int teardown(void **state)
 
 /* PSNR of a reconstructed picture from its pixel loss in -1..1; clipping to bytes brings it
  * slightly closer. */
-static void a_step_says_the_psnr_of_its_pictures(void **state)
+TEST(a_step_says_the_psnr_of_its_pictures)
 {
     struct vision_step_result result;
     u8 again[BYTES];
-    (void)state;
     media.still_count = 1;
     vision_reconstruct(&trainer.vision, again, NULL, pixels, 1, &trainer.vision.config.shapes[0]);
     assert_int_equal(vision_step(&result, &trainer, 0), 0);
@@ -76,10 +75,9 @@ static void a_step_says_the_psnr_of_its_pictures(void **state)
     media.still_count = PICTURES;
 }
 
-static void clips_learn_at_their_share_of_the_rate(void **state)
+TEST(clips_learn_at_their_share_of_the_rate)
 {
     struct vision_step_result result;
-    (void)state;
     assert_int_equal(vision_step(&result, &trainer, 1), 0);
     assert_false(result.clips);
     assert_float_equal(result.optimizer.lr, 1e-3, 1e-12);
@@ -137,19 +135,13 @@ static void expect_report(i64 count)
 
 /* With one picture the bits of the first scale never vary:
  * all are dead, including those that are 0. */
-static void the_report_counts_bits_and_errors(void **state)
+TEST(the_report_counts_bits_and_errors)
 {
-    (void)state;
     expect_report(PICTURES);
     expect_report(1);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_says_the_psnr_of_its_pictures),
-        cmocka_unit_test(clips_learn_at_their_share_of_the_rate),
-        cmocka_unit_test(the_report_counts_bits_and_errors),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return tests_run(setup, teardown);
 }

@@ -24,9 +24,8 @@ static void default_settings(struct vision_settings *s, const char *data, const 
         fail_msg("%s", error_text());
 }
 
-static void one_picture_is_learnt(void **state)
+TEST(one_picture_is_learnt)
 {
-    (void)state;
     struct vision_settings settings;
     struct setting_override more[] = {{"steps", "300"}, {"clip_steps", "0"}, {"augment", "0"}, {"batch", "1"}};
     default_settings(&settings, "./none", more, 4);
@@ -54,13 +53,12 @@ static void one_picture_is_learnt(void **state)
 }
 
 /* A weight of the decoder that is not finite leaves the amplitudes finite; the gradients are not. */
-static void a_skipped_step_moves_no_amplitude(void **state)
+TEST(a_skipped_step_moves_no_amplitude)
 {
     struct vision_settings settings;
     struct setting_override more[] = {{"steps", "4"}, {"clip_steps", "0"}, {"batch", "1"}};
     struct vision_config config = {.stride = 8, .bits = 16, .channels = {16, 24}, .blocks = {1, 1}};
     struct vision_step_result result;
-    (void)state;
     default_settings(&settings, "./none", more, 3);
     u8 *pixels = toy_pixels(1, 1, 16);
     struct vision_media media = {.request = {.shapes = SQUARE(16)}, .still_count = 1, .stills = &pixels};
@@ -125,9 +123,8 @@ static double amplitude_with(const char *keep)
 }
 
 /* Early steps keep less than the setting says: 0, 1/11 and 2/12 of the mean before. */
-static void amplitudes_keep_what_the_setting_says(void **state)
+TEST(amplitudes_keep_what_the_setting_says)
 {
-    (void)state;
     double none = amplitude_with("0"), some = amplitude_with("0.1"), most = amplitude_with("0.99");
     assert_true(none != some && some != most && none != most);
     assert_true(amplitude_with("0.2") == most);
@@ -175,10 +172,9 @@ static u64 hash_of_training(int threads)
     return hash;
 }
 
-static void bits_do_not_depend_on_threads_or_the_wall(void **state)
+TEST(bits_do_not_depend_on_threads_or_the_wall)
 {
     static u64 plain;
-    (void)state;
     u64 one = hash_of_training(1);
     plain = plain ? plain : one;
     assert_int_equal(one, plain);
@@ -271,9 +267,8 @@ static void assert_sheets_are_there(const char *out)
     memory_free(path);
 }
 
-static void resumed_runs_equal_uninterrupted_ones(void **state)
+TEST(resumed_runs_equal_uninterrupted_ones)
 {
-    (void)state;
     static const char *const kinds[] = {"4", "0"}, *const lasts[] = {"step-000007", "step-000003"};
     char folder[64];
     make_directory(folder);
@@ -300,10 +295,36 @@ static void resumed_runs_equal_uninterrupted_ones(void **state)
     directory_remove(folder);
 }
 
-/* Three pictures to train on, three held out; one is the same file under another name. */
-static void held_out_files_that_are_trained_on_are_counted(void **state)
+TEST(bad_media_are_skipped_up_to_a_share)
 {
-    (void)state;
+    char folder[64];
+    make_directory(folder);
+    char *data = make_corpus(folder), *bad = path_join(data, "image0.png");
+    struct vision_media media;
+    struct vision_media_request request = {SQUARE(16), 5, 8, 0.2, picture_rules_usual};
+    struct media_request from = {.data = data};
+    assert_int_equal(file_replace(bad, "no picture", 10), 0);
+    assert_int_equal(vision_media_load(&media, &from, &request), 0);
+    assert_int_equal(media.bad_count, 1);
+    assert_int_equal(media.still_count, 3);
+    assert_int_equal(media.clip_count, 2);
+    assert_true(media.clip_frames[0] >= 5);
+    vision_media_release(&media);
+    request.bad_share = 0.1;
+    assert_int_equal(vision_media_load(&media, &from, &request), -1);
+    assert_non_null(strstr(error_text(), "1 of 6"));
+    from.split = SPLIT_TEST;
+    assert_int_equal(vision_media_load(&media, &from, &request), 0);
+    assert_int_equal(media.still_count + media.bad_count, 0);
+    vision_media_release(&media);
+    memory_free(bad);
+    memory_free(data);
+    directory_remove(folder);
+}
+
+/* Three pictures to train on, three held out; one is the same file under another name. */
+TEST(held_out_files_that_are_trained_on_are_counted)
+{
     static const char *const splits[] = {"train", "validation"};
     char folder[64];
     make_directory(folder);
@@ -332,39 +353,10 @@ static void held_out_files_that_are_trained_on_are_counted(void **state)
     directory_remove(folder);
 }
 
-static void bad_media_are_skipped_up_to_a_share(void **state)
-{
-    (void)state;
-    char folder[64];
-    make_directory(folder);
-    char *data = make_corpus(folder), *bad = path_join(data, "image0.png");
-    struct vision_media media;
-    struct vision_media_request request = {SQUARE(16), 5, 8, 0.2, picture_rules_usual};
-    struct media_request from = {.data = data};
-    assert_int_equal(file_replace(bad, "no picture", 10), 0);
-    assert_int_equal(vision_media_load(&media, &from, &request), 0);
-    assert_int_equal(media.bad_count, 1);
-    assert_int_equal(media.still_count, 3);
-    assert_int_equal(media.clip_count, 2);
-    assert_true(media.clip_frames[0] >= 5);
-    vision_media_release(&media);
-    request.bad_share = 0.1;
-    assert_int_equal(vision_media_load(&media, &from, &request), -1);
-    assert_non_null(strstr(error_text(), "1 of 6"));
-    from.split = SPLIT_TEST;
-    assert_int_equal(vision_media_load(&media, &from, &request), 0);
-    assert_int_equal(media.still_count + media.bad_count, 0);
-    vision_media_release(&media);
-    memory_free(bad);
-    memory_free(data);
-    directory_remove(folder);
-}
-
 /* A long clip is cropped in time, a short one repeats its
  * last frame; the same step draws the same batch. */
-static void draws_are_functions_of_the_step(void **state)
+TEST(draws_are_functions_of_the_step)
 {
-    (void)state;
     u8 *clips[2] = {toy_pixels(1, 20, 16), toy_pixels(2, 5, 16)}, out[2][2 * 5 * 768];
     i64 frames[2] = {20, 5};
     struct vision_media media = {
@@ -398,9 +390,8 @@ static struct vision_media mixed_media(u8 *shapes, i64 stills)
 
 /* An epoch has batches of each shape in proportion to its media, and each batch continues where the
  * previous one of its shape ended, also when stills and clips alternate. */
-static void batches_are_of_one_shape_each_as_often_as_media_have_it(void **state)
+TEST(batches_are_of_one_shape_each_as_often_as_media_have_it)
 {
-    (void)state;
     enum { STILLS = 5, ALONE = 13, CLIPS = 40 };
     u8 shapes[STILLS] = {0, 1, 0, 0, 1};
     struct vision_settings settings;
@@ -434,9 +425,8 @@ static void batches_are_of_one_shape_each_as_often_as_media_have_it(void **state
     settings_release(&settings, vision_stage_table);
 }
 
-static void draws_of_a_shape_are_its_media(void **state)
+TEST(draws_of_a_shape_are_its_media)
 {
-    (void)state;
     u8 shapes[3] = {0, 1, 1}, *stills[3], out[2][2 * 768];
     struct vision_media media = mixed_media(shapes, 3);
     for (int i = 0; i < 3; i++)
@@ -479,9 +469,8 @@ static struct json *report_of(const char *out, const char *name)
 
 /* Long pictures are the most frequent, so theirs is the first shape; tall ones exist; none has a
  * ratio of 4, so there is no such shape. */
-static void pictures_are_trained_on_in_their_shapes(void **state)
+TEST(pictures_are_trained_on_in_their_shapes)
 {
-    (void)state;
     char folder[64];
     make_directory(folder);
     char *data = path_join(folder, "data"), *out[2] = {path_join(folder, "a"), path_join(folder, "b")};
@@ -523,9 +512,8 @@ static void pictures_are_trained_on_in_their_shapes(void **state)
 }
 
 /* Square pictures alone give a tokenizer of one shape, whatever shapes are permitted. */
-static void squares_are_all_of_one_shape(void **state)
+TEST(squares_are_all_of_one_shape)
 {
-    (void)state;
     char folder[64];
     make_directory(folder);
     char *data = make_corpus(folder), *out[2] = {path_join(folder, "a"), path_join(folder, "b")};
@@ -544,21 +532,7 @@ static void squares_are_all_of_one_shape(void **state)
 
 static int run(const char *name)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_picture_is_learnt),
-        cmocka_unit_test(a_skipped_step_moves_no_amplitude),
-        cmocka_unit_test(amplitudes_keep_what_the_setting_says),
-        cmocka_unit_test(bits_do_not_depend_on_threads_or_the_wall),
-        cmocka_unit_test(resumed_runs_equal_uninterrupted_ones),
-        cmocka_unit_test(bad_media_are_skipped_up_to_a_share),
-        cmocka_unit_test(held_out_files_that_are_trained_on_are_counted),
-        cmocka_unit_test(draws_are_functions_of_the_step),
-        cmocka_unit_test(batches_are_of_one_shape_each_as_often_as_media_have_it),
-        cmocka_unit_test(draws_of_a_shape_are_its_media),
-        cmocka_unit_test(pictures_are_trained_on_in_their_shapes),
-        cmocka_unit_test(squares_are_all_of_one_shape),
-    };
-    return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+    return tests_run_as(name, NULL, NULL);
 }
 
 int main(void)

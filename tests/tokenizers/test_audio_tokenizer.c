@@ -8,12 +8,9 @@
 #include "tests/events_fixture.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static struct device device;
 static const struct rng_key test_key = {5, RNG_TEST};
@@ -102,10 +99,9 @@ static void check_stft(const struct safetensors *set, int item, i64 n_fft, i64 h
     device_free(&device, back_d, n * 4);
 }
 
-static void stft_is_torchs(void **state)
+TEST(stft_is_torchs)
 {
     struct safetensors set;
-    (void)state;
     assert_int_equal(safetensors_open(&set, GOLDEN "/ops/stft.safetensors"), 0);
     for (int item = 0; item < set.count / 7; item++) {
         i64 two;
@@ -119,9 +115,8 @@ static void stft_is_torchs(void **state)
 /* ---- spectra and back ---- */
 
 /* Between the first and the last peak, neighbouring triangles sum to 1 at every bin. */
-static void mel_bands_cover_every_bin_once(void **state)
+TEST(mel_bands_cover_every_bin_once)
 {
-    (void)state;
     struct mel mel;
     mel_init(&mel, &device, 640, 160, 80);
     float *matrix = to_host(&device, mel.matrix, 80 * mel.bins * 4);
@@ -174,9 +169,8 @@ static double vocoded_distance(const float *sound, i64 n, i64 rounds, u64 seed)
     return spectral_mean(&sum);
 }
 
-static void griffin_lim_brings_true_spectra_back(void **state)
+TEST(griffin_lim_brings_true_spectra_back)
 {
-    (void)state;
     i64 n = 16 * AUDIO_FRAME_SAMPLES;
     float *sound = make_sound(n, 1);
     double none = vocoded_distance(sound, n, 0, 1), few = vocoded_distance(sound, n, 32, 1);
@@ -186,9 +180,8 @@ static void griffin_lim_brings_true_spectra_back(void **state)
 }
 
 /* Rounds that a signal ends: as if none had been asked for. */
-static void a_vocoder_may_stop(void **state)
+TEST(a_vocoder_may_stop)
 {
-    (void)state;
     i64 n = 4 * AUDIO_FRAME_SAMPLES;
     struct mel mel;
     struct arena arena;
@@ -217,13 +210,12 @@ static void a_vocoder_may_stop(void **state)
 
 /* Half of the original is silent; at half the amplitude the
  * distance is log 2 in every audible band. */
-static void silence_of_the_original_does_not_count(void **state)
+TEST(silence_of_the_original_does_not_count)
 {
     enum { HOP = 256, WINDOW = 1024, N = 128 * HOP };
     struct mel_distance distance;
     struct spectral_sum sum = {0}, nothing = {0};
     float *sound = memory_alloc(N * 4), *other = memory_alloc(N * 4);
-    (void)state;
     for (i64 i = 0; i < N; i++) {
         sound[i] = i < N / 2 ? (float)(0.3 * rng_normal(test_key, 9, (u32)i, 0, 0)) : 0;
         other[i] = sound[i] / 2;
@@ -239,32 +231,8 @@ static void silence_of_the_original_does_not_count(void **state)
     memory_free(other);
 }
 
-/* The longest crop that the setting crop_s allows: several signals at once. */
-static void crops_may_be_as_long_as_their_setting_allows(void **state)
+TEST(a_long_sound_has_the_spectra_of_its_parts)
 {
-    (void)state;
-    i64 n = MEL_SPECTRA_TOGETHER * 160, bytes = n / 160 * 80 * 4;
-    struct mel mel;
-    struct arena arena;
-    mel_init(&mel, &device, 640, 160, 80);
-    device_arena_open(&device, &arena, (i64)1 << 32);
-    float *x = make_sound(n, 2), *two = arena_alloc(&arena, 2 * n * 4), *m = arena_alloc(&arena, 2 * bytes);
-    device_put(&device, two, x, n * 4);
-    device_put(&device, two + n, x, n * 4);
-    mel_spectra(m, &mel, matrix_of(two, DTYPE_F32, 2, n), NULL, &arena);
-    float *both = to_host(&device, m, 2 * bytes), *one = to_host(&device, mel_spectra_of(&mel, x, n, n, &arena), bytes);
-    assert_memory_equal(both, one, (size_t)bytes);
-    assert_memory_equal(both + bytes / 4, one, (size_t)bytes);
-    memory_free(x);
-    memory_free(both);
-    memory_free(one);
-    device_arena_close(&device, &arena);
-    mel_release(&mel);
-}
-
-static void a_long_sound_has_the_spectra_of_its_parts(void **state)
-{
-    (void)state;
     i64 n = 4500 * 160, part = 1000 * 160, from = 3900;
     struct mel mel;
     struct arena arena;
@@ -282,6 +250,28 @@ static void a_long_sound_has_the_spectra_of_its_parts(void **state)
     memory_free(x);
     memory_free(m);
     memory_free(other);
+    device_arena_close(&device, &arena);
+    mel_release(&mel);
+}
+
+/* The longest crop that the setting crop_s allows: several signals at once. */
+TEST(crops_may_be_as_long_as_their_setting_allows)
+{
+    i64 n = MEL_SPECTRA_TOGETHER * 160, bytes = n / 160 * 80 * 4;
+    struct mel mel;
+    struct arena arena;
+    mel_init(&mel, &device, 640, 160, 80);
+    device_arena_open(&device, &arena, (i64)1 << 32);
+    float *x = make_sound(n, 2), *two = arena_alloc(&arena, 2 * n * 4), *m = arena_alloc(&arena, 2 * bytes);
+    device_put(&device, two, x, n * 4);
+    device_put(&device, two + n, x, n * 4);
+    mel_spectra(m, &mel, matrix_of(two, DTYPE_F32, 2, n), NULL, &arena);
+    float *both = to_host(&device, m, 2 * bytes), *one = to_host(&device, mel_spectra_of(&mel, x, n, n, &arena), bytes);
+    assert_memory_equal(both, one, (size_t)bytes);
+    assert_memory_equal(both + bytes / 4, one, (size_t)bytes);
+    memory_free(x);
+    memory_free(both);
+    memory_free(one);
     device_arena_close(&device, &arena);
     mel_release(&mel);
 }
@@ -364,9 +354,8 @@ static float *normals(u32 stream, i64 count)
     return out;
 }
 
-static void gradients_are_the_differences_they_should_be(void **state)
+TEST(gradients_are_the_differences_they_should_be)
 {
-    (void)state;
     struct toy_problem p = {
         .in = normals(21, VALUES), .target = normals(22, VALUES), .coefficient = device_alloc(&device, ROWS * 4)};
     audio_open(&p.audio, &device, &toy, DTYPE_F32, true);
@@ -418,9 +407,8 @@ static float *started(struct audio_tokenizer *audio, const float *z, i64 n, i64 
     return weight_values(&audio->weights, audio->w.codebooks);
 }
 
-static void k_means_finds_clusters_again_and_again(void **state)
+TEST(k_means_finds_clusters_again_and_again)
 {
-    (void)state;
     enum { N = 600, CENTRES = 16, BYTES = 2 * 8 * 4 * sizeof(float) };
     struct audio_tokenizer audio;
     float z[N * 4], *words[3];
@@ -442,9 +430,8 @@ static void k_means_finds_clusters_again_and_again(void **state)
     audio_close(&audio);
 }
 
-static void words_follow_their_vectors_and_unseen_ones_return(void **state)
+TEST(words_follow_their_vectors_and_unseen_ones_return)
 {
-    (void)state;
     enum { N = 8 };
     static const i32 host_codes[N] = {0, 0, 0, 0, 1, 1, 1, 1};
     struct audio_config one = {16, 4, 1, 4};
@@ -528,9 +515,8 @@ static void check_company(enum dtype dtype)
     audio_close(&audio);
 }
 
-static void codes_depend_on_the_sound_alone(void **state)
+TEST(codes_depend_on_the_sound_alone)
 {
-    (void)state;
     if (is_nightly() || !is_guarded(&device))
         check_company(DTYPE_F32);
     if (is_nightly() || is_guarded(&device))
@@ -539,9 +525,8 @@ static void codes_depend_on_the_sound_alone(void **state)
 
 /* A sound decoded in pieces matches one that fits a single
  * pass: the first frames of the same codes. */
-static void pieces_meet_without_a_seam(void **state)
+TEST(pieces_meet_without_a_seam)
 {
-    (void)state;
     enum { LONG = 300, SHORT = 256 };
     struct audio_tokenizer audio;
     i32 codes[LONG * 2];
@@ -568,9 +553,8 @@ static char *temporary_folder(void)
     return path;
 }
 
-static void a_saved_tokenizer_is_the_same(void **state)
+TEST(a_saved_tokenizer_is_the_same)
 {
-    (void)state;
     struct audio_tokenizer audio, loaded;
     char *folder = temporary_folder(), *again = path_join(folder, "again");
     i64 n = 30000, frames = audio_frames(n);
@@ -635,9 +619,8 @@ static void read_settings(struct audio_settings *out, const char *data, const st
     assert_int_equal(settings_read(out, audio_stage_table, NULL, NULL, all, 5 + count), 0);
 }
 
-static void training_learns_one_sound(void **state)
+TEST(training_learns_one_sound)
 {
-    (void)state;
     on_one_device(&device, false);
     char *folder = temporary_folder();
     struct audio_settings settings;
@@ -688,9 +671,8 @@ static void get_codebooks(float *out[3], const struct audio_trainer *t)
 }
 
 /* A weight of the decoder that is not finite leaves the latents finite; the gradients are not. */
-static void a_skipped_step_moves_no_codebook(void **state)
+TEST(a_skipped_step_moves_no_codebook)
 {
-    (void)state;
     on_one_device(&device, false);
     char *folder = temporary_folder();
     struct audio_settings settings;
@@ -753,85 +735,10 @@ static struct buffer stage_weights(const struct audio_settings *settings, const 
     return weights;
 }
 
-/* Every recording in the report has its sounds and their pictures. */
-static void held_out_recordings_are_kept_with_pictures(void **state)
-{
-    static const char *const keys[] = {"original", "original_picture", "reconstructed", "reconstructed_picture"};
-    char *folder = temporary_folder(), *train = path_join(folder, "train"), *other = path_join(folder, "validation");
-    char *out = path_join(folder, "out"), *report = path_join(out, "report.json");
-    struct audio_settings settings;
-    struct setting_override more[] = {
-        {"steps", "2"}, {"batch", "2"}, {"vocoder_rounds", "2"}, {"optimizer.warmup", "1"}};
-    (void)state;
-    assert_true(directory_make(train) == 0 && directory_make(other) == 0);
-    write_recordings(train, 2, 9000, false);
-    write_recordings(other, 3, 9000, false);
-    read_settings(&settings, folder, more, COUNT_OF(more));
-    struct buffer weights = stage_weights(&settings, out);
-    struct json *j = json_load(report);
-    const struct json *shown = json_get(j, "shown");
-    assert_int_equal(json_count(shown), 3);
-    for (i64 i = 0; i < json_count(shown); i++)
-        for (i64 k = 0; k < COUNT_OF(keys); k++) {
-            char *path = path_join(out, json_string(json_get(json_at(shown, i), keys[k]), "none"));
-            assert_true(file_exists(path) && file_bytes(path) > 44);
-            if (k % 2)
-                assert_true(events_have_file(out, json_string(json_get(json_at(shown, i), keys[k]), "none")));
-            memory_free(path);
-        }
-    json_free(j);
-    settings_release(&settings, audio_stage_table);
-    directory_remove(folder);
-    buffer_release(&weights);
-    void *blocks[] = {folder, train, other, out, report};
-    for (i64 i = 0; i < COUNT_OF(blocks); i++)
-        memory_free(blocks[i]);
-}
-
-/* sound.mp4 has a sound of 3 s and a picture. */
-static void films_are_heard_if_asked_for(void **state)
-{
-    static const char *const films[] = {"false", "true"};
-    char *folder = temporary_folder(), *train = path_join(folder, "train"), *other = path_join(folder, "validation");
-    char *out = path_join(folder, "out"), *copies[] = {path_join(train, "a.mp4"), path_join(other, "b.mp4")};
-    struct buffer film = {0};
-    (void)state;
-    assert_true(directory_make(train) == 0 && directory_make(other) == 0 && directory_make(out) == 0);
-    assert_int_equal(file_read(&film, SOURCE_TREE "/tests/media/films/sound.mp4"), 0);
-    for (i64 i = 0; i < COUNT_OF(copies); i++)
-        assert_int_equal(file_replace(copies[i], film.data, film.length), 0);
-    for (int heard = 0; heard < 2; heard++) {
-        const struct setting_override more[] = {{"steps", "2"},
-                                                {"batch", "2"},
-                                                {"vocoder_rounds", "2"},
-                                                {"optimizer.warmup", "1"},
-                                                {"films", films[heard]}};
-        struct audio_settings settings;
-        struct stage stage = {.name = "aud",
-                              .out = out,
-                              .seed = 4,
-                              .device = &device,
-                              .dtype = DTYPE_F32,
-                              .calibrated = true,
-                              .ranks = parallel_alone()};
-        read_settings(&settings, folder, more, COUNT_OF(more));
-        int status = audio_stage(&settings, &stage);
-        if (heard ? status != 0 : status != -1 || !strstr(error_text(), "no recordings to train with"))
-            fail_msg("films %s: %d, %s", films[heard], status, error_text());
-        settings_release(&settings, audio_stage_table);
-    }
-    buffer_release(&film);
-    directory_remove(folder);
-    void *blocks[] = {folder, train, other, out, copies[0], copies[1]};
-    for (i64 i = 0; i < COUNT_OF(blocks); i++)
-        memory_free(blocks[i]);
-}
-
 /* Deletes the later checkpoint and everything after it, like a killed run. Recordings are read
  * again when drawn; 1 in 5 is unreadable. */
-static void a_resumed_run_is_the_uninterrupted_one(void **state)
+TEST(a_resumed_run_is_the_uninterrupted_one)
 {
-    (void)state;
     char *folder = temporary_folder(), *out = path_join(folder, "out"), *whole = path_join(folder, "whole");
     char *data = path_join(folder, "data");
     char *last = path_join(out, "checkpoints/step-000012"), *report = path_join(out, "report.json");
@@ -866,29 +773,81 @@ static void a_resumed_run_is_the_uninterrupted_one(void **state)
         memory_free(blocks[i]);
 }
 
+/* Every recording in the report has its sounds and their pictures. */
+TEST(held_out_recordings_are_kept_with_pictures)
+{
+    static const char *const keys[] = {"original", "original_picture", "reconstructed", "reconstructed_picture"};
+    char *folder = temporary_folder(), *train = path_join(folder, "train"), *other = path_join(folder, "validation");
+    char *out = path_join(folder, "out"), *report = path_join(out, "report.json");
+    struct audio_settings settings;
+    struct setting_override more[] = {
+        {"steps", "2"}, {"batch", "2"}, {"vocoder_rounds", "2"}, {"optimizer.warmup", "1"}};
+    assert_true(directory_make(train) == 0 && directory_make(other) == 0);
+    write_recordings(train, 2, 9000, false);
+    write_recordings(other, 3, 9000, false);
+    read_settings(&settings, folder, more, COUNT_OF(more));
+    struct buffer weights = stage_weights(&settings, out);
+    struct json *j = json_load(report);
+    const struct json *shown = json_get(j, "shown");
+    assert_int_equal(json_count(shown), 3);
+    for (i64 i = 0; i < json_count(shown); i++)
+        for (i64 k = 0; k < COUNT_OF(keys); k++) {
+            char *path = path_join(out, json_string(json_get(json_at(shown, i), keys[k]), "none"));
+            assert_true(file_exists(path) && file_bytes(path) > 44);
+            if (k % 2)
+                assert_true(events_have_file(out, json_string(json_get(json_at(shown, i), keys[k]), "none")));
+            memory_free(path);
+        }
+    json_free(j);
+    settings_release(&settings, audio_stage_table);
+    directory_remove(folder);
+    buffer_release(&weights);
+    void *blocks[] = {folder, train, other, out, report};
+    for (i64 i = 0; i < COUNT_OF(blocks); i++)
+        memory_free(blocks[i]);
+}
+
+/* sound.mp4 has a sound of 3 s and a picture. */
+TEST(films_are_heard_if_asked_for)
+{
+    static const char *const films[] = {"false", "true"};
+    char *folder = temporary_folder(), *train = path_join(folder, "train"), *other = path_join(folder, "validation");
+    char *out = path_join(folder, "out"), *copies[] = {path_join(train, "a.mp4"), path_join(other, "b.mp4")};
+    struct buffer film = {0};
+    assert_true(directory_make(train) == 0 && directory_make(other) == 0 && directory_make(out) == 0);
+    assert_int_equal(file_read(&film, SOURCE_TREE "/tests/media/films/sound.mp4"), 0);
+    for (i64 i = 0; i < COUNT_OF(copies); i++)
+        assert_int_equal(file_replace(copies[i], film.data, film.length), 0);
+    for (int heard = 0; heard < 2; heard++) {
+        const struct setting_override more[] = {{"steps", "2"},
+                                                {"batch", "2"},
+                                                {"vocoder_rounds", "2"},
+                                                {"optimizer.warmup", "1"},
+                                                {"films", films[heard]}};
+        struct audio_settings settings;
+        struct stage stage = {.name = "aud",
+                              .out = out,
+                              .seed = 4,
+                              .device = &device,
+                              .dtype = DTYPE_F32,
+                              .calibrated = true,
+                              .ranks = parallel_alone()};
+        read_settings(&settings, folder, more, COUNT_OF(more));
+        int status = audio_stage(&settings, &stage);
+        if (heard ? status != 0 : status != -1 || !strstr(error_text(), "no recordings to train with"))
+            fail_msg("films %s: %d, %s", films[heard], status, error_text());
+        settings_release(&settings, audio_stage_table);
+    }
+    buffer_release(&film);
+    directory_remove(folder);
+    void *blocks[] = {folder, train, other, out, copies[0], copies[1]};
+    for (i64 i = 0; i < COUNT_OF(blocks); i++)
+        memory_free(blocks[i]);
+}
+
 static int run(const char *name)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stft_is_torchs),
-        cmocka_unit_test(mel_bands_cover_every_bin_once),
-        cmocka_unit_test(griffin_lim_brings_true_spectra_back),
-        cmocka_unit_test(a_vocoder_may_stop),
-        cmocka_unit_test(silence_of_the_original_does_not_count),
-        cmocka_unit_test(a_long_sound_has_the_spectra_of_its_parts),
-        cmocka_unit_test(crops_may_be_as_long_as_their_setting_allows),
-        cmocka_unit_test(gradients_are_the_differences_they_should_be),
-        cmocka_unit_test(k_means_finds_clusters_again_and_again),
-        cmocka_unit_test(words_follow_their_vectors_and_unseen_ones_return),
-        cmocka_unit_test(codes_depend_on_the_sound_alone),
-        cmocka_unit_test(pieces_meet_without_a_seam),
-        cmocka_unit_test(a_saved_tokenizer_is_the_same),
-        cmocka_unit_test(training_learns_one_sound),
-        cmocka_unit_test(a_skipped_step_moves_no_codebook),
-        cmocka_unit_test(a_resumed_run_is_the_uninterrupted_one),
-        cmocka_unit_test(held_out_recordings_are_kept_with_pictures),
-        cmocka_unit_test(films_are_heard_if_asked_for),
-    };
-    return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+    return tests_run_as(name, NULL, NULL);
 }
 
 int main(void)

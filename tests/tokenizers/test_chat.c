@@ -18,9 +18,8 @@ static void assert_ids(const i32 *ids, i64 count, const struct json *expected, i
 }
 
 /* A prompt is all messages except the last, which is an answer. */
-static void prompts_are_those_of_transformers(void **state)
+TEST(prompts_are_those_of_transformers)
 {
-    (void)state;
     for (i64 i = 0; i < json_count(cases); i++) {
         struct text_tokenizer *tokenizer = tokenizer_of_case(i);
         struct json *line = json_object(), *prompt = json_array(), *reward = json_object();
@@ -66,9 +65,8 @@ static void prepare_record(struct id_list *ids, struct json *record, const char 
 
 /* Compares all ids of the one sample, part by part; white space behind the last answer has no
  * counterpart. */
-static void shards_hold_those_of_transformers(void **state)
+TEST(shards_hold_those_of_transformers)
 {
-    (void)state;
     for (i64 i = 0; i < json_count(cases); i++) {
         struct text_tokenizer *tokenizer = tokenizer_of_case(i);
         struct json *line = json_object();
@@ -188,18 +186,16 @@ static void prepare_cases(const struct json *family, struct chat *chat, void *co
     text_tokenizer_free(tokenizer);
 }
 
-static void records_reach_the_template(void **state)
+TEST(records_reach_the_template)
 {
     i64 count = 0;
-    (void)state;
     each_family(prepare_cases, &count);
     assert_true(count >= 9);
 }
 
-static void families_are_those_of_transformers(void **state)
+TEST(families_are_those_of_transformers)
 {
     i64 count = 0;
-    (void)state;
     each_family(compare_ids, &count);
     assert_true(count > 500);
 }
@@ -230,10 +226,9 @@ static void compare_learned(const struct json *family, struct chat *chat, void *
     text_tokenizer_free(tokenizer);
 }
 
-static void answers_are_learned_with_their_end(void **state)
+TEST(answers_are_learned_with_their_end)
 {
     i64 count = 0;
-    (void)state;
     each_family(compare_learned, &count);
     assert_int_equal(count, 22); /* each line, once */
 }
@@ -263,10 +258,9 @@ static void compare_masks(const struct json *family, struct chat *chat, void *co
     }
 }
 
-static void marks_of_generation_are_those_of_transformers(void **state)
+TEST(marks_of_generation_are_those_of_transformers)
 {
     i64 count = 0;
-    (void)state;
     each_family(compare_masks, &count);
     assert_true(count >= 12);
 }
@@ -295,24 +289,14 @@ static void compare_marks(const struct json *family, struct chat *chat, void *co
     }
 }
 
-static void ends_of_answers_are_found(void **state)
+TEST(ends_of_answers_are_found)
 {
     i64 count = 0;
-    (void)state;
     each_family(compare_marks, &count);
     assert_true(count >= 9);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prompts_are_those_of_transformers),
-        cmocka_unit_test(shards_hold_those_of_transformers),
-        cmocka_unit_test(records_reach_the_template),
-        cmocka_unit_test(families_are_those_of_transformers),
-        cmocka_unit_test(answers_are_learned_with_their_end),
-        cmocka_unit_test(marks_of_generation_are_those_of_transformers),
-        cmocka_unit_test(ends_of_answers_are_found),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

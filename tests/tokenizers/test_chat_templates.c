@@ -32,8 +32,6 @@ static void put_learned_or_reason(struct buffer *out, const struct text_tokenize
     text_chat_close(chat);
 }
 
-/* ---- Marks that a message spells ---- */
-
 /* Puts the tokens, special ones in braces, or why the conversation is refused. */
 static void put_tokens(struct buffer *out, const struct text_tokenizer *tokenizer, const struct json *c)
 {
@@ -54,14 +52,69 @@ static void put_tokens(struct buffer *out, const struct text_tokenizer *tokenize
     text_chat_close(chat);
 }
 
+/* Puts the layout of a message with two pictures and its answer, or why it is refused: media as their numbers,
+ * what is learned in brackets. */
+static void put_media(struct buffer *out, const struct text_tokenizer *tokenizer)
+{
+    struct chat *chat = text_chat_open(tokenizer);
+    struct sample sample = {.layout = SAMPLE_CHAT};
+    struct chat_ids ids = {0};
+    assert_non_null(chat);
+    for (i64 i = 0; i < 5; i++) {
+        struct sample_part *part = sample_add(&sample, i == 1 || i == 2 ? MODALITY_IMAGE : MODALITY_TEXT);
+        static const char *const texts[] = {" look", NULL, NULL, " here ", "fine"};
+        if (texts[i])
+            buffer_append(&part->bytes, texts[i], (i64)strlen(texts[i]));
+        part->role = i == 0 ? string_copy("user") : i == 4 ? string_copy("assistant") : NULL;
+    }
+    if (chat_lay_out(&ids, chat, &sample, false))
+        buffer_printf(out, "%s", error_text());
+    for (i64 i = 0, from = 0; i < ids.run_count; from = ids.runs[i++].end) {
+        struct buffer text = {0};
+        assert_int_equal(text_decode(tokenizer, &text, ids.ids.ids + from, ids.runs[i].end - from, false), 0);
+        buffer_printf(out, ids.runs[i].learned ? "[%s]" : "%s", text.data ? text.data : "");
+        if (ids.runs[i].medium >= 0)
+            buffer_printf(out, "(%d)", ids.runs[i].medium);
+        buffer_release(&text);
+    }
+    chat_ids_release(&ids);
+    sample_release(&sample);
+    text_chat_close(chat);
+}
+
+TEST(conversations_are_laid_out_or_refused)
+{
+    EACH_CASE (c, "chat_layouts.jsonl") {
+        static const char *const kinds[] = {"learned", "ids", "media"};
+        const struct json *conversation = json_get(c->row, "conversation");
+        const char *message = json_string(json_get(c->row, "message"), NULL);
+        struct text_tokenizer *tokenizer = chatml_tokenizer(case_text(c, "template"));
+        struct buffer out = {0};
+        if (!conversation)
+            put_media(&out, tokenizer);
+        else if (json_get(c->row, "ids"))
+            put_tokens(&out, tokenizer, conversation);
+        else
+            put_learned_or_reason(&out, tokenizer, conversation, json_string(json_get(c->row, "wanted"), NULL));
+        if (message && !strstr(out.data, message))
+            case_wrong(c, "gives %s", out.data);
+        for (i64 i = 0; i < COUNT_OF(kinds); i++)
+            if (json_get(c->row, kinds[i]))
+                case_expect(c, kinds[i], out.data ? out.data : "");
+        buffer_release(&out);
+        text_tokenizer_free(tokenizer);
+    }
+}
+
+/* ---- Marks that a message spells ---- */
+
 /* Added tokens that are not special: those that the template writes around texts cannot be spelled. */
-static void marks_need_not_be_special(void **state)
+TEST(marks_need_not_be_special)
 {
     static const struct {
         const char *token;
         i64 count;
     } rows[] = {{"<turn>", 2}, {"</turn>", 2}, {"<tag>", 2}};
-    (void)state;
     struct json *none = json_array(), *added = parse("[\"<turn>\", \"</turn>\", \"<tag>\"]"), *config = json_object();
     put_tokenizer("qwen2/tokenizer", none, added);
     json_set(config, "chat_template",
@@ -133,9 +186,8 @@ static void put_config(const char *text)
     put("tokenizer_config.json", parse(text));
 }
 
-static void templates_are_chosen_by_name(void **state)
+TEST(templates_are_chosen_by_name)
 {
-    (void)state;
     put_config("{\"chat_template\": [{\"name\": \"rag\", \"template\": \"R{{ messages[0].content }}\"}, {\"name\": "
                "\"default\", \"template\": \"D{{ messages[0].content }}\"}, {\"name\": \"tool_use\", \"template\": "
                "\"T{{ messages[0].content }}{{ tools[0].name }}\"}]}");
@@ -150,9 +202,8 @@ static void templates_are_chosen_by_name(void **state)
     expect_text(hello_tools, "tool_use");
 }
 
-static void template_files_go_before_the_config(void **state)
+TEST(template_files_go_before_the_config)
 {
-    (void)state;
     put_config("{\"chat_template\": \"C{{ messages[0].content }}\"}");
     put_text("chat_template.json", "{\"chat_template\": \"J{{ messages[0].content }}\"}");
     expect_text(hello, "Chello");
@@ -175,11 +226,10 @@ static void template_files_go_before_the_config(void **state)
 }
 
 /* A tokenizer saved elsewhere lays conversations out as before, whichever file its template was in. */
-static void a_copy_has_the_template(void **state)
+TEST(a_copy_has_the_template)
 {
     static const char *const files[] = {"tokenizer_config.json", "chat_template.jinja", "chat_template.json"};
     static const char source[] = "{{ bos_token }}X\n{{ messages[0].content }} \u00e4\n";
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(files); i++) {
         char *copy = path_join(folder, "copy");
         struct json *config = json_object(), *other = json_object();
@@ -208,12 +258,11 @@ static void a_copy_has_the_template(void **state)
     }
 }
 
-static void roles_come_from_either_file(void **state)
+TEST(roles_come_from_either_file)
 {
     static const char template[] =
         "\"chat_template\": \"{{ bos_token }}{{ eos_token }}{{ pad_token }}{{ messages[0].content "
         "}}\"";
-    (void)state;
     char *config = string_format("{\"bos_token\": {\"content\": \"<s>\", \"lstrip\": false}, \"eos_token\": \"</s>\", "
                                  "\"pad_token\": null, %s}",
                                  template);
@@ -229,63 +278,6 @@ static void roles_come_from_either_file(void **state)
     remove_file("special_tokens_map.json");
 }
 
-/* ---- Media ---- */
-
-/* Puts the layout of a message with two pictures and its answer, or why it is refused: media as their numbers,
- * what is learned in brackets. */
-static void put_media(struct buffer *out, const struct text_tokenizer *tokenizer)
-{
-    struct chat *chat = text_chat_open(tokenizer);
-    struct sample sample = {.layout = SAMPLE_CHAT};
-    struct chat_ids ids = {0};
-    assert_non_null(chat);
-    for (i64 i = 0; i < 5; i++) {
-        struct sample_part *part = sample_add(&sample, i == 1 || i == 2 ? MODALITY_IMAGE : MODALITY_TEXT);
-        static const char *const texts[] = {" look", NULL, NULL, " here ", "fine"};
-        if (texts[i])
-            buffer_append(&part->bytes, texts[i], (i64)strlen(texts[i]));
-        part->role = i == 0 ? string_copy("user") : i == 4 ? string_copy("assistant") : NULL;
-    }
-    if (chat_lay_out(&ids, chat, &sample, false))
-        buffer_printf(out, "%s", error_text());
-    for (i64 i = 0, from = 0; i < ids.run_count; from = ids.runs[i++].end) {
-        struct buffer text = {0};
-        assert_int_equal(text_decode(tokenizer, &text, ids.ids.ids + from, ids.runs[i].end - from, false), 0);
-        buffer_printf(out, ids.runs[i].learned ? "[%s]" : "%s", text.data ? text.data : "");
-        if (ids.runs[i].medium >= 0)
-            buffer_printf(out, "(%d)", ids.runs[i].medium);
-        buffer_release(&text);
-    }
-    chat_ids_release(&ids);
-    sample_release(&sample);
-    text_chat_close(chat);
-}
-
-static void conversations_are_laid_out_or_refused(void **state)
-{
-    (void)state;
-    EACH_CASE (c, "chat_layouts.jsonl") {
-        static const char *const kinds[] = {"learned", "ids", "media"};
-        const struct json *conversation = json_get(c->row, "conversation");
-        const char *message = json_string(json_get(c->row, "message"), NULL);
-        struct text_tokenizer *tokenizer = chatml_tokenizer(case_text(c, "template"));
-        struct buffer out = {0};
-        if (!conversation)
-            put_media(&out, tokenizer);
-        else if (json_get(c->row, "ids"))
-            put_tokens(&out, tokenizer, conversation);
-        else
-            put_learned_or_reason(&out, tokenizer, conversation, json_string(json_get(c->row, "wanted"), NULL));
-        if (message && !strstr(out.data, message))
-            case_wrong(c, "gives %s", out.data);
-        for (i64 i = 0; i < COUNT_OF(kinds); i++)
-            if (json_get(c->row, kinds[i]))
-                case_expect(c, kinds[i], out.data ? out.data : "");
-        buffer_release(&out);
-        text_tokenizer_free(tokenizer);
-    }
-}
-
 /* ---- What is refused ---- */
 
 static void refused(struct text_tokenizer *tokenizer, const char *words)
@@ -296,9 +288,8 @@ static void refused(struct text_tokenizer *tokenizer, const char *words)
     text_tokenizer_free(tokenizer);
 }
 
-static void what_is_not_known_is_refused(void **state)
+TEST(what_is_not_known_is_refused)
 {
-    (void)state;
     refused(text_tokenizer_load(GOLDEN "/tokenizer/gpt2"), "neither a chat_template");
     refused(chatml_tokenizer("{{ messages"), "tokenizer_config.json");
     put_config("{\"chat_template\": 5}");
@@ -338,11 +329,10 @@ static void expect_day(const struct text_tokenizer *tokenizer, char *day, const 
 }
 
 /* strftime_now gives the day that is set, or that of the call which began the stage. */
-static void shards_hold_one_day(void **state)
+TEST(shards_hold_one_day)
 {
     static const char *const none[] = {"2024-2-29", "2023-02-29", "2024-13-01", "2024-02-29 ", "today", "20240229"};
     struct json *specials = json_array();
-    (void)state;
     json_push(specials, json_of_string("<|im_start|>"));
     json_push(specials, json_of_string("<|im_end|>"));
     struct text_tokenizer *tokenizer =
@@ -365,11 +355,10 @@ static void shards_hold_one_day(void **state)
 }
 
 /* Control pieces of a SentencePiece model are never produced from text. */
-static void marks_that_are_text_are_refused(void **state)
+TEST(marks_that_are_text_are_refused)
 {
     char *model = path_join(folder, "tokenizer.model"), *table = path_join(folder, "tokenizer.json");
     struct json *config = json_object();
-    (void)state;
     json_set(config, "chat_template", json_of_string("<s>{{ messages[0].content }}"));
     unlink(table);
     memory_free(table);
@@ -385,16 +374,5 @@ static void marks_that_are_text_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(conversations_are_laid_out_or_refused),
-        cmocka_unit_test(marks_need_not_be_special),
-        cmocka_unit_test(templates_are_chosen_by_name),
-        cmocka_unit_test(template_files_go_before_the_config),
-        cmocka_unit_test(a_copy_has_the_template),
-        cmocka_unit_test(roles_come_from_either_file),
-        cmocka_unit_test(what_is_not_known_is_refused),
-        cmocka_unit_test(shards_hold_one_day),
-        cmocka_unit_test(marks_that_are_text_are_refused),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

@@ -1,12 +1,10 @@
 /* Word classes match Oniguruma inside HF tokenizers: every character, and splits
  * (tests/golden/tokenizer/words.py). */
 #include "core/json.h"
+#include "tests/test.h"
 #include "tokenizers/text/text_internal.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-#include <cmocka.h>
 
 static struct json *words;
 static struct regex_scratch *scratch;
@@ -31,9 +29,8 @@ static void check_set(const char *pattern, bool inside, bool negated)
     regex_close(regex);
 }
 
-static void word_characters_are_those_of_oniguruma(void **state)
+TEST(word_characters_are_those_of_oniguruma)
 {
-    (void)state;
     check_set("\\w", false, false);
     check_set("\\W", false, true);
     check_set("[\\w]", true, false);
@@ -64,9 +61,8 @@ static void check_joined(const char *pattern, const char *members, const char *o
     regex_close(regex);
 }
 
-static void classes_join_as_in_oniguruma(void **state)
+TEST(classes_join_as_in_oniguruma)
 {
-    (void)state;
     check_joined("[a[bc]d]", "abcd", "e[]");
     check_joined("[^a[bc]]", "de[", "abc");
     check_joined("[^(\\s|[.,])]", "ab", "( |.,)");
@@ -102,9 +98,8 @@ static void check_case(const struct json *one)
     splitter_release(&splitter);
 }
 
-static void texts_are_cut_at_words_as_by_oniguruma(void **state)
+TEST(texts_are_cut_at_words_as_by_oniguruma)
 {
-    (void)state;
     const struct json *cases = json_get(words, "cases");
     assert_true(json_count(cases) > 50);
     for (i64 i = 0; i < json_count(cases); i++)
@@ -139,10 +134,5 @@ static int close_golden(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(word_characters_are_those_of_oniguruma),
-        cmocka_unit_test(classes_join_as_in_oniguruma),
-        cmocka_unit_test(texts_are_cut_at_words_as_by_oniguruma),
-    };
-    return cmocka_run_group_tests(tests, open_golden, close_golden);
+    return tests_run(open_golden, close_golden);
 }

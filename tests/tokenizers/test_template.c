@@ -1,6 +1,5 @@
 /* Chat templates: the text, the answers' places and the errors are those of transformers
  * (tests/golden/template), and a template of a stranger ends with a message. */
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,12 +60,11 @@ static char *other_result(const char *template, i64 length, const struct json *e
     return other;
 }
 
-static void templates_write_what_transformers_writes(void **state)
+TEST(templates_write_what_transformers_writes)
 {
     struct json *golden = json_load(GOLDEN "/template/cases.json");
     const struct json *cases = json_get(golden, "cases");
     i64 wrong = 0;
-    (void)state;
     assert_true(json_count(cases) > 1000);
     for (i64 i = 0; i < json_count(cases); i++) {
         const struct json *each = json_at(cases, i);
@@ -98,10 +96,9 @@ static char *template_of(struct cases *c)
 }
 
 /* Python's JSON, templates that do not end, that are nested too deep, and what is not supported. */
-static void templates_end_with_a_text_or_a_message(void **state)
+TEST(templates_end_with_a_text_or_a_message)
 {
     struct json *none = json_object();
-    (void)state;
     EACH_CASE (c, "templates.jsonl") {
         const struct json *variables = json_get(c->row, "variables");
         char *template = template_of(c);
@@ -115,10 +112,9 @@ static void templates_end_with_a_text_or_a_message(void **state)
 }
 
 /* A document nested deeper than a render goes. */
-static void deep_variables_are_refused(void **state)
+TEST(deep_variables_are_refused)
 {
     struct json *variables = json_object(), *value = json_of_integer(1);
-    (void)state;
     for (int i = 0; i < 2000; i++) {
         struct json *list = json_array();
         json_push(list, value);
@@ -131,13 +127,12 @@ static void deep_variables_are_refused(void **state)
 
 /* ---- Others ---- */
 
-static void a_text_may_hold_any_byte_of_utf8(void **state)
+TEST(a_text_may_hold_any_byte_of_utf8)
 {
     static const char text[] = "a\0{{ 'b\0c' }}";
     struct template_output out;
     struct json *variables = json_object();
     struct template *template = template_open(text, sizeof text - 1, "case");
-    (void)state;
     assert_non_null(template);
     assert_int_equal(template_render(&out, template, variables), 0);
     assert_int_equal(out.text.length, 5);
@@ -148,7 +143,7 @@ static void a_text_may_hold_any_byte_of_utf8(void **state)
     json_free(variables);
 }
 
-static void templates_say_what_they_use(void **state)
+TEST(templates_say_what_they_use)
 {
     static const struct {
         const char *text;
@@ -157,7 +152,6 @@ static void templates_say_what_they_use(void **state)
                  {"{% generation %}{% endgeneration %}", true, false},
                  {"{# {% generation %} #}{{ '{% generation %}' }}", false, false},
                  {"{% if strftime_now is defined %}{% endif %}", false, true}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         struct template *template = template_open(cases[i].text, (i64)strlen(cases[i].text), "case");
         assert_non_null(template);
@@ -169,12 +163,5 @@ static void templates_say_what_they_use(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(templates_write_what_transformers_writes),
-        cmocka_unit_test(templates_end_with_a_text_or_a_message),
-        cmocka_unit_test(deep_variables_are_refused),
-        cmocka_unit_test(a_text_may_hold_any_byte_of_utf8),
-        cmocka_unit_test(templates_say_what_they_use),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -3,10 +3,8 @@
 #include "tests/scratch.h"
 #include "tokenizers/text/text.h"
 
-#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 #define FOLDER GOLDEN "/tokenizer/families"
 static const char IDS[] = ".ids.jsonl";
@@ -125,9 +123,8 @@ static void compare_family(const char *family, const struct json *texts, const s
     text_tokenizer_free(tokenizer);
 }
 
-static void ids_and_texts_are_those_of_the_libraries(void **state)
+TEST(ids_and_texts_are_those_of_the_libraries)
 {
-    (void)state;
     assert_int_equal(each_family(compare_family), 42);
 }
 
@@ -146,9 +143,8 @@ static void compare_saved(const char *family, const struct json *texts, const st
     memory_free(folder);
 }
 
-static void saved_ones_load_the_same(void **state)
+TEST(saved_ones_load_the_same)
 {
-    (void)state;
     each_family(compare_saved);
 }
 
@@ -196,9 +192,8 @@ static void add_tokens(const char *family, const struct json *texts, const struc
     memory_free(name);
 }
 
-static void any_tokenizer_takes_special_tokens(void **state)
+TEST(any_tokenizer_takes_special_tokens)
 {
-    (void)state;
     each_family(add_tokens);
 }
 
@@ -215,9 +210,8 @@ static void assert_refused(const char *name, const void *bytes, i64 length, cons
     memory_free(path);
 }
 
-static void bad_tiktoken_files_are_refused_with_a_reason(void **state)
+TEST(bad_tiktoken_files_are_refused_with_a_reason)
 {
-    (void)state;
     EACH_CASE (c, "tiktoken_refused.jsonl") {
         const char *file = case_text(c, "file");
         struct buffer config = {0};
@@ -227,9 +221,8 @@ static void bad_tiktoken_files_are_refused_with_a_reason(void **state)
     }
 }
 
-static void bad_models_are_refused_with_a_reason(void **state)
+TEST(bad_models_are_refused_with_a_reason)
 {
-    (void)state;
 #define REFUSED(bytes, expected) assert_refused("a.model", bytes, sizeof bytes - 1, "{}", expected)
     static const char unknown[] = "\x0a\x07\x0a\x03<u>\x18\x02";
     REFUSED("\x0a\x07\x0a\x03<u>", "ends early");
@@ -246,9 +239,8 @@ static void bad_models_are_refused_with_a_reason(void **state)
     assert_refused("a.model", unknown, sizeof unknown - 1, "{\"add_bos_token\":true}", "no token '<s>'");
 }
 
-static void cut_models_are_refused_or_read(void **state)
+TEST(cut_models_are_refused_or_read)
 {
-    (void)state;
     struct buffer file = {0};
     assert_int_equal(file_read(&file, FOLDER "/sp_gemma.model"), 0);
     char *path = path_join(directory, "cut.model");
@@ -261,9 +253,8 @@ static void cut_models_are_refused_or_read(void **state)
 }
 
 /* ---- Settings of .model files ---- */
-static void a_model_file_gets_the_ends_its_settings_ask_for(void **state)
+TEST(a_model_file_gets_the_ends_its_settings_ask_for)
 {
-    (void)state;
     char *folder = path_join(directory, "ends"), *config = path_join(folder, "tokenizer_config.json");
     char *model = path_join(folder, "tokenizer.model");
     assert_int_equal(directory_make(folder), 0);
@@ -297,7 +288,7 @@ static void a_model_file_gets_the_ends_its_settings_ask_for(void **state)
 
 /* In plain texts special tokens are text, and others are tokens. The ids are those of tokenizers 0.23.3
  * with encode_special_tokens. */
-static void plain_texts_hold_no_special_tokens(void **state)
+TEST(plain_texts_hold_no_special_tokens)
 {
     static const struct {
         const char *family, *text;
@@ -309,7 +300,6 @@ static void plain_texts_hold_no_special_tokens(void **state)
          "<think>a</think><\xef\xbd\x9c"
          "fim\xe2\x96\x81hole\xef\xbd\x9c>",
          {27, 83, 71, 260, 74, 29, 64, 27, 14, 83, 71, 260, 74, 29, 403, -1}}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(rows); i++) {
         char *path = string_format("%s/tokenizer/families/%s.json", GOLDEN, rows[i].family);
         struct text_tokenizer *tokenizer = text_tokenizer_load(path);
@@ -329,15 +319,5 @@ static void plain_texts_hold_no_special_tokens(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ids_and_texts_are_those_of_the_libraries),
-        cmocka_unit_test(saved_ones_load_the_same),
-        cmocka_unit_test(any_tokenizer_takes_special_tokens),
-        cmocka_unit_test(bad_tiktoken_files_are_refused_with_a_reason),
-        cmocka_unit_test(bad_models_are_refused_with_a_reason),
-        cmocka_unit_test(cut_models_are_refused_or_read),
-        cmocka_unit_test(a_model_file_gets_the_ends_its_settings_ask_for),
-        cmocka_unit_test(plain_texts_hold_no_special_tokens),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

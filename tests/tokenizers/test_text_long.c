@@ -2,9 +2,7 @@
 #include "tests/scratch.h"
 #include "tokenizers/text/text_internal.h"
 
-#include <setjmp.h>
 #include <string.h>
-#include <cmocka.h>
 
 #define FOLDER GOLDEN "/tokenizer/families"
 
@@ -64,9 +62,8 @@ static void compare_long(u64 seed, i64 letters, i64 merges, i64 length, bool run
     id_list_release(&out);
 }
 
-static void a_long_word_has_the_ids_of_the_whole(void **state)
+TEST(a_long_word_has_the_ids_of_the_whole)
 {
-    (void)state;
     for (u64 seed = 1; seed <= 24; seed++)
         compare_long(seed, 1 + (i64)(seed % 3), 3 + (i64)seed * 2, 3 * BPE_BLOCK + 1000 * (i64)seed + 1, seed % 2);
 }
@@ -114,9 +111,8 @@ static void compare_runs(const char *path, const char *unit)
     text_tokenizer_free(tokenizer);
 }
 
-static void a_million_equal_characters_are_taken(void **state)
+TEST(a_million_equal_characters_are_taken)
 {
-    (void)state;
     static const char *const families[] = {"gpt4o.json",  "deepseek3.json", "bloom.json",     "clip.json",
                                            "llama2.json", "t5.json",        "xlmr.json",      "tt_cl100k",
                                            "tt_kimi",     "tt_o200k",       "sp_gemma.model", "gpt1.json"};
@@ -133,9 +129,8 @@ static void a_million_equal_characters_are_taken(void **state)
 /* ---- Training ---- */
 
 /* The merges that all words, gone through as a whole, give (recorded). */
-static void a_long_word_trains_the_merges_of_the_whole(void **state)
+TEST(a_long_word_trains_the_merges_of_the_whole)
 {
-    (void)state;
     static const char *const none[] = {NULL};
     const struct text_training training = {"qwen2", false, 500, none, false};
     struct text_trainer *trainer = text_trainer_open(&training);
@@ -177,9 +172,8 @@ static struct text_tokenizer *load_parts(const char *parts)
 #define BYTES "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"use_regex\":false}"
 #define EIGHT(x) x "," x "," x "," x "," x "," x "," x "," x
 
-static void texts_do_not_grow_without_bound(void **state)
+TEST(texts_do_not_grow_without_bound)
 {
-    (void)state;
     static const struct {
         const char *parts, *place;
         bool decodes;
@@ -215,9 +209,8 @@ static void texts_do_not_grow_without_bound(void **state)
 }
 
 /* A token that stands for many ids, many times. */
-static void templates_and_tokens_have_a_limit(void **state)
+TEST(templates_and_tokens_have_a_limit)
 {
-    (void)state;
     struct buffer parts = {0};
     buffer_printf(&parts, "\"post_processor\":{\"type\":\"TemplateProcessing\",\"special_tokens\":{\"x\":{\"ids\":[0");
     for (i64 i = 1; i < 500; i++)
@@ -233,12 +226,5 @@ static void templates_and_tokens_have_a_limit(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_long_word_has_the_ids_of_the_whole),
-        cmocka_unit_test(a_million_equal_characters_are_taken),
-        cmocka_unit_test(a_long_word_trains_the_merges_of_the_whole),
-        cmocka_unit_test(texts_do_not_grow_without_bound),
-        cmocka_unit_test(templates_and_tokens_have_a_limit),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

@@ -73,11 +73,10 @@ static void check_case(const struct json *one)
     text_tokenizer_free(again);
 }
 
-static void each_setting_means_what_it_does_in_hf(void **state)
+TEST(each_setting_means_what_it_does_in_hf)
 {
     struct buffer file = {0};
     i64 count = 0;
-    (void)state;
     succeed(file_read(&file, cases));
     for (char *line = file.data, *end; (end = strchr(line, '\n')); line = end + 1, count++) {
         struct json *one = json_parse_line(line, end - line, cases, count + 1);
@@ -89,46 +88,9 @@ static void each_setting_means_what_it_does_in_hf(void **state)
     buffer_release(&file);
 }
 
-/* Older files leave the longest word out: 100 characters, as in transformers. */
-static void a_longest_word_left_out_is_100_characters(void **state)
-{
-    static const char pieces[] = "{\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"vocab\":{\"[UNK]\":0,"
-                                 "\"a\":1,\"##a\":2}}}";
-    char word[101];
-    struct id_list ids = {0};
-    struct text_tokenizer *tokenizer = text_tokenizer_parse(pieces, sizeof pieces - 1, "left out");
-    (void)state;
-    assert_non_null(tokenizer);
-    memset(word, 'a', sizeof word);
-    succeed(text_encode(tokenizer, &ids, word, 100, NULL));
-    assert_int_equal(ids.count, 100);
-    assert_int_equal(ids.ids[99], 2);
-    ids.count = 0;
-    succeed(text_encode(tokenizer, &ids, word, 101, NULL));
-    assert_int_equal(ids.count, 1);
-    assert_int_equal(ids.ids[0], 0);
-    id_list_release(&ids);
-    text_tokenizer_free(tokenizer);
-}
-
-/* Of whole words, as tokenizers.models.WordLevel has without the argument (tokenizers 0.23.3). */
-static void an_unknown_word_left_out_is_unk(void **state)
-{
-    static const char words[] = "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"[UNK]\":0,\"<unk>\":1,\"a\":2}}}";
-    struct id_list ids = {0};
-    struct text_tokenizer *tokenizer = text_tokenizer_parse(words, sizeof words - 1, "left out");
-    (void)state;
-    assert_non_null(tokenizer);
-    succeed(text_encode(tokenizer, &ids, "b", 1, NULL));
-    assert_int_equal(ids.count, 1);
-    assert_int_equal(ids.ids[0], 1);
-    id_list_release(&ids);
-    text_tokenizer_free(tokenizer);
-}
-
 /* tokenizer_config.json of a tokenizer made here: the class that reads tokenizer.json as it stands, and
  * the roles by which transformers ends answers and pads. */
-static void a_trained_tokenizer_tells_transformers_its_roles(void **state)
+TEST(a_trained_tokenizer_tells_transformers_its_roles)
 {
     static const char *const special[] = {"<|endoftext|>", "<|im_start|>", "<|im_end|>", NULL};
     static const char *const roles[][2] = {{"tokenizer_class", "\"PreTrainedTokenizerFast\""},
@@ -139,7 +101,6 @@ static void a_trained_tokenizer_tells_transformers_its_roles(void **state)
                                            {"clean_up_tokenization_spaces", "false"}};
     struct text_trainer *trainer =
         text_trainer_open(&(struct text_training){.vocabulary = 262, .special_tokens = special});
-    (void)state;
     succeed(text_trainer_feed(trainer, "abab abab", 9));
     struct text_tokenizer *tokenizer = text_trainer_finish(trainer);
     succeed(text_tokenizer_save(tokenizer, path_of("trained")));
@@ -157,13 +118,42 @@ static void a_trained_tokenizer_tells_transformers_its_roles(void **state)
     text_tokenizer_free(tokenizer);
 }
 
+/* Older files leave the longest word out: 100 characters, as in transformers. */
+TEST(a_longest_word_left_out_is_100_characters)
+{
+    static const char pieces[] = "{\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[UNK]\",\"vocab\":{\"[UNK]\":0,"
+                                 "\"a\":1,\"##a\":2}}}";
+    char word[101];
+    struct id_list ids = {0};
+    struct text_tokenizer *tokenizer = text_tokenizer_parse(pieces, sizeof pieces - 1, "left out");
+    assert_non_null(tokenizer);
+    memset(word, 'a', sizeof word);
+    succeed(text_encode(tokenizer, &ids, word, 100, NULL));
+    assert_int_equal(ids.count, 100);
+    assert_int_equal(ids.ids[99], 2);
+    ids.count = 0;
+    succeed(text_encode(tokenizer, &ids, word, 101, NULL));
+    assert_int_equal(ids.count, 1);
+    assert_int_equal(ids.ids[0], 0);
+    id_list_release(&ids);
+    text_tokenizer_free(tokenizer);
+}
+
+/* Of whole words, as tokenizers.models.WordLevel has without the argument (tokenizers 0.23.3). */
+TEST(an_unknown_word_left_out_is_unk)
+{
+    static const char words[] = "{\"model\":{\"type\":\"WordLevel\",\"vocab\":{\"[UNK]\":0,\"<unk>\":1,\"a\":2}}}";
+    struct id_list ids = {0};
+    struct text_tokenizer *tokenizer = text_tokenizer_parse(words, sizeof words - 1, "left out");
+    assert_non_null(tokenizer);
+    succeed(text_encode(tokenizer, &ids, "b", 1, NULL));
+    assert_int_equal(ids.count, 1);
+    assert_int_equal(ids.ids[0], 1);
+    id_list_release(&ids);
+    text_tokenizer_free(tokenizer);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_setting_means_what_it_does_in_hf),
-        cmocka_unit_test(a_trained_tokenizer_tells_transformers_its_roles),
-        cmocka_unit_test(a_longest_word_left_out_is_100_characters),
-        cmocka_unit_test(an_unknown_word_left_out_is_unk),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

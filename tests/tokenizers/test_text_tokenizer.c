@@ -1,13 +1,12 @@
 /* The text tokenizer against HF tokenizers (tests/golden/tokenizer) and against itself. */
 #include "core/json.h"
+#include "tests/test.h"
 #include "tokenizers/text/text_internal.h"
 
 #include <pthread.h>
-#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <cmocka.h>
 
 static const char *const folders[] = {"qwen2-nfc", "qwen2", "gpt2"};
 
@@ -95,9 +94,8 @@ static void check_case(const struct text_tokenizer *tokenizer, const struct json
     check_decode_case(tokenizer, row, where);
 }
 
-static void encodes_and_decodes_as_hf(void **state)
+TEST(encodes_and_decodes_as_hf)
 {
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(folders); i++) {
         struct text_tokenizer *tokenizer = load(folders[i]);
         assert_true(each_line(tokenizer, folders[i], "cases.jsonl", check_case) > 500);
@@ -115,9 +113,8 @@ static i64 largest_id(const struct json *file)
     return largest;
 }
 
-static void tells_what_it_holds(void **state)
+TEST(tells_what_it_holds)
 {
-    (void)state;
     static const char *const families[] = {"qwen2", "qwen2", "gpt-2"};
     for (i64 i = 0; i < COUNT_OF(folders); i++) {
         struct text_tokenizer *tokenizer = load(folders[i]);
@@ -177,9 +174,8 @@ static void check_training(const char *name, const struct buffer *text)
     memory_free(path);
 }
 
-static void learns_the_merges_hf_learns(void **state)
+TEST(learns_the_merges_hf_learns)
 {
-    (void)state;
     struct buffer text = {0};
     char *text_path = golden("train", "text.txt"), **names;
     i64 count, tried = 0;
@@ -206,9 +202,8 @@ static struct text_tokenizer *train_small(bool specials_last)
     return text_trainer_finish(trainer);
 }
 
-static void special_tokens_come_first_or_last(void **state)
+TEST(special_tokens_come_first_or_last)
 {
-    (void)state;
     for (int last = 0; last < 2; last++) {
         struct text_tokenizer *tokenizer = train_small(last);
         i32 first = last ? 267 : 0;
@@ -228,9 +223,8 @@ static void special_tokens_come_first_or_last(void **state)
     }
 }
 
-static void training_ends_when_no_pair_is_left(void **state)
+TEST(training_ends_when_no_pair_is_left)
 {
-    (void)state;
     struct text_trainer *trainer = text_trainer_open(&(struct text_training){.vocabulary = 5000});
     assert_int_equal(text_trainer_feed(trainer, "abab", 4), 0);
     assert_int_equal(text_trainer_feed(trainer, "", 0), 0);
@@ -275,9 +269,8 @@ static void assert_same_cuts(const struct splitter *fast, const struct splitter 
     }
 }
 
-static void splitters_are_the_expressions(void **state)
+TEST(splitters_are_the_expressions)
 {
-    (void)state;
     const char *const patterns[] = {REGEX_QWEN2, REGEX_LLAMA, REGEX_GPT2};
     struct regex_scratch *scratch = regex_scratch_open();
     struct buffer text = {0};
@@ -303,9 +296,8 @@ static void splitters_are_the_expressions(void **state)
     regex_scratch_close(scratch);
 }
 
-static void unsupported_expressions_are_refused(void **state)
+TEST(unsupported_expressions_are_refused)
 {
-    (void)state;
     static const char *const patterns[] = {"[a[^bc]]", "[^a-z&&b]", "[a&&]", "[a&&b&&c&&d&&e]",
                                            "\\h+",     "(",         "a\\",   "[\\p{L}"};
     for (i64 i = 0; i < COUNT_OF(patterns); i++) {
@@ -323,9 +315,8 @@ static void assert_nfc(const char *text, const char *want)
     buffer_release(&out);
 }
 
-static void nfc_is_that_of_unicode_9(void **state)
+TEST(nfc_is_that_of_unicode_9)
 {
-    (void)state;
     assert_nfc("plain \xe4\xb8\xad caf\xc3\xa9", "plain \xe4\xb8\xad caf\xc3\xa9");
     assert_nfc("cafe\xcc\x81 x", "caf\xc3\xa9 x");
     assert_nfc("\xe2\x84\xab", "\xc3\x85");
@@ -337,9 +328,8 @@ static void nfc_is_that_of_unicode_9(void **state)
                "\xf0\x91\xa4\xb5\xf0\x91\xa4\xb0"); /* U+11935 U+11930: Unicode 13 */
 }
 
-static void long_runs_take_linear_time(void **state)
+TEST(long_runs_take_linear_time)
 {
-    (void)state;
     struct text_tokenizer *tokenizer = load("qwen2-nfc");
     static const char *const units[] = {"a", " ",   "\xcc\x87\xcc\xa3", "<", "<|im_start",
                                         "'", "\n ", "\xe4\xb8\xad",     "."};
@@ -403,9 +393,8 @@ static void check_parts(struct parts parts, const char *text, const char *want)
     text_tokenizer_free(tokenizer);
 }
 
-static void reads_the_forms_of_the_format(void **state)
+TEST(reads_the_forms_of_the_format)
 {
-    (void)state;
     check_parts((struct parts){0}, "abcab a", "4 2 5 0");
     check_parts((struct parts){.merges = "\"#version: 0.2\",\"a b\",\"ab c\""}, "abc", "4");
     check_parts((struct parts){.merges = "[\"b\",\"c\"]"}, "abc", "0 6");
@@ -425,9 +414,8 @@ static void reads_the_forms_of_the_format(void **state)
                 "ab<b>c", "10 2 10 3");
 }
 
-static void added_tokens_obey_their_flags(void **state)
+TEST(added_tokens_obey_their_flags)
 {
-    (void)state;
     static const char flagged[] =
         "{\"id\":10,\"content\":\"<l>\",\"lstrip\":true},{\"id\":11,\"content\":\"<r>\",\"rstrip\":true},"
         "{\"id\":12,\"content\":\"<w>\",\"single_word\":true},{\"id\":13,\"content\":\"<r>x\"},"
@@ -452,9 +440,8 @@ static void assert_refused(struct parts parts, const char *expected)
         fail_msg("\"%s\" does not say \"%s\" and the file", error_text(), expected);
 }
 
-static void bad_files_are_refused_with_a_reason(void **state)
+TEST(bad_files_are_refused_with_a_reason)
 {
-    (void)state;
     assert_refused((struct parts){.merges = "[\"a\",\"q\"]"}, "'q' is not in model.vocab");
     assert_refused((struct parts){.merges = "[\"c\",\"a\"]"}, "'ca' is not in model.vocab");
     assert_refused((struct parts){.merges = "[\"a\",\"b\"],[\"a\"]"}, "model.merges[1]");
@@ -503,9 +490,8 @@ static void bad_files_are_refused_with_a_reason(void **state)
     assert_non_null(strstr(error_text(), "/nonexistent/tokenizer.json"));
 }
 
-static void cut_files_are_refused(void **state)
+TEST(cut_files_are_refused)
 {
-    (void)state;
     char *path = golden("gpt2", "tokenizer.json");
     struct buffer json = {0};
     assert_int_equal(file_read(&json, path), 0);
@@ -517,9 +503,8 @@ static void cut_files_are_refused(void **state)
     memory_free(path);
 }
 
-static void bad_text_and_ids_are_errors(void **state)
+TEST(bad_text_and_ids_are_errors)
 {
-    (void)state;
     struct text_tokenizer *tokenizer = load("qwen2");
     struct id_list ids = {0};
     struct buffer text = {0};
@@ -549,9 +534,8 @@ static void bad_text_and_ids_are_errors(void **state)
     buffer_release(&text);
 }
 
-static void saved_tokenizers_load_the_same(void **state)
+TEST(saved_tokenizers_load_the_same)
 {
-    (void)state;
     char directory[] = "/tmp/weft-tokenizer-XXXXXX";
     assert_non_null(mkdtemp(directory));
     for (i64 i = 0; i < COUNT_OF(folders); i++) {
@@ -571,9 +555,8 @@ static void saved_tokenizers_load_the_same(void **state)
     }
 }
 
-static void tokenizer_config_is_made_or_kept(void **state)
+TEST(tokenizer_config_is_made_or_kept)
 {
-    (void)state;
     char directory[] = "/tmp/weft-tokenizer-XXXXXX";
     assert_non_null(mkdtemp(directory));
     char *path = path_join(directory, "tokenizer_config.json");
@@ -612,9 +595,8 @@ static void expect_spaced(const struct text_tokenizer *tokenizer, const char *te
     id_list_release(&expected);
 }
 
-static void a_first_word_can_be_the_token_it_is_elsewhere(void **state)
+TEST(a_first_word_can_be_the_token_it_is_elsewhere)
 {
-    (void)state;
     struct text_tokenizer *tokenizer = load("qwen2-nfc");
     expect_spaced(tokenizer, "blue heart", " blue heart");
     expect_spaced(tokenizer, " blue heart", " blue heart");
@@ -623,9 +605,8 @@ static void a_first_word_can_be_the_token_it_is_elsewhere(void **state)
     text_tokenizer_free(tokenizer);
 }
 
-static void dropout_is_drawn_from_its_key(void **state)
+TEST(dropout_is_drawn_from_its_key)
 {
-    (void)state;
     static const char text[] = "The quick brown fox jumps over the lazy dog, and then it comes back for the others.";
     struct text_tokenizer *tokenizer = load("qwen2");
     struct id_list lists[5] = {0};
@@ -654,9 +635,8 @@ static void *encode_cases(void *context)
     return NULL;
 }
 
-static void threads_share_a_tokenizer(void **state)
+TEST(threads_share_a_tokenizer)
 {
-    (void)state;
     struct text_tokenizer *tokenizer = load("qwen2-nfc");
     pthread_t threads[3];
     for (int i = 0; i < 3; i++)
@@ -668,26 +648,5 @@ static void threads_share_a_tokenizer(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(encodes_and_decodes_as_hf),
-        cmocka_unit_test(tells_what_it_holds),
-        cmocka_unit_test(learns_the_merges_hf_learns),
-        cmocka_unit_test(special_tokens_come_first_or_last),
-        cmocka_unit_test(training_ends_when_no_pair_is_left),
-        cmocka_unit_test(splitters_are_the_expressions),
-        cmocka_unit_test(unsupported_expressions_are_refused),
-        cmocka_unit_test(nfc_is_that_of_unicode_9),
-        cmocka_unit_test(long_runs_take_linear_time),
-        cmocka_unit_test(reads_the_forms_of_the_format),
-        cmocka_unit_test(added_tokens_obey_their_flags),
-        cmocka_unit_test(bad_files_are_refused_with_a_reason),
-        cmocka_unit_test(cut_files_are_refused),
-        cmocka_unit_test(bad_text_and_ids_are_errors),
-        cmocka_unit_test(saved_tokenizers_load_the_same),
-        cmocka_unit_test(tokenizer_config_is_made_or_kept),
-        cmocka_unit_test(a_first_word_can_be_the_token_it_is_elsewhere),
-        cmocka_unit_test(dropout_is_drawn_from_its_key),
-        cmocka_unit_test(threads_share_a_tokenizer),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

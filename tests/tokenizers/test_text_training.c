@@ -1,12 +1,10 @@
 /* Training on threads: the result depends on the texts alone. */
 #include "core/json.h"
+#include "tests/test.h"
 #include "tokenizers/text/text.h"
 
 #include <signal.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-#include <cmocka.h>
 
 static struct buffer golden_text;
 
@@ -34,9 +32,8 @@ static struct text_tokenizer *train(const char *text, i64 length, int times)
 
 /* Eight copies of the text span several tiles; all counts are 8 times larger, so the merges equal
  * those of HF on one copy. */
-static void many_texts_give_the_merges_of_hf_on_any_number_of_threads(void **state)
+TEST(many_texts_give_the_merges_of_hf_on_any_number_of_threads)
 {
-    (void)state;
     struct json *want = json_load(GOLDEN "/tokenizer/train/qwen2-1024.json");
     const struct json *merges = json_get(want, "merges");
     for (int threads = 1; threads <= 3; threads++) {
@@ -56,9 +53,8 @@ static void many_texts_give_the_merges_of_hf_on_any_number_of_threads(void **sta
 
 /* A text that spans several tiles is cut where pieces always
  * end, so its counts are the sum of its parts. */
-static void a_long_text_counts_as_its_parts(void **state)
+TEST(a_long_text_counts_as_its_parts)
 {
-    (void)state;
     struct buffer whole = {0};
     for (int i = 0; i < 8; i++)
         buffer_append(&whole, golden_text.data, golden_text.length); /* begins with a letter, ends with a newline */
@@ -79,11 +75,10 @@ static void a_long_text_counts_as_its_parts(void **state)
 
 /* By the expression of GPT-2 two line feeds in front of a letter are two pieces, and one piece only at the end of
  * a text: a long text must not be cut behind them. */
-static void a_text_of_gpt2_is_not_cut_at_lines(void **state)
+TEST(a_text_of_gpt2_is_not_cut_at_lines)
 {
     struct buffer text = {0};
     struct text_trainer *trainer = text_trainer_open(&(struct text_training){.vocabulary = 300, .family = "gpt-2"});
-    (void)state;
     while (text.length < 5 << 20)
         buffer_append(&text, "ab\n\n", 4);
     assert_int_equal(text_trainer_feed(trainer, text.data, text.length - 2), 0);
@@ -93,10 +88,10 @@ static void a_text_of_gpt2_is_not_cut_at_lines(void **state)
     buffer_release(&text);
 }
 
-static void a_signal_ends_the_merges(void **state)
+/* Last: the signal stays pending. */
+TEST(a_signal_ends_the_merges)
 {
     struct text_trainer *trainer = text_trainer_open(&(struct text_training){.vocabulary = 300, .family = "qwen2"});
-    (void)state;
     assert_int_equal(text_trainer_feed(trainer, golden_text.data, golden_text.length), 0);
     signals_catch();
     raise(SIGTERM);
@@ -106,10 +101,5 @@ static void a_signal_ends_the_merges(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_texts_give_the_merges_of_hf_on_any_number_of_threads),
-        cmocka_unit_test(a_long_text_counts_as_its_parts), cmocka_unit_test(a_text_of_gpt2_is_not_cut_at_lines),
-        cmocka_unit_test(a_signal_ends_the_merges), /* last: the signal stays pending */
-    };
-    return cmocka_run_group_tests(tests, read_text, release_text);
+    return tests_run(read_text, release_text);
 }

@@ -159,9 +159,8 @@ static void check_direction(struct vision_tokenizer_probe *s, struct weight *w, 
     memory_free(gradient);
 }
 
-static void gradients_match_finite_differences(void **state)
+TEST(gradients_match_finite_differences)
 {
-    (void)state;
     struct vision vision;
     struct tape tape;
     open_toy(&vision, true, DTYPE_F32);
@@ -249,7 +248,7 @@ static double entropy_by_loops(const double *x)
     return total;
 }
 
-static void bit_entropy_matches_loops(void **state)
+TEST(bit_entropy_matches_loops)
 {
     enum { COUNT = ENTROPY_N * ENTROPY_H * ENTROPY_W * ENTROPY_D, CODES = ENTROPY_N * ENTROPY_TOKENS * ENTROPY_D };
     struct {
@@ -257,7 +256,6 @@ static void bit_entropy_matches_loops(void **state)
         float mean_p[ENTROPY_SCALES * ENTROPY_D], magnitude[ENTROPY_SCALES], entropy, dx[3][COUNT];
     } host = {.coefficient = 2}, *on_device = device_alloc(&device, sizeof host);
     double x[COUNT], codes[CODES];
-    (void)state;
     for (i64 i = 0; i < COUNT; i++)
         x[i] = 2 * draw(77, (u32)i) - 1;
     lower_all(codes, x);
@@ -294,9 +292,8 @@ static void bit_entropy_matches_loops(void **state)
 
 /* ---- time ---- */
 
-static void stills_are_the_same_after_inflation(void **state)
+TEST(stills_are_the_same_after_inflation)
 {
-    (void)state;
     for (int precision = 0; precision < 2; precision++) {
         struct vision vision;
         struct vision_config config = toy_config(false);
@@ -319,9 +316,8 @@ static void stills_are_the_same_after_inflation(void **state)
     }
 }
 
-static void the_future_never_moves_the_past(void **state)
+TEST(the_future_never_moves_the_past)
 {
-    (void)state;
     struct vision vision;
     open_toy(&vision, true, DTYPE_F32);
     enum { LATENT = 4, CELLS = 4 };
@@ -353,9 +349,8 @@ static void the_future_never_moves_the_past(void **state)
 
 /* vision_encode and vision_decode split a long clip into
  * parts; a single tape does not, and must agree. */
-static void long_clips_in_parts_are_the_whole(void **state)
+TEST(long_clips_in_parts_are_the_whole)
 {
-    (void)state;
     struct vision vision;
     struct tape tape;
     open_toy(&vision, true, DTYPE_F32);
@@ -400,9 +395,8 @@ static void long_clips_in_parts_are_the_whole(void **state)
 
 /* ---- codes ---- */
 
-static void codes_decode_to_what_was_encoded(void **state)
+TEST(codes_decode_to_what_was_encoded)
 {
-    (void)state;
     struct vision vision;
     open_toy(&vision, true, DTYPE_F32);
     const struct vision_shape *shape = &vision.config.shapes[1];
@@ -439,60 +433,10 @@ static void codes_decode_to_what_was_encoded(void **state)
 
 /* ---- files ---- */
 
-static void saved_and_loaded_is_the_same(void **state)
-{
-    (void)state;
-    char folder[64];
-    struct vision vision, loaded;
-    make_directory(folder);
-    open_toy(&vision, true, DTYPE_F32);
-    device_put(&device, vision.at.amplitude->master + 1, &(float){0.25f}, sizeof(float));
-    assert_int_equal(vision_save(&vision, folder), 0);
-    if (vision_load(&loaded, &device, folder, DTYPE_F32, false))
-        fail_msg("%s", error_text());
-    assert_memory_equal(&vision.config, &loaded.config, sizeof vision.config);
-    u8 *pixels = toy_pixels(2, 5, 16), *out[2] = {memory_alloc(2 * 5 * 768), memory_alloc(2 * 5 * 768)};
-    vision_reconstruct(&vision, out[0], NULL, pixels, 2, &vision.config.shapes[1]);
-    vision_reconstruct(&loaded, out[1], NULL, pixels, 2, &loaded.config.shapes[1]);
-    assert_memory_equal(out[0], out[1], 2 * 5 * 768);
-    vision_close(&loaded);
-    char *path = path_join(folder, "config.json");
-    assert_int_equal(file_replace(path, "{\"kind\":\"audio\"}", 16), 0);
-    assert_int_equal(vision_load(&loaded, &device, folder, DTYPE_F32, false), -1);
-    assert_non_null(strstr(error_text(), "no vision tokenizer"));
-    memory_free(path);
-    memory_free(pixels);
-    memory_free(out[0]);
-    memory_free(out[1]);
-    vision_close(&vision);
-    directory_remove(folder);
-}
-
-static void shapes_that_do_not_fit_are_refused(void **state)
-{
-    (void)state;
-    struct vision_config config = {.stride = 16, .bits = 32, .channels = {8, 8}, .blocks = {1, 1}};
-    const i64 falling[] = {1, 3, 2, 4}, too_small[] = {1, 2};
-    assert_int_equal(vision_add_shape(&config, 1, 60, 64, 0, NULL, 0), -1);
-    assert_int_equal(vision_add_shape(&config, 4, 64, 64, 0, NULL, 0), -1);
-    assert_int_equal(vision_add_shape(&config, 1, 64, 64, 0, falling, 4), -1);
-    assert_int_equal(vision_add_shape(&config, 1, 64, 64, 0, too_small, 2), -1);
-    assert_int_equal(vision_config_check(&config), -1);
-    assert_int_equal(vision_add_shape(&config, 1, 64, 64, 0, NULL, 0), 0);
-    assert_int_equal(vision_add_shape(&config, 9, 64, 64, 8, NULL, 0), 0);
-    assert_int_equal(vision_add_shape(&config, 1, 128, 64, 0, NULL, 0), 0);
-    assert_int_equal(vision_config_check(&config), 0);
-    assert_int_equal(config.shapes[0].scale_count, 4);
-    assert_int_equal(config.shapes[1].amplitude, 0);
-    assert_int_equal(config.shapes[2].amplitude, 2);
-    assert_string_equal(config.shapes[1].name, "64x64x9");
-}
-
 /* A shape has as many scales as the square, in its own proportions, and all shapes share one row of
  * amplitudes. */
-static void scales_of_a_shape_have_its_proportions(void **state)
+TEST(scales_of_a_shape_have_its_proportions)
 {
-    (void)state;
     static const struct scale wanted[3][5] = {{{1, 1}, {2, 2}, {3, 3}, {4, 4}, {6, 6}},
                                               {{1, 1}, {1, 3}, {2, 5}, {3, 6}, {4, 9}},
                                               {{1, 1}, {4, 1}, {6, 2}, {8, 2}, {12, 3}}};
@@ -516,40 +460,9 @@ static void scales_of_a_shape_have_its_proportions(void **state)
     json_free(json);
 }
 
-static void assert_refused(const char *scales, const char *why)
-{
-    struct vision_config config;
-    char *text = string_format("{\"stride\":8,\"bits\":4,\"channels\":[6,8],\"blocks\":[1,1],\"shapes\":[{\"frames\":1,"
-                               "\"height\":16,\"width\":48,\"scales\":%s}]}",
-                               scales);
-    struct json *json = json_parse(text, (i64)strlen(text), "config.json");
-    assert_non_null(json);
-    int status = vision_config_parse(&config, json, "config.json");
-    if (why ? status != -1 || !strstr(error_text(), why) : status != 0)
-        fail_msg("%s: %s", scales, status ? error_text() : "taken");
-    json_free(json);
-    memory_free(text);
-}
-
-static void bad_scales_of_a_table_are_refused(void **state)
-{
-    (void)state;
-    assert_refused("[1, [1, 3], [2, 6]]", NULL);
-    assert_refused("[1, [2, 3], [1, 6], [2, 6]]", "must rise");
-    assert_refused("[1, [1, 3], [1, 3], [2, 6]]", "must rise");
-    assert_refused("[1, 2, 6]", "latent grid, 2 x 6"); /* square scales of older configs */
-    assert_refused("[1, [6, 2]]", "latent grid, 2 x 6");
-    assert_refused("[1, [0, 6], [2, 6]]", "scale 2");
-    assert_refused("[1, [1, 2, 3], [2, 6]]", "scale 2");
-    assert_refused("[1, \"2x3\", [2, 6]]", "scale 2");
-    assert_refused("[1, [2, 4096]]", "scale 2");
-    assert_refused("[]", "0 scales");
-}
-
 /* A long picture through the code: decoding the bits gives the quantized latent. */
-static void long_pictures_are_coded(void **state)
+TEST(long_pictures_are_coded)
 {
-    (void)state;
     struct vision_config config = toy_config(false);
     struct vision vision;
     assert_int_equal(vision_add_shape(&config, 1, 16, 48, 0, NULL, 0), 0);
@@ -576,17 +489,85 @@ static void long_pictures_are_coded(void **state)
     vision_close(&vision);
 }
 
+static void assert_refused(const char *scales, const char *why)
+{
+    struct vision_config config;
+    char *text = string_format("{\"stride\":8,\"bits\":4,\"channels\":[6,8],\"blocks\":[1,1],\"shapes\":[{\"frames\":1,"
+                               "\"height\":16,\"width\":48,\"scales\":%s}]}",
+                               scales);
+    struct json *json = json_parse(text, (i64)strlen(text), "config.json");
+    assert_non_null(json);
+    int status = vision_config_parse(&config, json, "config.json");
+    if (why ? status != -1 || !strstr(error_text(), why) : status != 0)
+        fail_msg("%s: %s", scales, status ? error_text() : "taken");
+    json_free(json);
+    memory_free(text);
+}
+
+TEST(bad_scales_of_a_table_are_refused)
+{
+    assert_refused("[1, [1, 3], [2, 6]]", NULL);
+    assert_refused("[1, [2, 3], [1, 6], [2, 6]]", "must rise");
+    assert_refused("[1, [1, 3], [1, 3], [2, 6]]", "must rise");
+    assert_refused("[1, 2, 6]", "latent grid, 2 x 6"); /* square scales of older configs */
+    assert_refused("[1, [6, 2]]", "latent grid, 2 x 6");
+    assert_refused("[1, [0, 6], [2, 6]]", "scale 2");
+    assert_refused("[1, [1, 2, 3], [2, 6]]", "scale 2");
+    assert_refused("[1, \"2x3\", [2, 6]]", "scale 2");
+    assert_refused("[1, [2, 4096]]", "scale 2");
+    assert_refused("[]", "0 scales");
+}
+
+TEST(saved_and_loaded_is_the_same)
+{
+    char folder[64];
+    struct vision vision, loaded;
+    make_directory(folder);
+    open_toy(&vision, true, DTYPE_F32);
+    device_put(&device, vision.at.amplitude->master + 1, &(float){0.25f}, sizeof(float));
+    assert_int_equal(vision_save(&vision, folder), 0);
+    if (vision_load(&loaded, &device, folder, DTYPE_F32, false))
+        fail_msg("%s", error_text());
+    assert_memory_equal(&vision.config, &loaded.config, sizeof vision.config);
+    u8 *pixels = toy_pixels(2, 5, 16), *out[2] = {memory_alloc(2 * 5 * 768), memory_alloc(2 * 5 * 768)};
+    vision_reconstruct(&vision, out[0], NULL, pixels, 2, &vision.config.shapes[1]);
+    vision_reconstruct(&loaded, out[1], NULL, pixels, 2, &loaded.config.shapes[1]);
+    assert_memory_equal(out[0], out[1], 2 * 5 * 768);
+    vision_close(&loaded);
+    char *path = path_join(folder, "config.json");
+    assert_int_equal(file_replace(path, "{\"kind\":\"audio\"}", 16), 0);
+    assert_int_equal(vision_load(&loaded, &device, folder, DTYPE_F32, false), -1);
+    assert_non_null(strstr(error_text(), "no vision tokenizer"));
+    memory_free(path);
+    memory_free(pixels);
+    memory_free(out[0]);
+    memory_free(out[1]);
+    vision_close(&vision);
+    directory_remove(folder);
+}
+
+TEST(shapes_that_do_not_fit_are_refused)
+{
+    struct vision_config config = {.stride = 16, .bits = 32, .channels = {8, 8}, .blocks = {1, 1}};
+    const i64 falling[] = {1, 3, 2, 4}, too_small[] = {1, 2};
+    assert_int_equal(vision_add_shape(&config, 1, 60, 64, 0, NULL, 0), -1);
+    assert_int_equal(vision_add_shape(&config, 4, 64, 64, 0, NULL, 0), -1);
+    assert_int_equal(vision_add_shape(&config, 1, 64, 64, 0, falling, 4), -1);
+    assert_int_equal(vision_add_shape(&config, 1, 64, 64, 0, too_small, 2), -1);
+    assert_int_equal(vision_config_check(&config), -1);
+    assert_int_equal(vision_add_shape(&config, 1, 64, 64, 0, NULL, 0), 0);
+    assert_int_equal(vision_add_shape(&config, 9, 64, 64, 8, NULL, 0), 0);
+    assert_int_equal(vision_add_shape(&config, 1, 128, 64, 0, NULL, 0), 0);
+    assert_int_equal(vision_config_check(&config), 0);
+    assert_int_equal(config.shapes[0].scale_count, 4);
+    assert_int_equal(config.shapes[1].amplitude, 0);
+    assert_int_equal(config.shapes[2].amplitude, 2);
+    assert_string_equal(config.shapes[1].name, "64x64x9");
+}
+
 static int run(const char *name)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_match_finite_differences),     cmocka_unit_test(bit_entropy_matches_loops),
-        cmocka_unit_test(stills_are_the_same_after_inflation),    cmocka_unit_test(the_future_never_moves_the_past),
-        cmocka_unit_test(long_clips_in_parts_are_the_whole),      cmocka_unit_test(codes_decode_to_what_was_encoded),
-        cmocka_unit_test(scales_of_a_shape_have_its_proportions), cmocka_unit_test(long_pictures_are_coded),
-        cmocka_unit_test(bad_scales_of_a_table_are_refused),      cmocka_unit_test(saved_and_loaded_is_the_same),
-        cmocka_unit_test(shapes_that_do_not_fit_are_refused),
-    };
-    return cmocka_run_group_tests_name(name, tests, NULL, NULL);
+    return tests_run_as(name, NULL, NULL);
 }
 
 int main(void)

@@ -2,11 +2,6 @@
  * rescaled (except the multi-token block) by the running mean loss of text over that of the kind;
  * the running means are updated once per step, after it. The expected values are computed here in
  * double from batches and losses alone. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 
 #include "tests/device.h"
@@ -107,20 +102,18 @@ static void expect_near(const char *what, int kind, double got, double want)
 
 /* Running means of 4, 3, 0.5 and 8: bits count 8 times, sound half; the multi-token block keeps its
  * share of text. */
-static void small_losses_are_raised_and_large_ones_lowered(void **state)
+TEST(small_losses_are_raised_and_large_ones_lowered)
 {
     const double means[TARGETS] = {4, 3, 0.5, 8}, expected[TARGETS] = {1, 0.3, 16, 0.25};
-    (void)state;
     open_run(2, true);
     memcpy(run.trainer.running, means, sizeof means);
     step_with(expected, 0);
     toy_run_close(&run);
 }
 
-static void without_it_means_do_not_matter(void **state)
+TEST(without_it_means_do_not_matter)
 {
     const double means[TARGETS] = {4, 3, 0.5, 8};
-    (void)state;
     open_run(2, false);
     memcpy(run.trainer.running, means, sizeof means);
     step_with(own_weight, 0);
@@ -128,10 +121,9 @@ static void without_it_means_do_not_matter(void **state)
 }
 
 /* Means follow the losses step by step; the first losses initialize them. */
-static void means_move_once_a_step_after_it(void **state)
+TEST(means_move_once_a_step_after_it)
 {
     double running[TARGETS] = {0};
-    (void)state;
     open_run(2, true);
     run.count = TOY_BATCHES;
     for (i64 step = 0; step < 4; step++) {
@@ -154,10 +146,9 @@ static void means_move_once_a_step_after_it(void **state)
 }
 
 /* Once the means have settled, every kind contributes its own weight times text's mean loss. */
-static void all_kinds_move_in_the_interval_of_text(void **state)
+TEST(all_kinds_move_in_the_interval_of_text)
 {
     double expected[TARGETS];
-    (void)state;
     open_run(1, true);
     step_with(own_weight, 0);
     for (int kind = 0; kind < TARGETS; kind++)
@@ -180,10 +171,9 @@ static void put_words(struct toy_batch *b)
 }
 
 /* A step of text alone leaves the means of media unchanged. */
-static void a_kind_without_targets_keeps_its_mean(void **state)
+TEST(a_kind_without_targets_keeps_its_mean)
 {
     double before[TARGETS];
-    (void)state;
     open_run(1, true);
     put_words(&run.batches[1]);
     run.count = 2;
@@ -198,10 +188,9 @@ static void a_kind_without_targets_keeps_its_mean(void **state)
 }
 
 /* Losses are summed separately per stream of their position. */
-static void losses_are_summed_by_stream(void **state)
+TEST(losses_are_summed_by_stream)
 {
     double weight[STREAMS][TARGETS] = {0};
-    (void)state;
     open_run(1, true);
     struct step_result result = step_with(own_weight, 0);
     const struct batch *b = &run.batches[0].batch;
@@ -221,9 +210,8 @@ static void losses_are_summed_by_stream(void **state)
 }
 
 /* The first step of AdamW moves every element with a gradient by the learning rate. */
-static void a_step_moves_weights_by_its_learning_rate(void **state)
+TEST(a_step_moves_weights_by_its_learning_rate)
 {
-    (void)state;
     open_run(1, false);
     run.trainer.lr = (struct lr_schedule){.peak = 8e-3, .warmup = 8, .shape = LR_CONSTANT};
     float *before = toy_weight(&device, run.model.norm);
@@ -254,10 +242,9 @@ static float *masters(i64 *count)
 
 /* Neither decay, nor momentum, nor the router's balancing bias move anything in a step without a
  * target whose kind has a weight. */
-static void a_step_without_targets_moves_nothing(void **state)
+TEST(a_step_without_targets_moves_nothing)
 {
     i64 count;
-    (void)state;
     for (int unweighted = 0; unweighted < 2; unweighted++) {
         open_run(1, true);
         run.trainer.objective = NULL;
@@ -287,17 +274,7 @@ static void a_step_without_targets_moves_nothing(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_losses_are_raised_and_large_ones_lowered),
-        cmocka_unit_test(without_it_means_do_not_matter),
-        cmocka_unit_test(means_move_once_a_step_after_it),
-        cmocka_unit_test(all_kinds_move_in_the_interval_of_text),
-        cmocka_unit_test(a_kind_without_targets_keeps_its_mean),
-        cmocka_unit_test(losses_are_summed_by_stream),
-        cmocka_unit_test(a_step_moves_weights_by_its_learning_rate),
-        cmocka_unit_test(a_step_without_targets_moves_nothing),
-    };
     test_device_open(&device);
     arena_open(&arena, (i64)1 << 32);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

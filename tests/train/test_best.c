@@ -1,10 +1,5 @@
 /* keep_best: the result of a stage is the step with the best measure, whatever interrupts it. The stage is
  * a toy whose measures are given. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 
 #include "dist/dist.h"
@@ -212,7 +207,7 @@ static const double falls[STEPS + 1] = {9, 0, 8, 0, 7, 0, 6, 0, 5, 0, 4, 0, 3, 2
 static const double rises[STEPS + 1] = {1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0, 7, 8};
 static const double dips_twice[STEPS + 1] = {9, 0, 4, 0, 6, 0, 7, 0, 3, 0, 3, 0, 5, 5};
 
-static void the_result_is_the_best_step(void **state)
+TEST(the_result_is_the_best_step)
 {
     static const struct {
         const char *name;
@@ -230,7 +225,6 @@ static void the_result_is_the_best_step(void **state)
         {"patient enough", dips_twice, false, 3, 8, 13}, /* of two equal ones, the first */
         {"at the last", dips_twice, false, 4, 8, 13},
     };
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(rows); i++) {
         struct toy toy = toy_of(rows[i].measures, "heldout", rows[i].patience);
         toy.higher = rows[i].higher;
@@ -257,11 +251,10 @@ static void the_result_is_the_best_step(void **state)
     }
 }
 
-static void steps_that_only_harm_are_undone(void **state)
+TEST(steps_that_only_harm_are_undone)
 {
     struct toy toy = toy_of(rises, "heldout", 0);
     double values[5];
-    (void)state;
     struct buffer text = content("rises", "result.json");
     struct json *j = json_parse(text.data, text.length, "result");
     json_numbers(values, 5, j);
@@ -286,9 +279,8 @@ static void expect_patient(const char *name)
 }
 
 /* Ends the stage in each of its callbacks, and in each measure, and calls it again. */
-static void an_interrupted_stage_ends_as_an_unbroken_one(void **state)
+TEST(an_interrupted_stage_ends_as_an_unbroken_one)
 {
-    (void)state;
     for (i64 k = 0, more = true; more; k++) {
         struct toy toy = toy_of(dips, "heldout", 3);
         char *name = string_format("fails %lld", (long long)k);
@@ -313,9 +305,8 @@ static void an_interrupted_stage_ends_as_an_unbroken_one(void **state)
 }
 
 /* An interrupt behind a measure keeps it: for the best step, and for the line of metrics. */
-static void what_was_measured_is_not_measured_again(void **state)
+TEST(what_was_measured_is_not_measured_again)
 {
-    (void)state;
     for (i64 k = 0; k <= 8; k += EVERY) {
         struct toy toy = toy_of(dips, "heldout", 3);
         char *name = string_format("gives up %lld", (long long)k);
@@ -330,11 +321,10 @@ static void what_was_measured_is_not_measured_again(void **state)
     }
 }
 
-static void a_damaged_best_checkpoint_is_named(void **state)
+TEST(a_damaged_best_checkpoint_is_named)
 {
     char *file = path_join(path_of("damaged"), "checkpoints/step-000004/result.json");
     struct toy toy = toy_of(dips, "heldout", 0);
-    (void)state;
     toy.stays = true;
     assert_int_equal(run(&toy, "damaged"), -1);
     toy.stays = false;
@@ -344,20 +334,18 @@ static void a_damaged_best_checkpoint_is_named(void **state)
     memory_free(file);
 }
 
-static void without_a_finite_measure_the_last_step_is_the_result(void **state)
+TEST(without_a_finite_measure_the_last_step_is_the_result)
 {
     static const double none[STEPS + 1] = {NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
     struct toy toy = toy_of(none, "heldout", 1);
-    (void)state;
     succeed(run(&toy, "not finite"));
     make_plain("plain last", STEPS);
     expect_same("not finite", "plain last", "result.json");
 }
 
-static void settings_that_measure_nothing_are_refused(void **state)
+TEST(settings_that_measure_nothing_are_refused)
 {
     struct best_settings s = {(char *)(uintptr_t) "", 3};
-    (void)state;
     assert_int_equal(best_check(&s, "heldout_steps", 100), -1);
     assert_says("patience 3 needs keep_best");
     s = (struct best_settings){(char *)(uintptr_t) "heldout", 0};
@@ -370,19 +358,10 @@ static void settings_that_measure_nothing_are_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_result_is_the_best_step),
-        cmocka_unit_test(steps_that_only_harm_are_undone),
-        cmocka_unit_test(an_interrupted_stage_ends_as_an_unbroken_one),
-        cmocka_unit_test(what_was_measured_is_not_measured_again),
-        cmocka_unit_test(a_damaged_best_checkpoint_is_named),
-        cmocka_unit_test(without_a_finite_measure_the_last_step_is_the_result),
-        cmocka_unit_test(settings_that_measure_nothing_are_refused),
-    };
     log_set_level(LOG_QUIET);
     device_open_cpu(&device);
     workers_start(1);
-    int failed = cmocka_run_group_tests(tests, make_directory, remove_directory);
+    int failed = tests_run(make_directory, remove_directory);
     workers_stop();
     device_close(&device);
     return failed;

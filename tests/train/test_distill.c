@@ -1,11 +1,5 @@
 /* Online distillation: which sub-models are taught, the gradient of a taught step, and what a teacher
  * leaves alone: its own weights, the router's counters, the losses that are reported. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "core/json.h"
 #include "tests/toy_train.h" /* before pretrain_toy.h, whose `device` its parameters would shadow */
 #include "tests/pretrain_toy.h"
@@ -42,7 +36,7 @@ static i64 taught_share(const struct elastic_settings *s, const struct submodel 
     return taught;
 }
 
-static void smaller_sub_models_are_taught_as_often_as_said(void **state)
+TEST(smaller_sub_models_are_taught_as_often_as_said)
 {
     struct elastic_settings s = {.distill = 0.3};
     struct model_config c = toy_config(LAYERS, TOY_ALL), dense = c;
@@ -50,7 +44,6 @@ static void smaller_sub_models_are_taught_as_often_as_said(void **state)
     static const i32 samples[] = {0, 1, -1, 2}, some[] = {0, -1, 2};
     static const i32 all_k[] = {2, 2, 2}, one_less[] = {2, 1, 2}, more[] = {3, 2, 3};
     double sigma = sqrt(0.3 * 0.7 / DRAWS);
-    (void)state;
     submodel_full(&full, &c);
     full.sample_topk = all_k;
     assert_int_equal(taught_share(&s, &full, &c, samples, 4), 0);
@@ -159,10 +152,9 @@ static void free_gradients(float **gradients)
     }
 }
 
-static void a_teacher_equal_to_the_student_leaves_the_share_of_the_targets(void **state)
+TEST(a_teacher_equal_to_the_student_leaves_the_share_of_the_targets)
 {
     static float *alone[GRADIENTS_MOST], *taught[GRADIENTS_MOST];
-    (void)state;
     struct step_result a = run_once(alone, NULL, -1, false, 1), b = run_once(taught, NULL, 0.25, false, 1);
     for (int kind = 0; kind < TARGETS; kind++) {
         assert_true(step_mean_loss(&a, kind) == step_mean_loss(&b, kind));
@@ -179,10 +171,9 @@ static void a_teacher_equal_to_the_student_leaves_the_share_of_the_targets(void 
 static const char shallow[] = "{depth_full: 0, depth_drop: 1, experts_full: 1, topk_full: 1, distill: 1}";
 static const char mixed[] = "{depth_full: 0.4, depth_drop: 0.5, experts_full: 0.4, topk_full: 0.5, distill: 0.6}";
 
-static void the_weight_mixes_both_gradients(void **state)
+TEST(the_weight_mixes_both_gradients)
 {
     static float *alone[GRADIENTS_MOST], *none[GRADIENTS_MOST], *half[GRADIENTS_MOST], *all[GRADIENTS_MOST];
-    (void)state;
     struct step_result a = run_once(alone, shallow, -1, false, 2), b = run_once(none, shallow, 0, false, 2);
     struct step_result c = run_once(half, shallow, 0.5, false, 2), d = run_once(all, shallow, 1, false, 2);
     expect_mixed(none, alone, 1, NULL, 0, 1e-4);
@@ -199,11 +190,10 @@ static void the_weight_mixes_both_gradients(void **state)
     free_gradients(all);
 }
 
-static void no_gradient_reaches_the_teacher(void **state)
+TEST(no_gradient_reaches_the_teacher)
 {
     static struct distill_run d;
     i64 without = 0;
-    (void)state;
     run_open(&d, &device, shallow, 1, 2);
     struct step_result result = toy_step(&d.r, 0);
     assert_true(result.divergence[TARGET_TEXT] > 0);
@@ -219,10 +209,9 @@ static void no_gradient_reaches_the_teacher(void **state)
     run_close(&d);
 }
 
-static void a_recomputed_step_has_the_same_gradients(void **state)
+TEST(a_recomputed_step_has_the_same_gradients)
 {
     static float *kept[GRADIENTS_MOST], *again[GRADIENTS_MOST];
-    (void)state;
     run_once(kept, mixed, 0.5, false, 4);
     run_once(again, mixed, 0.5, true, 4);
     expect_mixed(again, kept, 1, NULL, 0, 0);
@@ -328,25 +317,23 @@ static void check_slopes(const struct submodel *sub, bool all_taught)
     run_close(&d);
 }
 
-static void gradients_are_those_of_the_mixed_loss(void **state)
+TEST(gradients_are_those_of_the_mixed_loss)
 {
     static const i32 ids[] = {0, 1, 2, 4, 6, 7};
     struct submodel sub = {.layer_count = 4, .layer = {0, 2, 4, 5}, .expert_count = 6, .topk = 2};
-    (void)state;
     for (i64 layer = 0; layer < LAYERS; layer++)
         sub.expert[layer] = ids;
     check_slopes(&sub, true);
 }
 
 /* Samples with the full top-k learn from their targets alone. */
-static void only_samples_with_a_smaller_topk_are_taught(void **state)
+TEST(only_samples_with_a_smaller_topk_are_taught)
 {
     static const i32 topk[SAMPLES] = {2, 1, 2, 1, 1, 2, 1, 2};
     struct model_config c = toy_config(LAYERS, TOY_ALL);
     struct submodel sub;
     struct step_result result;
     static float *gradients[GRADIENTS_MOST];
-    (void)state;
     submodel_full(&sub, &c);
     sub.sample_topk = topk;
     check_slopes(&sub, false);
@@ -381,13 +368,12 @@ static double *run_counters(float **biases, double *flops, double weight)
     return use;
 }
 
-static void the_router_counts_nothing_of_the_teacher(void **state)
+TEST(the_router_counts_nothing_of_the_teacher)
 {
     struct model_config c = toy_config(LAYERS, TOY_ALL);
     float *alone_bias[LAYERS], *taught_bias[LAYERS];
     double alone_flops, taught_flops, used = 0;
     i64 count = model_use_count(&c);
-    (void)state;
     double *alone = run_counters(alone_bias, &alone_flops, -1), *taught = run_counters(taught_bias, &taught_flops, 0.5);
     assert_memory_equal(alone, taught, count * 8);
     for (i64 i = 0; i < count; i++)
@@ -404,14 +390,13 @@ static void the_router_counts_nothing_of_the_teacher(void **state)
     memory_free(taught);
 }
 
-static void flops_of_a_step_count_the_teachers_forward(void **state)
+TEST(flops_of_a_step_count_the_teachers_forward)
 {
     static float *gradients[GRADIENTS_MOST];
     static struct toy_batch batches[2];
     struct model_config c = toy_config(LAYERS, TOY_ALL);
     struct submodel full;
     double forward = 0;
-    (void)state;
     double alone = run_once(gradients, NULL, -1, false, 2).flops;
     free_gradients(gradients);
     double taught = run_once(gradients, NULL, 0.5, false, 2).flops;
@@ -450,12 +435,11 @@ static void measure_step(struct step_memory *out, const struct pretrain_settings
     model_close(&model);
 }
 
-static void the_estimate_has_the_memory_of_a_teacher(void **state)
+TEST(the_estimate_has_the_memory_of_a_teacher)
 {
     struct model_config c = toy_config(LAYERS, TOY_ALL);
     i64 activations[2], hidden = 4 * 64 * c.width * 4;
     double flops[2];
-    (void)state;
     for (int distill = 0; distill < 2; distill++) {
         struct pretrain_settings s;
         struct step_needs needs = {0};
@@ -474,10 +458,9 @@ static void the_estimate_has_the_memory_of_a_teacher(void **state)
 }
 
 /* A teacher's tape holds one layer at a time. */
-static void more_layers_take_no_more_memory_of_a_teacher(void **state)
+TEST(more_layers_take_no_more_memory_of_a_teacher)
 {
     i64 bytes[2];
-    (void)state;
     for (int deep = 0; deep < 2; deep++) {
         static struct model model;
         struct tape tape;
@@ -498,7 +481,7 @@ static void more_layers_take_no_more_memory_of_a_teacher(void **state)
 
 /* ---- Layouts ---- */
 
-static void ranks_that_would_share_a_teacher_are_refused(void **state)
+TEST(ranks_that_would_share_a_teacher_are_refused)
 {
     static const struct {
         struct layout layout;
@@ -509,7 +492,6 @@ static void ranks_that_would_share_a_teacher_are_refused(void **state)
                  {{.data = 2, .expert = 2}, 2, "2 expert ranks"},
                  {{.data = 2}, 2, NULL},
                  {{.tensor = 2}, 2, NULL}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         static struct model model;
         static struct trainer trainer;
@@ -556,10 +538,9 @@ static i64 count_metric(const char *name, const char *metric)
 }
 
 #define SHALLOW "start: 0, depth_full: 0, depth_drop: 1, experts_full: 1, topk_full: 1"
-static void the_settings_reach_the_step(void **state)
+TEST(the_settings_reach_the_step)
 {
     double plain[STEPS], none[STEPS], weightless[STEPS], taught[STEPS];
-    (void)state;
     train("plain", "{on: true, " SHALLOW "}");
     train("none", "{on: true, distill: 0, distill_weight: 1, " SHALLOW "}");
     train("weightless", "{on: true, distill: 1, distill_weight: 0, " SHALLOW "}");
@@ -591,20 +572,5 @@ static int make(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(smaller_sub_models_are_taught_as_often_as_said),
-        cmocka_unit_test(a_teacher_equal_to_the_student_leaves_the_share_of_the_targets),
-        cmocka_unit_test(the_weight_mixes_both_gradients),
-        cmocka_unit_test(no_gradient_reaches_the_teacher),
-        cmocka_unit_test(a_recomputed_step_has_the_same_gradients),
-        cmocka_unit_test(gradients_are_those_of_the_mixed_loss),
-        cmocka_unit_test(only_samples_with_a_smaller_topk_are_taught),
-        cmocka_unit_test(the_router_counts_nothing_of_the_teacher),
-        cmocka_unit_test(flops_of_a_step_count_the_teachers_forward),
-        cmocka_unit_test(the_estimate_has_the_memory_of_a_teacher),
-        cmocka_unit_test(more_layers_take_no_more_memory_of_a_teacher),
-        cmocka_unit_test(ranks_that_would_share_a_teacher_are_refused),
-        cmocka_unit_test(the_settings_reach_the_step),
-    };
-    return cmocka_run_group_tests(tests, make, remove_shards);
+    return tests_run(make, remove_shards);
 }

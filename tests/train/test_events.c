@@ -17,9 +17,8 @@ static void assert_hex(const struct buffer *record, const char *hex)
     }
 }
 
-static void the_first_record_names_the_version(void **state)
+TEST(the_first_record_names_the_version)
 {
-    (void)state;
     struct buffer event = {0}, record = {0};
     events_encode(&event, 0, 1700000000.0, "brain.Event:2", NULL, 0);
     events_record(&record, event.data, event.length);
@@ -28,9 +27,8 @@ static void the_first_record_names_the_version(void **state)
     buffer_release(&record);
 }
 
-static void a_scalar_is_written_as_tensorboard_reads_it(void **state)
+TEST(a_scalar_is_written_as_tensorboard_reads_it)
 {
-    (void)state;
     struct buffer event = {0}, record = {0};
     const struct event_value value = {"loss", 2.5};
     events_encode(&event, 7, 1700000000.0, NULL, &value, 1);
@@ -58,9 +56,8 @@ static void assert_golden(const struct buffer *event, const char *name)
     buffer_release(&want);
 }
 
-static void settings_are_hyperparameters_and_a_text(void **state)
+TEST(settings_are_hyperparameters_and_a_text)
 {
-    (void)state;
     struct buffer event = {0}, text = golden("settings.json");
     struct json *settings = json_parse(text.data, text.length, "settings.json");
     assert_non_null(settings);
@@ -71,9 +68,8 @@ static void settings_are_hyperparameters_and_a_text(void **state)
     buffer_release(&event);
 }
 
-static void a_picture_keeps_its_bytes_and_words(void **state)
+TEST(a_picture_keeps_its_bytes_and_words)
 {
-    (void)state;
     struct buffer event = {0}, png = golden("picture.png"), cut = {0};
     assert_true(
         events_encode_picture(&event, 7, 1700000000.0, "test/image/00 made", "a red hat", png.data, png.length));
@@ -94,13 +90,12 @@ static i64 event_files(void)
 }
 
 /* The settings come with the metrics, and pictures in a file of their own. */
-static void a_stage_has_its_settings_and_pictures(void **state)
+TEST(a_stage_has_its_settings_and_pictures)
 {
     static const char identity[] = "{\"kind\":\"pretrain\",\"seed\":3,\"settings\":{\"optimizer\":{\"lr\":0.5}}}";
     static const char half[] = "\012\014optimizer.lr\022\011\021\0\0\0\0\0\0\340?"; /* 0.5 as a double */
     static const char rows[] = "| kind | \"pretrain\" |\n| seed | 3 |\n| optimizer.lr | 0.5 |\n";
     struct buffer png = golden("picture.png");
-    (void)state;
     char *path = path_join(directory, "identity.json"), *samples = path_join(directory, "samples");
     succeed(file_replace(path, identity, (i64)strlen(identity)));
     struct metrics *m = metrics_open(directory, 0);
@@ -128,10 +123,5 @@ static void a_stage_has_its_settings_and_pictures(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_first_record_names_the_version),
-                                       cmocka_unit_test(a_scalar_is_written_as_tensorboard_reads_it),
-                                       cmocka_unit_test(settings_are_hyperparameters_and_a_text),
-                                       cmocka_unit_test(a_picture_keeps_its_bytes_and_words),
-                                       cmocka_unit_test(a_stage_has_its_settings_and_pictures)};
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

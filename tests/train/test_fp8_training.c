@@ -69,10 +69,9 @@ static struct steps run_steps(struct device *on, struct steps s)
     return s;
 }
 
-static void bits_do_not_depend_on_threads_or_recomputation(void **state)
+TEST(bits_do_not_depend_on_threads_or_recomputation)
 {
     int workers = workers_count();
-    (void)state;
     u64 expected = run_steps(&device, (struct steps){DTYPE_BF16, .fp8 = true}).hash;
     assert_true(run_steps(&device, (struct steps){DTYPE_BF16, .fp8 = true, .recompute = true}).hash == expected);
     workers_start(workers == 3 ? 4 : 3);
@@ -81,11 +80,10 @@ static void bits_do_not_depend_on_threads_or_recomputation(void **state)
 }
 
 /* Rounding changes the losses a little. */
-static void losses_are_others_and_near(void **state)
+TEST(losses_are_others_and_near)
 {
     struct steps plain = run_steps(&device, (struct steps){DTYPE_F32, false}),
                  fp8 = run_steps(&device, (struct steps){DTYPE_F32, .fp8 = true});
-    (void)state;
     assert_true(plain.hash != fp8.hash);
     for (int i = 0; i < STEPS; i++) {
         print_message("step %d: loss %.5f, in 8 bits %.5f\n", i, plain.loss[i], fp8.loss[i]);
@@ -95,10 +93,9 @@ static void losses_are_others_and_near(void **state)
 }
 
 /* FP8 copies take the size of their dtype, and the estimate includes them. */
-static void their_memory_is_estimated(void **state)
+TEST(their_memory_is_estimated)
 {
     struct device meta;
-    (void)state;
     device_open_meta(&meta);
     struct steps run = run_steps(&device, (struct steps){DTYPE_BF16, .fp8 = true}),
                  plain = run_steps(&device, (struct steps){DTYPE_BF16, .fp8 = false}),
@@ -137,9 +134,8 @@ static u64 file_hash(const char *folder, const char *name)
 }
 
 /* Deletes the later checkpoint and everything after it, like a killed run. */
-static void a_killed_run_goes_on_with_the_same_bits(void **state)
+TEST(a_killed_run_goes_on_with_the_same_bits)
 {
-    (void)state;
     train("run", true);
     train("plain", false);
     const char *moments = "checkpoints/step-000008/weft/optimizer.safetensors";
@@ -154,10 +150,9 @@ static void a_killed_run_goes_on_with_the_same_bits(void **state)
 
 /* Configuration and tensor names match those of a bf16 run; the checkpoint loads in any
  * precision. */
-static void a_checkpoint_is_like_any_other(void **state)
+TEST(a_checkpoint_is_like_any_other)
 {
     static struct model model;
-    (void)state;
     assert_true(file_hash("run", "config.json") == file_hash("plain", "config.json"));
     for (int f32 = 0; f32 < 2; f32++) {
         succeed(model_load(&model, &device, path_of("run"), f32 ? DTYPE_F32 : DTYPE_BF16, false));
@@ -168,12 +163,5 @@ static void a_checkpoint_is_like_any_other(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bits_do_not_depend_on_threads_or_recomputation),
-        cmocka_unit_test(losses_are_others_and_near),
-        cmocka_unit_test(their_memory_is_estimated),
-        cmocka_unit_test(a_killed_run_goes_on_with_the_same_bits),
-        cmocka_unit_test(a_checkpoint_is_like_any_other),
-    };
-    return cmocka_run_group_tests(tests, make, remove_shards);
+    return tests_run(make, remove_shards);
 }

@@ -190,11 +190,10 @@ static double part_of(double p) /* one term of an entropy */
 }
 
 /* All ids of a text sample except the first are targets, and so is the end. */
-static void text_is_counted_by_its_ids(void **state)
+TEST(text_is_counted_by_its_ids)
 {
     struct heldout h = measured("texts");
     double n = (double)ids.count, entropy = part_of(1 / n);
-    (void)state;
     for (i64 i = 1; i < ids.count; i++) {
         double same = 0;
         for (i64 j = 1; j < ids.count; j++)
@@ -208,21 +207,19 @@ static void text_is_counted_by_its_ids(void **state)
 }
 
 /* Text after a picture counts for the picture's stream: the first id is a target too. */
-static void words_behind_a_picture_are_of_its_stream(void **state)
+TEST(words_behind_a_picture_are_of_its_stream)
 {
     struct heldout h = measured("texts");
-    (void)state;
     assert_float_equal(h.sums.weight[STREAM_IMAGE_IN][TARGET_TEXT], TEXTS * ((double)ids.count + 1), 1e-9);
     assert_true(isnan(h.unigram[STREAM_AUDIO][TARGET_TEXT]) && isnan(heldout_loss(&h, STREAM_AUDIO, TARGET_AUDIO)));
 }
 
 /* What is heard, and the end that is heard too. The id that begins a sound the model makes, the
  * shape of a picture and the ends behind both are marks; captions that are prompts count nowhere. */
-static void only_words_that_are_heard_count_for_sounds(void **state)
+TEST(only_words_that_are_heard_count_for_sounds)
 {
     struct heldout h = measured("heard");
     double n = (double)ids.count;
-    (void)state;
     assert_float_equal(h.sums.weight[STREAM_AUDIO][TARGET_TEXT], HEARD * (n + 1), 1e-9);
     assert_float_equal(h.sums.weight[STREAM_IMAGE_OUT][TARGET_TEXT], 0, 0);
     assert_float_equal(h.sums.weight[STREAM_TEXT][TARGET_TEXT], 0, 0);
@@ -233,11 +230,10 @@ static void only_words_that_are_heard_count_for_sounds(void **state)
     assert_float_equal(h.uniform[TARGET_VISION], log(2), 1e-9);
 }
 
-static void conversations_are_measured_alone_where_asked(void **state)
+TEST(conversations_are_measured_alone_where_asked)
 {
     struct heldout h, all = measured("heard"), none;
     double n = (double)ids.count;
-    (void)state;
     succeed(heldout_measure_chats(&h, &model, &full, path_of("heard"), "validation", LENGTH, 0));
     assert_float_equal(h.sums.weight[LOSS_CHAT][TARGET_TEXT], HEARD * (n + 1), 1e-9);
     assert_float_equal(all.sums.weight[LOSS_CHAT][TARGET_TEXT], HEARD * (n + 1), 1e-9);
@@ -251,22 +247,20 @@ static void conversations_are_measured_alone_where_asked(void **state)
     assert_true(none.positions == 0 && isnan(heldout_mean(&none, TARGET_TEXT)));
 }
 
-static void bits_have_the_mean_entropy_of_each(void **state)
+TEST(bits_have_the_mean_entropy_of_each)
 {
     struct heldout h = measured("media");
     double half = log(2), quarter = part_of(0.25) + part_of(0.75);
-    (void)state;
     assert_float_equal(h.sums.weight[STREAM_IMAGE_OUT][TARGET_VISION], PICTURES, 1e-9);
     assert_float_equal(h.unigram[STREAM_IMAGE_OUT][TARGET_VISION], (2 * half + 2 * quarter) / 6, 1e-9);
     assert_float_equal(heldout_loss(&h, STREAM_IMAGE_OUT, TARGET_VISION), log(2), 1e-5); /* the same unit: 1 bit */
     assert_float_equal(heldout_mean(&h, TARGET_VISION), log(2), 1e-5);
 }
 
-static void codes_have_the_mean_entropy_of_levels(void **state)
+TEST(codes_have_the_mean_entropy_of_levels)
 {
     struct heldout h = measured("media");
     double first = part_of(0.75) + part_of(0.25), second = part_of(0.5) + 2 * part_of(0.25);
-    (void)state;
     assert_float_equal(h.sums.weight[STREAM_AUDIO][TARGET_AUDIO], 4 * PICTURES, 1e-9);
     assert_float_equal(h.unigram[STREAM_AUDIO][TARGET_AUDIO], (first + second) / 2, 1e-9);
     /* one extra code ends the sound */
@@ -275,11 +269,10 @@ static void codes_have_the_mean_entropy_of_levels(void **state)
 
 /* The training part has one picture, of bits 1 0 1 0 0 0, and one sound. By Witten and Bell a value that
  * it has n times of N, among k kinds of K, is expected with (n + k / K) / (N + k). */
-static void frequencies_are_those_of_the_training_part(void **state)
+TEST(frequencies_are_those_of_the_training_part)
 {
     struct heldout h = measured("learnt");
     double same = -log((1 + 0.5) / 2), other = -log(0.5 / 2), classes = TOY_CODES + 1;
-    (void)state;
     assert_float_equal(h.unigram[STREAM_IMAGE_OUT][TARGET_VISION], (3.5 * same + 2.5 * other) / 6, 1e-9);
     double first = -0.75 * log((3 + 2 / classes) / 6) - 0.25 * log((1 + 2 / classes) / 6),
            second = -0.5 * log((2 + 3 / classes) / 7) - 0.5 * log((1 + 3 / classes) / 7);
@@ -288,10 +281,9 @@ static void frequencies_are_those_of_the_training_part(void **state)
 
 /* Each text has ids.count targets of log2(vocabulary) bits, spread over all bytes except those of
  * the first id. */
-static void bits_a_byte_are_of_all_bytes(void **state)
+TEST(bits_a_byte_are_of_all_bytes)
 {
     struct buffer first = {0};
-    (void)state;
     succeed(text_decode(tokenizer, &first, ids.ids, 1, true));
     double bytes = (double)((i64)sizeof words - 1 - first.length), n = (double)ids.count;
     assert_true(bytes > n && first.length > 0);
@@ -306,12 +298,11 @@ static void bits_a_byte_are_of_all_bytes(void **state)
 }
 
 /* The first id of a text is no target. All text begins with ASCII, so no character is cut. */
-static void bytes_are_those_of_the_decoded_text(void **state)
+TEST(bytes_are_those_of_the_decoded_text)
 {
     static const char *const families[] = {"llama2", "mistral", "gemma",         "bert_uncased", "bert_cased", "t5",
                                            "xlmr",   "albert",  "unigram_bytes", "qwen2",        "roberta",    "gpt1"};
     static const char text[] = "one \xe4\xbd\xa0\xe5\xa5\xbd\xef\xbc\x8c\xe4\xb8\x96 \xc3\xa9t\xc3\xa9, two! three";
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(families); i++) {
         char *from = string_format(GOLDEN "/tokenizer/families/%s.json", families[i]);
         struct text_tokenizer *family = text_tokenizer_load(from);
@@ -355,12 +346,11 @@ static void bytes_are_those_of_the_decoded_text(void **state)
 }
 
 /* Weights of 1, 2 and 3; kinds without targets and multi-token targets add nothing. */
-static void the_sum_is_weighted(void **state)
+TEST(the_sum_is_weighted)
 {
     struct heldout h = measured("media");
     const double weights[TARGETS] = {[TARGET_TEXT] = 1, [TARGET_MTP] = 100, [TARGET_VISION] = 2, [TARGET_AUDIO] = 3};
     double text = log((double)model.config.vocabulary);
-    (void)state;
     assert_float_equal(heldout_sum(&h, weights), text + 2 * log(2) + 3 * log(TOY_CODES + 1), 1e-4);
     h = measured("texts");
     assert_float_equal(heldout_sum(&h, weights), text, 1e-4);
@@ -368,10 +358,9 @@ static void the_sum_is_weighted(void **state)
     assert_true(isnan(heldout_sum(&h, weights))); /* nothing was measured */
 }
 
-static void a_few_rows_are_measured_where_asked(void **state)
+TEST(a_few_rows_are_measured_where_asked)
 {
     struct heldout all = measured("texts"), few, one, none;
-    (void)state;
     succeed(heldout_measure(&few, &model, &full, path_of("texts"), "validation", LENGTH, 2));
     assert_true(few.positions > 0 && few.positions <= 2 * LENGTH && few.positions < all.positions);
     succeed(heldout_measure(&one, &model, &full, path_of("texts"), "validation", LENGTH, 1));
@@ -382,12 +371,11 @@ static void a_few_rows_are_measured_where_asked(void **state)
 }
 
 /* A terminal shows the bar of a pass, at the latest when it ends, and an empty line behind it. */
-static void a_pass_has_a_bar(void **state)
+TEST(a_pass_has_a_bar)
 {
     struct heldout h;
     char said[4096];
     int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK), before = dup(STDERR_FILENO);
-    (void)state;
     assert_true(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
     int terminal = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
     enum log_level level = log_set_level(LOG_NORMAL);
@@ -408,19 +396,5 @@ static void a_pass_has_a_bar(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_is_counted_by_its_ids),
-        cmocka_unit_test(words_behind_a_picture_are_of_its_stream),
-        cmocka_unit_test(only_words_that_are_heard_count_for_sounds),
-        cmocka_unit_test(conversations_are_measured_alone_where_asked),
-        cmocka_unit_test(bits_have_the_mean_entropy_of_each),
-        cmocka_unit_test(codes_have_the_mean_entropy_of_levels),
-        cmocka_unit_test(frequencies_are_those_of_the_training_part),
-        cmocka_unit_test(bits_a_byte_are_of_all_bytes),
-        cmocka_unit_test(bytes_are_those_of_the_decoded_text),
-        cmocka_unit_test(the_sum_is_weighted),
-        cmocka_unit_test(a_few_rows_are_measured_where_asked),
-        cmocka_unit_test(a_pass_has_a_bar),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return tests_run(setup, teardown);
 }

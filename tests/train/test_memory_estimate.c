@@ -144,13 +144,12 @@ static void both(const char *what, const struct setting *table, measure *steps, 
 }
 
 /* Each part has a value of its own. */
-static void all_parts_are_counted_and_named(void **state)
+TEST(all_parts_are_counted_and_named)
 {
     struct step_memory m;
     struct memory_estimate e = {0};
     struct buffer all = {0};
     i64 bytes[sizeof m / sizeof(i64)], sum = 0;
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(bytes); i++)
         bytes[i] = (i64)100000 << i;
     memcpy(&m, bytes, sizeof m);
@@ -176,18 +175,16 @@ static void all_parts_are_counted_and_named(void **state)
     buffer_release(&e.parts);
 }
 
-static void a_vision_tokenizer_needs_what_is_estimated(void **state)
+TEST(a_vision_tokenizer_needs_what_is_estimated)
 {
-    (void)state;
     struct vision_settings s = {0};
     assert_int_equal(settings_read(&s, vision_stage_table, NULL, NULL, vision_values, COUNT_OF(vision_values)), 0);
     both("vision", vision_stage_table, measure_vision, &s);
     settings_release(&s, vision_stage_table);
 }
 
-static void an_audio_tokenizer_needs_what_is_estimated(void **state)
+TEST(an_audio_tokenizer_needs_what_is_estimated)
 {
-    (void)state;
     struct audio_settings s = {0};
     assert_int_equal(settings_read(&s, audio_stage_table, NULL, NULL, audio_values, COUNT_OF(audio_values)), 0);
     both("audio", audio_stage_table, measure_audio, &s);
@@ -196,8 +193,5 @@ static void an_audio_tokenizer_needs_what_is_estimated(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_parts_are_counted_and_named),
-                                       cmocka_unit_test(a_vision_tokenizer_needs_what_is_estimated),
-                                       cmocka_unit_test(an_audio_tokenizer_needs_what_is_estimated)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

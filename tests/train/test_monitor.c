@@ -42,7 +42,7 @@ static void open_toy(struct toy_run *run, double lr, double bias_speed)
         toy_batch_init(&run->batches[i], &arena, SAMPLES, (struct rng_key){(u64)i, RNG_TEST}, 0);
 }
 
-static void counts_are_those_that_balance_the_bias(void **state)
+TEST(counts_are_those_that_balance_the_bias)
 {
     static struct toy_run run;
     struct elastic_settings elastic = {.depth_full = SCHEDULE_CONSTANT(0.5),
@@ -54,7 +54,6 @@ static void counts_are_those_that_balance_the_bias(void **state)
                                        .slice_rows = 1};
     struct routing_monitor m;
     i64 counted = 0, silent = 0;
-    (void)state;
     open_toy(&run, 1e-3, 1e-2);
     const struct model_config *c = &run.model.config;
     i64 n = model_use_count(c);
@@ -85,12 +84,11 @@ static void counts_are_those_that_balance_the_bias(void **state)
 }
 
 /* The spread of the bias that the measured step chose by. */
-static void the_spread_is_that_of_the_bias(void **state)
+TEST(the_spread_is_that_of_the_bias)
 {
     static struct toy_run run;
     struct routing_monitor m;
     float bias[64] = {0};
-    (void)state;
     open_toy(&run, 1e-3, 0);
     i64 experts = run.model.config.experts;
     for (i64 e = 0; e < experts; e++)
@@ -148,9 +146,8 @@ static void says(i64 warmup, i64 pushed, i64 recovered, i64 steps, const char *w
     buffer_release(&said);
 }
 
-static void a_collapsed_layer_is_told_once(void **state)
+TEST(a_collapsed_layer_is_told_once)
 {
-    (void)state;
     says(0, 0, 0, 45, NULL);
     says(0, 45, 45, 20, NULL);
     says(0, 45, 45, 45, "warning: toy: step 21: the router of layer 2 has collapsed: since step 11");
@@ -190,10 +187,9 @@ static unsigned kinds_in(const struct heldout_set *set, unsigned *streams)
     return kinds;
 }
 
-static void few_rows_have_every_kind_of_target(void **state)
+TEST(few_rows_have_every_kind_of_target)
 {
     unsigned streams;
-    (void)state;
     for (i64 rows = 1; rows <= 20; rows += 3) {
         struct heldout_set set = set_of(rows, CHATS_ALIKE);
         i64 n = 0;
@@ -212,10 +208,9 @@ static void few_rows_have_every_kind_of_target(void **state)
 }
 
 /* One kind of samples takes all rows. */
-static void a_single_kind_takes_all_rows(void **state)
+TEST(a_single_kind_takes_all_rows)
 {
     char *folder = string_copy(path_of("texts")), *part = path_join(folder, "validation"), *whole = shards;
-    (void)state;
     succeed(directory_make(folder));
     fixture_tokenizer(folder);
     succeed(shard_meta_save(&fixture_meta, folder));
@@ -302,12 +297,11 @@ static void expect_order_of_overlaps(const struct json *line)
     }
 }
 
-static void each_measurement_stands_at_its_step(void **state)
+TEST(each_measurement_stands_at_its_step)
 {
     static const char *const points[] = {"full", "k/2", "experts 1/2", "layers -1/8"};
     struct json *lines[STEPS];
     i64 routed = 0; /* steps whose slice ran all experts */
-    (void)state;
     train("measured", MONITORED);
     read_lines(lines, "measured");
     for (i64 step = 1; step <= STEPS; step++) {
@@ -357,10 +351,9 @@ static void same_states(const char *without, const char *with)
     memory_free(b);
 }
 
-static void measurements_move_nothing(void **state)
+TEST(measurements_move_nothing)
 {
     static const char *const files[] = {"model.safetensors", "weft/extra.safetensors", "weft/optimizer.safetensors"};
-    (void)state;
     train("unmeasured", "recompute: false");
     train("recomputed", MONITORED ", recompute: true");
     same_states("unmeasured", "measured");
@@ -393,10 +386,9 @@ static struct buffer measured_of(const struct json *line)
     return text;
 }
 
-static void a_resumed_run_measures_the_same_once(void **state)
+TEST(a_resumed_run_measures_the_same_once)
 {
     struct json *whole[STEPS], *resumed[STEPS];
-    (void)state;
     train("resumed", MONITORED);
     for (i64 done = 6; done <= STEPS; done += 2) {
         char *checkpoint = string_format("resumed/checkpoints/step-%06lld", (long long)done);
@@ -416,11 +408,10 @@ static void a_resumed_run_measures_the_same_once(void **state)
     free_lines(resumed);
 }
 
-static void events_have_every_value(void **state)
+TEST(events_have_every_value)
 {
     char name[32];
     struct buffer events = {0};
-    (void)state;
     succeed(directory_make(path_of("many")));
     struct metrics *m = metrics_open(path_of("many"), 0);
     assert_non_null(m);
@@ -442,16 +433,5 @@ static void events_have_every_value(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(counts_are_those_that_balance_the_bias),
-        cmocka_unit_test(the_spread_is_that_of_the_bias),
-        cmocka_unit_test(a_collapsed_layer_is_told_once),
-        cmocka_unit_test(few_rows_have_every_kind_of_target),
-        cmocka_unit_test(a_single_kind_takes_all_rows),
-        cmocka_unit_test(each_measurement_stands_at_its_step),
-        cmocka_unit_test(measurements_move_nothing),
-        cmocka_unit_test(a_resumed_run_measures_the_same_once),
-        cmocka_unit_test(events_have_every_value),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

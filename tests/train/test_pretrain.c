@@ -27,11 +27,10 @@ static void train(const char *name, const char *more)
 
 /* ---- Learning rates ---- */
 
-static void learning_rates_are_those_of_the_settings(void **state)
+TEST(learning_rates_are_those_of_the_settings)
 {
     static const double wsd[STEPS] = {1e-3, 2e-3, 2e-3, 2e-3, 2e-3, 1.55e-3, 1.1e-3, 0.65e-3};
     double lr[STEPS];
-    (void)state;
     train("rates", "elastic: {on: false}, optimizer: {lr: 2e-3, warmup: 2, min_lr_ratio: 0.1, decay_share: 0.5}");
     toy_metric(lr, STEPS, "rates", "lr");
     for (i64 step = 0; step < STEPS; step++)
@@ -53,9 +52,8 @@ static i64 steps_apart(const char *metric, const char *one, const char *other)
     return apart;
 }
 
-static void each_axis_of_the_draws_is_drawn(void **state)
+TEST(each_axis_of_the_draws_is_drawn)
 {
-    (void)state;
     train("whole", "elastic: {on: false}");
     train("full", "elastic: {on: true, start: 0, depth_full: 1, experts_full: 1, topk_full: 1}");
     assert_int_equal(steps_apart("loss/text", "whole", "full"), 0);
@@ -87,7 +85,7 @@ static bool moved(const char *name, const char *weight)
 
 /* A kind without weight trains nothing: without decay its head keeps its initial values. The
  * multi-token block uses text's head. */
-static void each_kind_of_target_has_the_weight_of_its_setting(void **state)
+TEST(each_kind_of_target_has_the_weight_of_its_setting)
 {
     static const struct {
         const char *name, *loss, *still;
@@ -95,7 +93,6 @@ static void each_kind_of_target_has_the_weight_of_its_setting(void **state)
                  {"none of mtp", "{mtp: 0}", "mtp.project"},
                  {"none of vision", "{vision: 0}", "vision.head"},
                  {"none of audio", "{audio: 0}", "audio.head.1"}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         char *more = string_format("elastic: {on: false}, optimizer: {weight_decay: 0}, loss: %s", cases[i].loss);
         train(cases[i].name, more);
@@ -109,21 +106,19 @@ static void each_kind_of_target_has_the_weight_of_its_setting(void **state)
 }
 
 /* The means exist after the first step, so kinds are rescaled from the second update on. */
-static void kinds_are_rescaled_where_the_settings_say_so(void **state)
+TEST(kinds_are_rescaled_where_the_settings_say_so)
 {
-    (void)state;
     train("rescaled", "elastic: {on: false}, loss: {posterior: true}");
     train("as they are", "elastic: {on: false}, loss: {posterior: false}");
     assert_int_equal(steps_apart("loss/vision", "rescaled", "as they are"), STEPS - 2);
 }
 
 /* A grid sums losses with the weights at the end of training. */
-static void a_grid_weighs_losses_as_training_did(void **state)
+TEST(a_grid_weighs_losses_as_training_did)
 {
     struct grid_result result;
     struct grid_settings s = {.from = path_of("rescaled"), .data = shards, .split = "validation", .rows = 4};
     double weights[TARGETS], sum = 0;
-    (void)state;
     s.length = 128;
     s.decode_tokens = 1;
     succeed(loss_weights_load(weights, s.from));
@@ -138,11 +133,10 @@ static void a_grid_weighs_losses_as_training_did(void **state)
     grid_result_release(&result);
 }
 
-static void loss_weights_that_cannot_be_read_are_refused(void **state)
+TEST(loss_weights_that_cannot_be_read_are_refused)
 {
     static const char *const damaged[] = {"", "{\"text\": 1, \"mtp\"", "[]", "{\"text\": \"1\"}", "{\"mtp\": -0.3}"};
     double weights[TARGETS];
-    (void)state;
     succeed(directory_make(path_of("weighed/weft")));
     succeed(loss_weights_load(weights, path_of("weighed"))); /* a model of other software */
     assert_true(weights[TARGET_TEXT] == 1 && weights[TARGET_MTP] == 1);
@@ -156,14 +150,13 @@ static void loss_weights_that_cannot_be_read_are_refused(void **state)
     assert_true(weights[TARGET_TEXT] == 2 && weights[TARGET_MTP] == 0 && weights[TARGET_VISION] == 1);
 }
 
-static void a_ramp_of_rows_is_checked_before_the_first_step(void **state)
+TEST(a_ramp_of_rows_is_checked_before_the_first_step)
 {
     i64 steps[] = {0, 10, 20};
     double rows[] = {4, 8, 10};
     struct loader_settings loader = {.rows = {steps, rows, 3}, .micro_rows = 2};
     struct layout alone = {.data = 1, .expert = 1, .tensor = 1, .pipeline = 1, .chunks = 1}, data = alone,
                   expert = alone, chunks = alone;
-    (void)state;
     data.data = expert.data = chunks.pipeline = chunks.chunks = 2;
     expert.expert = 2;
     succeed(pretrain_check_batches(&loader, &alone, 0, 30));
@@ -208,14 +201,13 @@ static char *conversations(const char *name, i64 count, i64 every)
     return folder;
 }
 
-static void data_without_targets_are_refused(void **state)
+TEST(data_without_targets_are_refused)
 {
     char *questions = conversations("questions", 24, 0), *whole = shards;
     char *tune = string_format("{data: %s, from: %s, steps: 1000, heldout_rows: 1, "
                                "batch: {rows: 1, length: 128, micro_rows: 1}}",
                                questions, path_of("rescaled"));
     struct stage stage = {.seed = SEED, .dtype = DTYPE_F32};
-    (void)state;
     assert_int_equal(toy_stage(sft_stage, sft_table, "tuned", stage, tune), -1);
     assert_says("questions: an epoch has no targets");
     memory_free(tune);
@@ -230,11 +222,10 @@ static void data_without_targets_are_refused(void **state)
 }
 
 /* One answer among 24 conversations of which a row holds one: most steps learn nothing. */
-static void steps_without_targets_are_passed(void **state)
+TEST(steps_without_targets_are_passed)
 {
     char *chats = conversations("chats", 24, 24), *more, *log = path_of("log");
     struct buffer said = {0};
-    (void)state;
     more =
         string_format("{data: %s, from: %s, steps: 30, heldout_rows: 0, batch: {rows: 1, length: 128, micro_rows: 1}}",
                       chats, path_of("rescaled"));
@@ -270,7 +261,7 @@ static struct left_out left_out_in(const char *name, const char *key)
 }
 
 /* Both parts are the same. The second call resumes, from step 4 or with no step left. */
-static void left_out_samples_are_named_after_any_resume(void **state)
+TEST(left_out_samples_are_named_after_any_resume)
 {
     static const char *const kept[] = {"step-000004", "step-000006"};
     struct stage stage = {.seed = SEED, .dtype = DTYPE_F32};
@@ -279,7 +270,6 @@ static void left_out_samples_are_named_after_any_resume(void **state)
         "batch: {rows: 4, length: 32, micro_rows: 4}, elastic: {on: false}, model: {width: 32, layers: 4, heads: 4, "
         "kv_heads: 2, head_width: 8, experts: 8, expert_width: 16, vit_layers: 1, vit_width: 16, vit_heads: 2}}",
         shards);
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(kept); i++) {
         succeed(toy_stage(pretrain_stage, pretrain_table, "long", stage, settings));
         struct left_out first = left_out_in("long", "left_out"), held = left_out_in("long", "not_measured");
@@ -319,8 +309,18 @@ static struct left_out counts_at(i64 step, struct json *state)
     return counts;
 }
 
+TEST(a_checkpoint_by_shards_keeps_what_was_left_out)
+{
+    struct json *position = json_object(), *none = json_object();
+    struct left_out before = counts_at(20, position), whole = counts_at(25, none), resumed = counts_at(25, position);
+    assert_true(left_out_total(&before) > 0 && left_out_total(&before) < left_out_total(&whole));
+    assert_memory_equal(&whole, &resumed, sizeof whole);
+    json_free(position);
+    json_free(none);
+}
+
 /* Eight numbers and what was left out: each comes back where it was. */
-static void a_checkpoint_by_shards_keeps_its_position(void **state)
+TEST(a_checkpoint_by_shards_keeps_its_position)
 {
     static i64 first[1];
     double rows = 4, length = 32;
@@ -332,7 +332,6 @@ static void a_checkpoint_by_shards_keeps_its_position(void **state)
     struct json *before = json_object(), *list = json_array(), *position = json_array(), *after = json_object();
     struct buffer given = {0}, kept = {0};
     struct left_out none = {0};
-    (void)state;
     for (i64 i = 0; i < 8; i++)
         json_push(position, json_of_integer(11 + i));
     json_push(position, left_out_json(&none));
@@ -353,17 +352,6 @@ static void a_checkpoint_by_shards_keeps_its_position(void **state)
     json_free(after);
 }
 
-static void a_checkpoint_by_shards_keeps_what_was_left_out(void **state)
-{
-    struct json *position = json_object(), *none = json_object();
-    struct left_out before = counts_at(20, position), whole = counts_at(25, none), resumed = counts_at(25, position);
-    (void)state;
-    assert_true(left_out_total(&before) > 0 && left_out_total(&before) < left_out_total(&whole));
-    assert_memory_equal(&whole, &resumed, sizeof whole);
-    json_free(position);
-    json_free(none);
-}
-
 /* ---- Resuming ---- */
 
 /* The state lists the checksums of all files of its checkpoint beside what the stage remembers. */
@@ -375,7 +363,7 @@ static void read_state(struct buffer *out, const char *name, int step)
 }
 
 /* Two sources, kinds that are rescaled by running means, counts of the experts' use, held-out losses. */
-static void a_resumed_stage_ends_as_if_it_had_not_stopped(void **state)
+TEST(a_resumed_stage_ends_as_if_it_had_not_stopped)
 {
     enum { LAST = 5 };
     struct stage stage = {.seed = SEED, .dtype = DTYPE_F32};
@@ -388,7 +376,6 @@ static void a_resumed_stage_ends_as_if_it_had_not_stopped(void **state)
         "heads: 4, kv_heads: 2, head_width: 8, experts: 8, expert_width: 16, vit_layers: 1, vit_width: 16, "
         "vit_heads: 2}}",
         shards, other, LAST);
-    (void)state;
     succeed(toy_stage(pretrain_stage, pretrain_table, "stopped", stage, settings));
     read_state(&whole, "stopped", LAST);
     for (int step = 3; step <= LAST; step++) {
@@ -407,9 +394,8 @@ static void a_resumed_stage_ends_as_if_it_had_not_stopped(void **state)
 }
 
 /* Draws are keyed by a seed: what continues a stage has its seed, whatever its own would be. */
-static void what_continues_a_stage_keeps_its_seed(void **state)
+TEST(what_continues_a_stage_keeps_its_seed)
 {
-    (void)state;
     char *next = string_format("steps: 4, continue: %s", path_of("seeded"));
     struct buffer text = {0};
     pretrain_toy("seeded", (struct stage){.seed = 0xabcde, .dtype = DTYPE_F32}, "steps: 2");
@@ -425,7 +411,7 @@ static void what_continues_a_stage_keeps_its_seed(void **state)
 /* ---- What other programs read ---- */
 
 /* Each file that says how text becomes ids and conversations become text, and the other tokenizers. */
-static void a_model_gets_every_file_of_its_tokenizers(void **state)
+TEST(a_model_gets_every_file_of_its_tokenizers)
 {
     static const char *const text[] = {"tokenizer.json",          "tokenizer.model",
                                        "tokenizer.tiktoken",      "tiktoken.model",
@@ -434,7 +420,6 @@ static void a_model_gets_every_file_of_its_tokenizers(void **state)
                                        "chat_template.json",      "additional_chat_templates/tools.jinja"};
     static const char *const folders[][2] = {{"from", "to"}, {"from/text", "to beside"}, {"from", "to beside"}};
     struct buffer copied = {0};
-    (void)state;
     succeed(directory_make(path_of("from/additional_chat_templates")));
     succeed(directory_make(path_of("from/text")));
     for (i64 k = 0; k < 2; k++) {
@@ -459,6 +444,54 @@ static void a_model_gets_every_file_of_its_tokenizers(void **state)
     buffer_release(&copied);
 }
 
+/* A rate that is far too high spoils the model after some steps. The result is that of a stage of as many
+ * steps as the best one: weights, the use of experts, loss weights, and held-out losses after it. */
+TEST(the_result_is_the_best_step)
+{
+    static const char *const files[] = {"model.safetensors", "weft/extra.safetensors", LOSS_WEIGHTS_FILE};
+    static const char setting[] = "elastic: {on: false}, optimizer: {shape: constant, lr: 1, warmup: 4}, steps: %d, %s";
+    double losses[9], measured;
+    char *kept = string_format(setting, 9, "keep_best: heldout/text, heldout_steps: 2");
+    pretrain_toy("kept", (struct stage){.seed = 6}, kept);
+    toy_metric(losses, 9, "kept", "heldout/text");
+    struct json *j = json_load(path_of("kept/" BEST_FILE)), *held = json_load(path_of("kept/heldout.json"));
+    i64 best = json_integer(json_get(j, "step"), -1);
+    assert_true(best > 0 && best < 9);
+    measured = json_number(json_get(j, "value"), NAN);
+    for (i64 i = 0; i < 9; i++)
+        assert_true(i + 1 == best ? losses[i] == measured : i % 2 == 0 ? isnan(losses[i]) : losses[i] > measured);
+    assert_int_equal(json_count(json_get(j, "history")), 6); /* steps 0, 2, 4, 6, 8, and the last */
+    char *less = string_format(setting, (int)best, "heldout_steps: 1");
+    pretrain_toy("as many", (struct stage){.seed = 6}, less);
+    for (i64 i = 0; i < COUNT_OF(files); i++)
+        expect_same_file(path_of("kept"), path_of("as many"), files[i]);
+    struct json *other = json_load(path_of("as many/heldout.json"));
+    struct buffer end = {0}, expected = {0};
+    json_print(&end, json_get(held, "end"), 0);
+    json_print(&expected, json_get(other, "end"), 0);
+    assert_string_equal(end.data, expected.data);
+    buffer_release(&end);
+    buffer_release(&expected);
+    json_free(j);
+    json_free(held);
+    json_free(other);
+    memory_free(kept);
+    memory_free(less);
+}
+
+TEST(a_measure_that_is_not_there_is_refused)
+{
+    char *text =
+        string_format("{data: %s, steps: 2, heldout_steps: 1, keep_best: heldout/videos, batch: {rows: 4, length: "
+                      "128, micro_rows: 4}, model: {width: 32, layers: 4, heads: 4, kv_heads: 2, head_width: 8, "
+                      "experts: 8, expert_width: 16, vit_layers: 1, vit_width: 16, vit_heads: 2}}",
+                      shards);
+    assert_int_equal(toy_stage(pretrain_stage, pretrain_table, "no measure", (struct stage){.seed = 1}, text), -1);
+    assert_says("keep_best is heldout/videos, which is not measured: expected heldout, heldout/text, heldout/");
+    assert_int_equal(error_status(), STATUS_USAGE);
+    memory_free(text);
+}
+
 static void expect_ends(const char *folder, const char *file, const char *const *ends)
 {
     char *name = path_join(folder, file), *path = path_of(name);
@@ -476,7 +509,7 @@ static void expect_ends(const char *folder, const char *file, const char *const 
     memory_free(name);
 }
 
-static void sft_names_the_ends_of_answers_and_both_stages_the_trained_length(void **state)
+TEST(sft_names_the_ends_of_answers_and_both_stages_the_trained_length)
 {
     static const char *const sample[] = {"<|endoftext|>", NULL}, *const chat[] = {"<|endoftext|>", "<|im_end|>", NULL};
     struct model_config config;
@@ -487,7 +520,6 @@ static void sft_names_the_ends_of_answers_and_both_stages_the_trained_length(voi
                           .device = &device,
                           .calibrated = true,
                           .ranks = parallel_alone()};
-    (void)state;
     train("plain", "elastic: {on: false}");
     char *text = string_format("{from: %s, data: %s, steps: 1, heldout_rows: 1, elastic: {on: false}, "
                                "batch: {rows: 1, length: [[0, 256], [1, 192]], micro_rows: 1}}",
@@ -524,77 +556,7 @@ static void sft_names_the_ends_of_answers_and_both_stages_the_trained_length(voi
     memory_free(text);
 }
 
-/* A rate that is far too high spoils the model after some steps. The result is that of a stage of as many
- * steps as the best one: weights, the use of experts, loss weights, and held-out losses after it. */
-static void the_result_is_the_best_step(void **state)
-{
-    static const char *const files[] = {"model.safetensors", "weft/extra.safetensors", LOSS_WEIGHTS_FILE};
-    static const char setting[] = "elastic: {on: false}, optimizer: {shape: constant, lr: 1, warmup: 4}, steps: %d, %s";
-    double losses[9], measured;
-    char *kept = string_format(setting, 9, "keep_best: heldout/text, heldout_steps: 2");
-    (void)state;
-    pretrain_toy("kept", (struct stage){.seed = 6}, kept);
-    toy_metric(losses, 9, "kept", "heldout/text");
-    struct json *j = json_load(path_of("kept/" BEST_FILE)), *held = json_load(path_of("kept/heldout.json"));
-    i64 best = json_integer(json_get(j, "step"), -1);
-    assert_true(best > 0 && best < 9);
-    measured = json_number(json_get(j, "value"), NAN);
-    for (i64 i = 0; i < 9; i++)
-        assert_true(i + 1 == best ? losses[i] == measured : i % 2 == 0 ? isnan(losses[i]) : losses[i] > measured);
-    assert_int_equal(json_count(json_get(j, "history")), 6); /* steps 0, 2, 4, 6, 8, and the last */
-    char *less = string_format(setting, (int)best, "heldout_steps: 1");
-    pretrain_toy("as many", (struct stage){.seed = 6}, less);
-    for (i64 i = 0; i < COUNT_OF(files); i++)
-        expect_same_file(path_of("kept"), path_of("as many"), files[i]);
-    struct json *other = json_load(path_of("as many/heldout.json"));
-    struct buffer end = {0}, expected = {0};
-    json_print(&end, json_get(held, "end"), 0);
-    json_print(&expected, json_get(other, "end"), 0);
-    assert_string_equal(end.data, expected.data);
-    buffer_release(&end);
-    buffer_release(&expected);
-    json_free(j);
-    json_free(held);
-    json_free(other);
-    memory_free(kept);
-    memory_free(less);
-}
-
-static void a_measure_that_is_not_there_is_refused(void **state)
-{
-    char *text =
-        string_format("{data: %s, steps: 2, heldout_steps: 1, keep_best: heldout/videos, batch: {rows: 4, length: "
-                      "128, micro_rows: 4}, model: {width: 32, layers: 4, heads: 4, kv_heads: 2, head_width: 8, "
-                      "experts: 8, expert_width: 16, vit_layers: 1, vit_width: 16, vit_heads: 2}}",
-                      shards);
-    (void)state;
-    assert_int_equal(toy_stage(pretrain_stage, pretrain_table, "no measure", (struct stage){.seed = 1}, text), -1);
-    assert_says("keep_best is heldout/videos, which is not measured: expected heldout, heldout/text, heldout/");
-    assert_int_equal(error_status(), STATUS_USAGE);
-    memory_free(text);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(learning_rates_are_those_of_the_settings),
-        cmocka_unit_test(each_axis_of_the_draws_is_drawn),
-        cmocka_unit_test(each_kind_of_target_has_the_weight_of_its_setting),
-        cmocka_unit_test(kinds_are_rescaled_where_the_settings_say_so),
-        cmocka_unit_test(a_grid_weighs_losses_as_training_did),
-        cmocka_unit_test(loss_weights_that_cannot_be_read_are_refused),
-        cmocka_unit_test(a_ramp_of_rows_is_checked_before_the_first_step),
-        cmocka_unit_test(data_without_targets_are_refused),
-        cmocka_unit_test(steps_without_targets_are_passed),
-        cmocka_unit_test(left_out_samples_are_named_after_any_resume),
-        cmocka_unit_test(a_checkpoint_by_shards_keeps_what_was_left_out),
-        cmocka_unit_test(a_checkpoint_by_shards_keeps_its_position),
-        cmocka_unit_test(a_resumed_stage_ends_as_if_it_had_not_stopped),
-        cmocka_unit_test(what_continues_a_stage_keeps_its_seed),
-        cmocka_unit_test(a_model_gets_every_file_of_its_tokenizers),
-        cmocka_unit_test(the_result_is_the_best_step),
-        cmocka_unit_test(a_measure_that_is_not_there_is_refused),
-        cmocka_unit_test(sft_names_the_ends_of_answers_and_both_stages_the_trained_length),
-    };
-    return cmocka_run_group_tests(tests, make, remove_shards);
+    return tests_run(make, remove_shards);
 }

@@ -54,10 +54,9 @@ static void check_schedule(const struct json *want)
     assert_true(lr_at(&s, total + 1000) == (s.shape == LR_CONSTANT ? s.peak : s.min));
 }
 
-static void learning_rates_are_those_of_the_reference(void **state)
+TEST(learning_rates_are_those_of_the_reference)
 {
     struct json *schedules = json_load(GOLDEN "/optim/schedules.json");
-    (void)state;
     assert_true(json_count(schedules) >= 5);
     for (i64 i = 0; i < json_count(schedules); i++)
         check_schedule(json_at(schedules, i));
@@ -72,14 +71,13 @@ static void expect_rates(const struct optimizer_settings *settings, i64 steps, c
 }
 
 /* 200 steps; the last quarter decays from 1e-2 to a tenth of it. */
-static void settings_say_where_a_schedule_bends(void **state)
+TEST(settings_say_where_a_schedule_bends)
 {
     static const double wsd[][2] = {{0, 1e-3},     {4, 5e-3},      {9, 1e-2},  {150, 1e-2},
                                     {175, 5.5e-3}, {199, 1.18e-3}, {200, 1e-3}};
     static const double cosine[][2] = {{9, 1e-2}, {10, 1e-2}, {105, 5.5e-3}, {200, 1e-3}};
     static const double constant[][2] = {{9, 1e-2}, {199, 1e-2}, {200, 1e-2}};
     struct optimizer_settings s = choose("wsd", "linear");
-    (void)state;
     s.lr = 1e-2;
     s.min_lr_ratio = 0.1;
     s.warmup = 10;
@@ -92,11 +90,10 @@ static void settings_say_where_a_schedule_bends(void **state)
 }
 
 /* Warm-up takes at most half of the steps, and decay begins after it. */
-static void a_short_run_warms_up_in_half_of_it(void **state)
+TEST(a_short_run_warms_up_in_half_of_it)
 {
     static const double rates[][2] = {{0, 2e-3}, {4, 1e-2}, {5, 1e-2}, {6, 8e-3}, {9, 2e-3}, {10, 0}};
     struct optimizer_settings s = choose("wsd", "linear");
-    (void)state;
     s.lr = 1e-2;
     s.min_lr_ratio = 0;
     s.warmup = -50;
@@ -187,20 +184,18 @@ static void run_adamw(float lr_factor)
     json_free(setup);
 }
 
-static void a_table_of_weights_moves_as_torch_moves_it(void **state)
+TEST(a_table_of_weights_moves_as_torch_moves_it)
 {
-    (void)state;
     run_adamw(1);
     run_adamw(0.5f); /* half of twice the rate */
 }
 
 /* With zero moments, m after a step is (1 - beta1) times the clipped gradient. */
-static void gradients_are_clipped_as_torch_clips_them(void **state)
+TEST(gradients_are_clipped_as_torch_clips_them)
 {
     static const char *const given[WEIGHTS] = {"grad.0", "grad.1", "grad.2"};
     static const char *const clipped[WEIGHTS] = {"clipped.0", "clipped.1", "clipped.2"};
     struct optimizer_settings settings = {.beta1 = 0.5, .beta2 = 0.5, .eps = 1e-8};
-    (void)state;
     for (int c = 0; c < 3; c++) {
         struct schedules_bench b;
         bench_open(&b, 1, c == 0 ? "clip.0." : "clip.1.");
@@ -214,12 +209,11 @@ static void gradients_are_clipped_as_torch_clips_them(void **state)
     }
 }
 
-static void a_norm_that_is_not_finite_moves_nothing(void **state)
+TEST(a_norm_that_is_not_finite_moves_nothing)
 {
     struct schedules_bench b;
     const struct optimizer_settings settings = {
         .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .clip = 1};
-    (void)state;
     bench_open(&b, 1, "");
     for (int i = 0; i < WEIGHTS; i++)
         toy_set_weight(&b.weights, b.weight[i], golden_load(&b.golden, named("param", i, 0)));
@@ -235,9 +229,8 @@ static void a_norm_that_is_not_finite_moves_nothing(void **state)
 
 /* One step along a gradient, then one along -0.1 times it:
  * the first moment still points the old way. */
-static void a_cautious_optimizer_waits_where_it_is_against_the_gradient(void **state)
+TEST(a_cautious_optimizer_waits_where_it_is_against_the_gradient)
 {
-    (void)state;
     for (int cautious = 0; cautious < 2; cautious++) {
         struct optimizer_settings settings = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .cautious = cautious};
         struct schedules_bench b;
@@ -266,9 +259,8 @@ static void a_cautious_optimizer_waits_where_it_is_against_the_gradient(void **s
 }
 
 /* A step along the weights themselves pulls each towards zero; one against them pulls none. */
-static void a_cautious_decay_is_of_weights_that_are_drawn_to_zero(void **state)
+TEST(a_cautious_decay_is_of_weights_that_are_drawn_to_zero)
 {
-    (void)state;
     for (int away = 0; away < 2; away++) {
         float *after[2];
         i64 n = 0;
@@ -302,15 +294,5 @@ static void a_cautious_decay_is_of_weights_that_are_drawn_to_zero(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(learning_rates_are_those_of_the_reference),
-        cmocka_unit_test(settings_say_where_a_schedule_bends),
-        cmocka_unit_test(a_short_run_warms_up_in_half_of_it),
-        cmocka_unit_test(a_table_of_weights_moves_as_torch_moves_it),
-        cmocka_unit_test(gradients_are_clipped_as_torch_clips_them),
-        cmocka_unit_test(a_norm_that_is_not_finite_moves_nothing),
-        cmocka_unit_test(a_cautious_optimizer_waits_where_it_is_against_the_gradient),
-        cmocka_unit_test(a_cautious_decay_is_of_weights_that_are_drawn_to_zero),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

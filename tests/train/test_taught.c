@@ -61,13 +61,12 @@ static void expect_taught(const struct source_list *data, const char *expected)
 
 /* Frequent prompts come first, then those that begin like many others; no word begins two. What spans lines, reads as
  * a command of the chat or is not the first message is left out. */
-static void prompts_are_first_messages_of_users(void **state)
+TEST(prompts_are_first_messages_of_users)
 {
     static const char lines[] = CHAT("sort 312", "123") CHAT("sort 11", "11") CHAT("sort 4", "4") CHAT("Hello!", "Hi.")
         CHAT("who are you", "A model.") CHAT("Hello!", "Hi.") CHAT("hello", "Hi.") CHAT("two\\nlines", "No.")
             CHAT("/image", "No.") "{\"messages\": [" TURN("bye", "Bye.") ", " TURN("later", "Bye.") "]}\n" CHAT(
                 "Who is it?", "I.") CHAT("zebra", "A horse.");
-    (void)state;
     char *shards = shards_of("plain", NULL, lines);
     expect_taught(&(struct source_list){.all = shards},
                   "{\"conversations\":12,\"prompts\":[\"Hello!\",\"sort 4\",\"Who is it?\",\"bye\"],\"media\":[]}");
@@ -75,7 +74,7 @@ static void prompts_are_first_messages_of_users(void **state)
 }
 
 /* The words alone are shown, whatever stands around them. */
-static void templates_are_taken_off(void **state)
+TEST(templates_are_taken_off)
 {
     static const struct {
         const char *name, *template, *lines, *expected;
@@ -85,7 +84,6 @@ static void templates_are_taken_off(void **state)
         {"begins", begins, ORDERED("sort 312", "123") CHAT("hello", "Hi."), "\"hello\",\"sort 312\""},
         {"refuses", without_system, CHAT("sort 312", "123") CHAT("hello", "Hi."), "\"hello\",\"sort 312\""},
     };
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         char *shards = shards_of(cases[i].name, cases[i].template, cases[i].lines);
         char *expected = string_format("{\"conversations\":2,\"prompts\":[%s],\"media\":[]}", cases[i].expected);
@@ -96,9 +94,8 @@ static void templates_are_taken_off(void **state)
 }
 
 /* A small source is shown beside a large one. */
-static void each_source_has_its_turn(void **state)
+TEST(each_source_has_its_turn)
 {
-    (void)state;
     char *large = shards_of("large", NULL,
                             CHAT("a", "1") CHAT("a", "1") CHAT("b", "1") CHAT("b", "1") CHAT("c", "1") CHAT("d", "1")
                                 CHAT("e", "1"));
@@ -121,9 +118,8 @@ static void expect_absent(const struct source_list *data, const char *expected)
 }
 
 /* A share of each step cannot come from a source that has none, so the stage is skipped and says which. */
-static void a_source_without_conversations_is_named(void **state)
+TEST(a_source_without_conversations_is_named)
 {
-    (void)state;
     char *texts = shards_of("texts", NULL, "{\"text\": \"some words\"}\n"),
          *chats = shards_of("chats", NULL, CHAT("a", "1")), *all = string_format("%s\n%s", texts, chats),
          *alone = string_format("%s holds no conversations", texts);
@@ -141,11 +137,5 @@ static void a_source_without_conversations_is_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(prompts_are_first_messages_of_users),
-        cmocka_unit_test(templates_are_taken_off),
-        cmocka_unit_test(each_source_has_its_turn),
-        cmocka_unit_test(a_source_without_conversations_is_named),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

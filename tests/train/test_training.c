@@ -1,9 +1,4 @@
 /* The training loop of stages, with a stage of a single weight. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <malloc.h>
 #include <math.h>
 #include <signal.h>
@@ -181,11 +176,10 @@ static void same_as_whole(const char *run_name)
     buffer_release(&b);
 }
 
-static void steps_are_counted_as_done(void **state)
+TEST(steps_are_counted_as_done)
 {
     struct training_toy toy = {.broken = -1, .stopped = -1, .killed = -1};
     double sum;
-    (void)state;
     assert_int_equal(run(&toy, "whole", true), 0);
     assert_int_equal(toy.begun, 0);
     assert_int_equal(toy.calls, STEPS);
@@ -205,12 +199,11 @@ static void steps_are_counted_as_done(void **state)
 
 /* A stage with two tables, whole and stopped in the middle, ends alike; one that continues another
  * stage without the second begins that table anew. */
-static void further_weights_are_resumed_with_the_first(void **state)
+TEST(further_weights_are_resumed_with_the_first)
 {
     struct training_toy toy = {.broken = -1, .stopped = -1, .killed = -1, .has_critic = true};
     struct training_toy alone = {.broken = -1, .stopped = -1, .killed = -1};
     char *checkpoints = string_format("%s/checkpoints", path_of("alone"));
-    (void)state;
     succeed(run(&toy, "two", false));
     toy.stopped = 3;
     assert_int_equal(run(&toy, "two-parts", false), STAGE_INTERRUPTED);
@@ -246,11 +239,10 @@ static void further_weights_are_resumed_with_the_first(void **state)
     memory_free(lost);
 }
 
-static void without_a_product_there_is_no_share_of_it(void **state)
+TEST(without_a_product_there_is_no_share_of_it)
 {
     struct training_toy toy = {.broken = -1, .stopped = -1, .killed = -1};
     double sum;
-    (void)state;
     assert_int_equal(run(&toy, "unmeasured", 0), 0);
     assert_int_equal(check_metrics("unmeasured", STEPS, "product_share", &sum), 0);
     assert_int_equal(check_metrics("unmeasured", STEPS, "gflops_per_s", &sum), STEPS);
@@ -261,9 +253,8 @@ static void without_a_product_there_is_no_share_of_it(void **state)
 }
 
 /* 10 things and 10 flops a step: per second of the whole step, or of the seconds that the step states. */
-static void speeds_are_per_second_of_the_work(void **state)
+TEST(speeds_are_per_second_of_the_work)
 {
-    (void)state;
     for (int stated = 0; stated < 2; stated++) {
         struct training_toy toy = {.broken = -1, .stopped = -1, .killed = -1, .seconds = stated ? 2.5 : 0};
         const char *name = stated ? "stated" : "measured";
@@ -282,21 +273,19 @@ static void speeds_are_per_second_of_the_work(void **state)
     }
 }
 
-static void a_skipped_update_is_in_the_metrics(void **state)
+TEST(a_skipped_update_is_in_the_metrics)
 {
     struct training_toy toy = {.broken = 3, .stopped = -1, .killed = -1};
     double sum;
-    (void)state;
     assert_int_equal(run(&toy, "broken", true), 0);
     check_metrics("broken", STEPS, "skipped", &sum);
     assert_true(sum == 1);
     assert_int_equal(check_metrics("broken", STEPS, "grad_norm", &sum), STEPS - 1);
 }
 
-static void twenty_skipped_updates_in_a_row_end_the_stage(void **state)
+TEST(twenty_skipped_updates_in_a_row_end_the_stage)
 {
     struct training_toy toy = {.broken = 3, .stays_broken = true, .steps = 40, .stopped = -1, .killed = -1};
-    (void)state;
     assert_int_equal(run(&toy, "lost", 0), -1);
     assert_says("lost: step 23: the norm of the gradients was not finite in 20 steps in a row");
     assert_int_equal(toy.calls, 23);
@@ -310,9 +299,8 @@ static void twenty_skipped_updates_in_a_row_end_the_stage(void **state)
 }
 
 /* Lines that are begun and never ended, as by steps that were interrupted. */
-static void an_unfinished_line_is_freed_with_what_is_not_finite(void **state)
+TEST(an_unfinished_line_is_freed_with_what_is_not_finite)
 {
-    (void)state;
     succeed(directory_make(path_of("unfinished")));
     struct metrics *m = metrics_open(path_of("unfinished"), 0);
     assert_non_null(m);
@@ -333,11 +321,10 @@ static void an_unfinished_line_is_freed_with_what_is_not_finite(void **state)
 }
 
 /* Metrics of the interrupted step are dropped; the state before it is saved. */
-static void a_step_stopped_within_is_made_again(void **state)
+TEST(a_step_stopped_within_is_made_again)
 {
     struct training_toy toy = {.broken = -1, .stopped = 3, .killed = -1};
     double sum;
-    (void)state;
     assert_int_equal(run(&toy, "stopped", true), STAGE_INTERRUPTED);
     check_metrics("stopped", 3, "memory", &sum);
     assert_true(has_checkpoint("stopped", 3));
@@ -349,11 +336,40 @@ static void a_step_stopped_within_is_made_again(void **state)
     same_as_whole("stopped");
 }
 
-static void a_signal_saves_the_step_that_is_done(void **state)
+TEST(a_warm_up_is_honoured_or_refused)
+{
+    struct optimizer_settings s = {.lr = 1, .warmup = 8, .shape = LR_CONSTANT};
+    struct lr_schedule lr = lr_of_settings(&s, 10);
+    assert_true(lr_at(&lr, 3) == 0.5 && lr_at(&lr, 7) == 1); /* the whole warm-up, although it is most of the run */
+    succeed(lr_check(&s, 8, "steps"));
+    assert_int_equal(lr_check(&s, 7, "steps"), -1);
+    assert_non_null(strstr(error_text(), "optimizer.warmup is 8 steps, and steps gives 7"));
+    assert_int_equal(error_status(), STATUS_USAGE);
+    s.warmup = -8;
+    succeed(lr_check(&s, 7, "steps"));
+    lr = lr_of_settings(&s, 10);
+    assert_true(lr_at(&lr, 0) == 0.2 && lr_at(&lr, 4) == 1); /* at most half */
+    lr = lr_of_settings(&s, 100);
+    assert_true(lr_at(&lr, 3) == 0.5);
+}
+
+TEST(without_room_for_a_checkpoint_no_step_is_made)
+{
+    struct training_toy toy = {.broken = -1, .stopped = -1, .killed = -1};
+    setenv("WEFT_SPARE_BYTES", "1e18", 1);
+    assert_int_equal(run(&toy, "room", 0), -1);
+    assert_non_null(strstr(error_text(), "the next checkpoint needs"));
+    unsetenv("WEFT_SPARE_BYTES");
+    succeed(run(&toy, "room", 0));
+    double sum;
+    assert_int_equal(check_metrics("room", STEPS, "lr", &sum), STEPS);
+}
+
+/* Last: the signal stays pending. */
+TEST(a_signal_saves_the_step_that_is_done)
 {
     struct training_toy toy = {.broken = -1, .stopped = -1, .killed = 4};
     double sum;
-    (void)state;
     signals_catch();
     assert_int_equal(run(&toy, "signal", true), STAGE_INTERRUPTED);
     assert_true(has_checkpoint("signal", 5));
@@ -369,56 +385,12 @@ static void a_signal_saves_the_step_that_is_done(void **state)
     assert_true(has_checkpoint("at once", 0));
 }
 
-static void a_warm_up_is_honoured_or_refused(void **state)
-{
-    struct optimizer_settings s = {.lr = 1, .warmup = 8, .shape = LR_CONSTANT};
-    (void)state;
-    struct lr_schedule lr = lr_of_settings(&s, 10);
-    assert_true(lr_at(&lr, 3) == 0.5 && lr_at(&lr, 7) == 1); /* the whole warm-up, although it is most of the run */
-    succeed(lr_check(&s, 8, "steps"));
-    assert_int_equal(lr_check(&s, 7, "steps"), -1);
-    assert_non_null(strstr(error_text(), "optimizer.warmup is 8 steps, and steps gives 7"));
-    assert_int_equal(error_status(), STATUS_USAGE);
-    s.warmup = -8;
-    succeed(lr_check(&s, 7, "steps"));
-    lr = lr_of_settings(&s, 10);
-    assert_true(lr_at(&lr, 0) == 0.2 && lr_at(&lr, 4) == 1); /* at most half */
-    lr = lr_of_settings(&s, 100);
-    assert_true(lr_at(&lr, 3) == 0.5);
-}
-
-static void without_room_for_a_checkpoint_no_step_is_made(void **state)
-{
-    struct training_toy toy = {.broken = -1, .stopped = -1, .killed = -1};
-    setenv("WEFT_SPARE_BYTES", "1e18", 1);
-    assert_int_equal(run(&toy, "room", 0), -1);
-    assert_non_null(strstr(error_text(), "the next checkpoint needs"));
-    unsetenv("WEFT_SPARE_BYTES");
-    succeed(run(&toy, "room", 0));
-    double sum;
-    assert_int_equal(check_metrics("room", STEPS, "lr", &sum), STEPS);
-    (void)state;
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_are_counted_as_done),
-        cmocka_unit_test(further_weights_are_resumed_with_the_first),
-        cmocka_unit_test(without_a_product_there_is_no_share_of_it),
-        cmocka_unit_test(speeds_are_per_second_of_the_work),
-        cmocka_unit_test(a_skipped_update_is_in_the_metrics),
-        cmocka_unit_test(twenty_skipped_updates_in_a_row_end_the_stage),
-        cmocka_unit_test(an_unfinished_line_is_freed_with_what_is_not_finite),
-        cmocka_unit_test(a_step_stopped_within_is_made_again),
-        cmocka_unit_test(a_warm_up_is_honoured_or_refused),
-        cmocka_unit_test(without_room_for_a_checkpoint_no_step_is_made),
-        cmocka_unit_test(a_signal_saves_the_step_that_is_done), /* last: the signal stays pending */
-    };
     log_set_level(LOG_QUIET);
     device_open_cpu(&device);
     workers_start(1);
-    int failed = cmocka_run_group_tests(tests, make_directory, remove_directory);
+    int failed = tests_run(make_directory, remove_directory);
     workers_stop();
     device_close(&device);
     return failed;

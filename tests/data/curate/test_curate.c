@@ -47,9 +47,8 @@ static i64 count_of(const struct curation *c, const char *rule)
 /* ---- Texts ---- */
 
 /* Words that are compared, masks of persons, and letters of the main script. */
-static void texts_are_read_by_rules(void **state)
+TEST(texts_are_read_by_rules)
 {
-    (void)state;
     EACH_CASE (c, "curate_texts.jsonl") {
         const char *rule = case_text(c, "rule"), *text = case_text(c, "text");
         struct word_runs words = {0};
@@ -64,7 +63,7 @@ static void texts_are_read_by_rules(void **state)
     }
 }
 
-static void persons_are_masked_and_numbers_are_not(void **state)
+TEST(persons_are_masked_and_numbers_are_not)
 {
     struct curate_settings drop = {.personal = PERSONAL_DROP, .memory_bytes = 4096},
                            mask = {.personal = PERSONAL_MASK, .memory_bytes = 4096};
@@ -78,10 +77,9 @@ static void persons_are_masked_and_numbers_are_not(void **state)
     assert_string_equal(out.data, "mail <email>");
     buffer_release(&out);
     curation_close(c);
-    (void)state;
 }
 
-static void lengths_and_scripts(void **state)
+TEST(lengths_and_scripts)
 {
     char *scripts[] = {"latin", "greek"};
     struct curate_settings s = {
@@ -104,11 +102,10 @@ static void lengths_and_scripts(void **state)
     int status;
     assert_null(curation_open(&s, &status));
     assert_true(status == -1 && strstr(error_text(), "greak"));
-    (void)state;
 }
 
 #ifdef WEFT_WITH_LANGUAGES
-static void languages_are_told_apart(void **state)
+TEST(languages_are_told_apart)
 {
     char *wanted[] = {"en", "de", "zh"};
     const struct curate_settings least = {.languages = {wanted, 3}, .language_least = 1, .memory_bytes = 4096},
@@ -127,11 +124,10 @@ static void languages_are_told_apart(void **state)
     assert_int_equal(count_of(asked, "other languages"), others);
     curation_close(asked);
     curation_close(all);
-    (void)state;
 }
 
 /* Dutch with English at both ends counts as Dutch; a conversation is judged as a whole. */
-static void languages_of_long_texts_and_conversations(void **state)
+TEST(languages_of_long_texts_and_conversations)
 {
     char *wanted[] = {"nl"};
     struct curate_settings s = {.languages = {wanted, 1}, .language_least = 1, .memory_bytes = 4096};
@@ -154,10 +150,9 @@ static void languages_of_long_texts_and_conversations(void **state)
     sample_release(&chat);
     buffer_release(&text);
     curation_close(c);
-    (void)state;
 }
 
-static void a_language_without_profile_is_named(void **state)
+TEST(a_language_without_profile_is_named)
 {
     char *wanted[] = {"en", "klingon"};
     struct curate_settings s = {.languages = {wanted, 2}, .memory_bytes = 4096};
@@ -165,21 +160,19 @@ static void a_language_without_profile_is_named(void **state)
     assert_null(curation_open(&s, &status));
     assert_int_equal(status, -1);
     assert_non_null(strstr(error_text(), "\"klingon\""));
-    (void)state;
 }
 #else
-static void languages_need_their_library(void **state)
+TEST(languages_need_their_library)
 {
     char *wanted[] = {"en"};
     struct curate_settings s = {.languages = {wanted, 1}, .memory_bytes = 4096};
     int status;
     assert_null(curation_open(&s, &status));
     assert_true(status == -1 && strstr(error_text(), "libexttextcat-dev"));
-    (void)state;
 }
 #endif
 
-static void media_are_looked_at(void **state)
+TEST(media_are_looked_at)
 {
     struct curate_settings s = {
         .side_least = 32, .aspect_most = 3, .dark = 0.1, .silence_db = -60, .memory_bytes = 4096};
@@ -214,7 +207,6 @@ static void media_are_looked_at(void **state)
     for (i64 i = 0; i < COUNT_OF(expected); i++)
         assert_int_equal(items[i].rule ? items[i].rule : items[i].shown, expected[i]);
     curation_close(c);
-    (void)state;
 }
 
 /* Saves and closes a curation; returns one that goes on behind it. */
@@ -231,7 +223,7 @@ static struct curation *gone_on_with(struct curation *c, const struct curate_set
     return c;
 }
 
-static void pieces_of_a_text_stay_together(void **state)
+TEST(pieces_of_a_text_stay_together)
 {
     struct curate_settings s = {.chars_least = 100, .duplicates = DUPLICATES_EXACT, .memory_bytes = 4096};
     struct curation *c = open_curation(&s);
@@ -248,12 +240,11 @@ static void pieces_of_a_text_stay_together(void **state)
     curate_item_release(&item);
     sample_release(&piece);
     curation_close(c);
-    (void)state;
 }
 
 /* ---- Duplicates ---- */
 
-static void what_was_seen_takes_bounded_memory(void **state)
+TEST(what_was_seen_takes_bounded_memory)
 {
     struct seen_keys *s = seen_open(16384);
     i64 known = 0;
@@ -270,7 +261,6 @@ static void what_was_seen_takes_bounded_memory(void **state)
     for (u64 i = 100000 - 16384 / 16 * 3 / 4 + 1; i <= 100000; i++)
         assert_true(seen_has(s, i * 7919)); /* newest keys */
     seen_close(s);
-    (void)state;
 }
 
 /* Text i is random, or an earlier text with some words changed; case and punctuation vary. */
@@ -310,7 +300,7 @@ static char *plain(const char *text)
     return out.data;
 }
 
-static void exact_duplicates_are_those_that_strcmp_finds(void **state)
+TEST(exact_duplicates_are_those_that_strcmp_finds)
 {
     struct curate_settings s = {.duplicates = DUPLICATES_EXACT, .memory_bytes = 1 << 20};
     struct curation *c = open_curation(&s);
@@ -331,7 +321,6 @@ static void exact_duplicates_are_those_that_strcmp_finds(void **state)
     for (i64 i = 0; i < TEXTS; i++)
         memory_free(known[i]);
     curation_close(c);
-    (void)state;
 }
 
 static i64 shingles_of(char **out, const char *text)
@@ -364,7 +353,7 @@ static double jaccard(const char *a, const char *b)
 
 /* Texts with similarity s to a kept one are dropped with probability 1 - (1 - s^8)^14 (MinHash LSH
  * with 14 bands of 8). */
-static void near_duplicates_are_those_that_share_their_runs(void **state)
+TEST(near_duplicates_are_those_that_share_their_runs)
 {
     struct curate_settings s = {.duplicates = DUPLICATES_NEAR, .memory_bytes = 1 << 20};
     struct curation *c = open_curation(&s);
@@ -395,7 +384,6 @@ static void near_duplicates_are_those_that_share_their_runs(void **state)
     for (i64 i = 0; i < count; i++)
         memory_free(kept[i]);
     curation_close(c);
-    (void)state;
 }
 
 /* Every seventh text names two addresses. memory_free */
@@ -406,7 +394,7 @@ static char *text_with_address(i64 i)
     return more;
 }
 
-static void it_goes_on_to_the_same_end(void **state)
+TEST(it_goes_on_to_the_same_end)
 {
     struct curate_settings s = {
         .duplicates = DUPLICATES_NEAR, .chars_least = 300, .personal = PERSONAL_MASK, .memory_bytes = 16384};
@@ -437,11 +425,10 @@ static void it_goes_on_to_the_same_end(void **state)
     buffer_release(&other);
     curation_close(whole);
     curation_close(part);
-    (void)state;
 }
 
 /* Two pictures per caption are kept, in any order. */
-static void captions_stand_at_so_many_media(void **state)
+TEST(captions_stand_at_so_many_media)
 {
     static const char *const captions[] = {"image",       "a red house", "Image!",      "image",
                                            "a red house", "image",       "a blue house"};
@@ -461,12 +448,11 @@ static void captions_stand_at_so_many_media(void **state)
     assert_true(keeps(c, "image", NULL)); /* plain text is not a caption */
     assert_int_equal(count_of(c, "with a caption"), 2);
     curation_close(c);
-    (void)state;
 }
 
 /* ---- Against ---- */
 
-static void runs_of_evaluation_texts_are_left_out(void **state)
+TEST(runs_of_evaluation_texts_are_left_out)
 {
     char *data = path_join(directory, "against.jsonl");
     static const char lines[] =
@@ -483,12 +469,11 @@ static void runs_of_evaluation_texts_are_left_out(void **state)
     assert_int_equal(count_of(c, "filter.against"), 2);
     curation_close(c);
     memory_free(data);
-    (void)state;
 }
 
 /* ---- Curation during prepare ---- */
 
-static void prepare_leaves_out_and_tells(void **state)
+TEST(prepare_leaves_out_and_tells)
 {
     char *data = path_join(directory, "corpus"), *text = path_join(directory, "bpe"),
          *out = path_join(directory, "shards"), *report = path_join(out, "curation.json");
@@ -517,7 +502,6 @@ static void prepare_leaves_out_and_tells(void **state)
     char *all[] = {data, text, out, report};
     for (i64 i = 0; i < COUNT_OF(all); i++)
         memory_free(all[i]);
-    (void)state;
 }
 
 /* Writes files in which most texts occur several times. */
@@ -535,7 +519,7 @@ static void put_copies(const char *data, int files, int texts)
     }
 }
 
-static void parts_that_see_those_before_them_keep_what_one_call_does(void **state)
+TEST(parts_that_see_those_before_them_keep_what_one_call_does)
 {
     enum { FILES = 6, TEXTS_A_FILE = 30, DISTINCT = 106 };
     char *data = path_join(directory, "copies"), *text = path_join(directory, "copies-bpe"),
@@ -577,32 +561,9 @@ static void parts_that_see_those_before_them_keep_what_one_call_does(void **stat
     char *names[] = {data, text, whole, parts[0], parts[1], parts[2], two, all, once, thrice, keys};
     for (i64 i = 0; i < COUNT_OF(names); i++)
         memory_free(names[i]);
-    (void)state;
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_are_read_by_rules),
-        cmocka_unit_test(persons_are_masked_and_numbers_are_not),
-        cmocka_unit_test(lengths_and_scripts),
-#ifdef WEFT_WITH_LANGUAGES
-        cmocka_unit_test(languages_are_told_apart),
-        cmocka_unit_test(languages_of_long_texts_and_conversations),
-        cmocka_unit_test(a_language_without_profile_is_named),
-#else
-        cmocka_unit_test(languages_need_their_library),
-#endif
-        cmocka_unit_test(media_are_looked_at),
-        cmocka_unit_test(pieces_of_a_text_stay_together),
-        cmocka_unit_test(what_was_seen_takes_bounded_memory),
-        cmocka_unit_test(exact_duplicates_are_those_that_strcmp_finds),
-        cmocka_unit_test(near_duplicates_are_those_that_share_their_runs),
-        cmocka_unit_test(it_goes_on_to_the_same_end),
-        cmocka_unit_test(captions_stand_at_so_many_media),
-        cmocka_unit_test(runs_of_evaluation_texts_are_left_out),
-        cmocka_unit_test(prepare_leaves_out_and_tells),
-        cmocka_unit_test(parts_that_see_those_before_them_keep_what_one_call_does),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

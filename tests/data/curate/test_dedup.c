@@ -91,11 +91,10 @@ static void dedup(int duplicates, i64 memory_bytes)
     memory_free(paths);
 }
 
-static void exact_duplicates_of_parts_are_those_of_one_call(void **state)
+TEST(exact_duplicates_of_parts_are_those_of_one_call)
 {
     struct shards shards;
     struct stat a, b;
-    (void)state;
     prepare_parts(DUPLICATES_EXACT);
     dedup(DEDUP_EXACT, 1 << 20);
     char *whole = samples_of(path_of("whole")), *before = samples_of(path_of("parts")),
@@ -116,12 +115,11 @@ static void exact_duplicates_of_parts_are_those_of_one_call(void **state)
 
 /* The result has no duplicates, is reproducible byte for byte, and is recognized by filter.seen and
  * by a second dedup. */
-static void near_duplicates_of_parts_are_left_out(void **state)
+TEST(near_duplicates_of_parts_are_left_out)
 {
     char *data = path_join(directory, "data"), *text = path_join(directory, "bpe"),
          *deduped = path_join(directory, "out");
     struct prepare_settings s = prepare_text_settings(data, text);
-    (void)state;
     prepare_parts(DUPLICATES_NEAR);
     dedup(DEDUP_NEAR, 1 << 20);
     char *whole = samples_of(path_of("whole")), *before = samples_of(path_of("parts")), *out = samples_of(deduped);
@@ -162,20 +160,18 @@ static void near_duplicates_of_parts_are_left_out(void **state)
 
 /* Texts that differ only in non-word characters count as equal; exact mode alone keeps near
  * duplicates. */
-static void exact_alone_keeps_near_ones(void **state)
+TEST(exact_alone_keeps_near_ones)
 {
-    (void)state;
     dedup(DEDUP_EXACT, 1 << 20);
     char *out = samples_of(path_of("out"));
     assert_true(count_lines(out) > ORIGINALS * 103 / 100);
     memory_free(out);
 }
 
-static void what_cannot_be_told_is_refused(void **state)
+TEST(what_cannot_be_told_is_refused)
 {
     char *paths = part_paths();
     struct dedup_settings s = {.data = paths, .duplicates = DEDUP_NEAR, .memory_bytes = 1 << 20};
-    (void)state;
     directory_remove(path_of("out"));
     succeed(directory_make(path_of("out")));
     succeed(file_copy(path_of("parts/1/keys"), path_of("parts/0/keys"))); /* keys of other shards */
@@ -192,11 +188,5 @@ static void what_cannot_be_told_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exact_duplicates_of_parts_are_those_of_one_call),
-        cmocka_unit_test(near_duplicates_of_parts_are_left_out),
-        cmocka_unit_test(exact_alone_keeps_near_ones),
-        cmocka_unit_test(what_cannot_be_told_is_refused),
-    };
-    return cmocka_run_group_tests(tests, make, remove_directory);
+    return tests_run(make, remove_directory);
 }

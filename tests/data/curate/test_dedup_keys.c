@@ -22,11 +22,10 @@ static i64 count_of(const struct json *report, const char *rule)
     return 0;
 }
 
-static void each_goes_by_its_rule(void **state)
+TEST(each_goes_by_its_rule)
 {
     char *folder = fixture_shards("dedup-keys", SAMPLES, 20), *path = path_join(folder, curation_keys);
     struct buffer file = {0};
-    (void)state;
     for (i64 i = 0; i < SAMPLES; i++) {
         struct key_entry entry = {.keys = KEYS, .split = 0, .captioned = 1, .records = 1};
         buffer_append(&file, &entry, sizeof entry);
@@ -58,8 +57,5 @@ static void each_goes_by_its_rule(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_goes_by_its_rule),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

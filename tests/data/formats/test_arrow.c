@@ -1,12 +1,10 @@
 /* Arrow files and streams written by pyarrow, compared value by value, in every type and codec;
  * damaged ones are refused with one message that names the place. */
-#include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include "data/formats/table.h"
 #include "tests/table_text.h"
-#include <cmocka.h>
 
 static char *golden(const char *name)
 {
@@ -31,7 +29,7 @@ static void read_rows(struct buffer *out, const char *path, const char *wanted)
     data_table_close(&table);
 }
 
-static void values_are_those_of_pyarrow(void **state)
+TEST(values_are_those_of_pyarrow)
 {
     static const char *const names[] = {"file_none",   "file_lz4",   "file_zstd",
                                         "stream_none", "stream_lz4", "stream_zstd"};
@@ -49,10 +47,9 @@ static void values_are_those_of_pyarrow(void **state)
     }
     buffer_release(&expected);
     memory_free(lines);
-    (void)state;
 }
 
-static void decimals_are_text(void **state)
+TEST(decimals_are_text)
 {
     struct buffer expected = {0}, rows = {0};
     char *lines = golden("decimals.jsonl"), *path = golden("decimals.arrow");
@@ -63,7 +60,6 @@ static void decimals_are_text(void **state)
     buffer_release(&expected);
     memory_free(lines);
     memory_free(path);
-    (void)state;
 }
 
 static void expect(const char *name, const char *wanted, const char *expected)
@@ -76,14 +72,13 @@ static void expect(const char *name, const char *wanted, const char *expected)
     memory_free(path);
 }
 
-static void dictionaries_grow_and_are_replaced(void **state)
+TEST(dictionaries_grow_and_are_replaced)
 {
     expect("deltas.arrow", NULL,
            "{\"w\":\"a\"}\n{\"w\":\"b\"}\n{\"w\":\"a\"}\n{\"w\":\"b\"}\n{\"w\":\"c\"}\n{\"w\":\"x\"}\n");
-    (void)state;
 }
 
-static void types_that_are_not_read_are_passed(void **state)
+TEST(types_that_are_not_read_are_passed)
 {
     struct buffer rows = {0};
     char *path = golden("unread.arrow");
@@ -98,14 +93,13 @@ static void types_that_are_not_read_are_passed(void **state)
     assert_non_null(strstr(rows.data, "column ends of type run-end encoded"));
     buffer_release(&rows);
     memory_free(path);
-    (void)state;
 }
 
 /* ---- damage ---- */
 
 /* A stream may end after any message: reading then gives its beginning, any other cut gives an
  * error with the place. */
-static void files_cut_short_are_refused(void **state)
+TEST(files_cut_short_are_refused)
 {
     static const char *const names[] = {"stream_none.arrow", "file_zstd.arrow"};
     for (i64 k = 0; k < COUNT_OF(names); k++) {
@@ -131,11 +125,31 @@ static void files_cut_short_are_refused(void **state)
         buffer_release(&sound);
         memory_free(from);
     }
-    (void)state;
+}
+
+TEST(damaged_files_end)
+{
+    struct buffer whole = {0};
+    char *from = golden("file_lz4.arrow");
+    i64 said = 0;
+    assert_int_equal(file_read(&whole, from), 0);
+    for (i64 at = 8; at < whole.length; at += 37) {
+        struct buffer rows = {0};
+        whole.data[at] = (char)(whole.data[at] ^ 0x55);
+        char *path = put(whole.data, whole.length, ".arrow");
+        read_rows(&rows, path, NULL);
+        said += rows.data && strstr(rows.data, path);
+        whole.data[at] = (char)(whole.data[at] ^ 0x55);
+        buffer_release(&rows);
+        drop(path);
+    }
+    assert_true(said > 100);
+    buffer_release(&whole);
+    memory_free(from);
 }
 
 /* polars omits the head of the preceding message: the footer of a file locates its messages. */
-static void files_need_no_stream_in_front(void **state)
+TEST(files_need_no_stream_in_front)
 {
     struct buffer whole = {0}, rows = {0}, expected = {0};
     char *from = golden("file_none.arrow"), *lines = golden("arrow.jsonl");
@@ -151,18 +165,16 @@ static void files_need_no_stream_in_front(void **state)
     memory_free(from);
     memory_free(lines);
     drop(path);
-    (void)state;
 }
 
 /* The footer of the last file would otherwise read the messages of the first, and of streams the
  * first alone would be read. */
-static void what_follows_is_refused(void **state)
+TEST(what_follows_is_refused)
 {
     static const char *const names[][2] = {{"file_none", "another Arrow file begins here"},
                                            {"file_zstd", "another Arrow file begins here"},
                                            {"stream_none", "another stream, or something else"},
                                            {"stream_lz4", "another stream, or something else"}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         struct buffer both = {0}, rows = {0}, sound = {0};
         char *name = string_format("%s.arrow", names[i][0]), *from = golden(name);
@@ -186,35 +198,7 @@ static void what_follows_is_refused(void **state)
     }
 }
 
-static void damaged_files_end(void **state)
-{
-    struct buffer whole = {0};
-    char *from = golden("file_lz4.arrow");
-    i64 said = 0;
-    assert_int_equal(file_read(&whole, from), 0);
-    for (i64 at = 8; at < whole.length; at += 37) {
-        struct buffer rows = {0};
-        whole.data[at] = (char)(whole.data[at] ^ 0x55);
-        char *path = put(whole.data, whole.length, ".arrow");
-        read_rows(&rows, path, NULL);
-        said += rows.data && strstr(rows.data, path);
-        whole.data[at] = (char)(whole.data[at] ^ 0x55);
-        buffer_release(&rows);
-        drop(path);
-    }
-    assert_true(said > 100);
-    buffer_release(&whole);
-    memory_free(from);
-    (void)state;
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_those_of_pyarrow),        cmocka_unit_test(decimals_are_text),
-        cmocka_unit_test(dictionaries_grow_and_are_replaced), cmocka_unit_test(types_that_are_not_read_are_passed),
-        cmocka_unit_test(files_cut_short_are_refused),        cmocka_unit_test(damaged_files_end),
-        cmocka_unit_test(files_need_no_stream_in_front),      cmocka_unit_test(what_follows_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

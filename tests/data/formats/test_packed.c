@@ -3,7 +3,6 @@
 #include "data/formats/archive.h"
 #include "data/formats/unpack.h"
 #include "tests/scratch.h"
-#include "tests/tier.h"
 
 static const char line[] = "{\"text\": \"one apple\"}\n";
 static const struct packed_case {
@@ -63,10 +62,9 @@ static void join(struct buffer *out, const struct packed_case *c, const char *mo
     buffer_append(out, more, bytes);
 }
 
-static void frames_behind_one_another_are_read(void **state)
+TEST(frames_behind_one_another_are_read)
 {
     struct buffer bytes = {0}, text = {0};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         join(&bytes, &cases[i], "", 0);
         assert_int_equal(read_bytes(&text, &cases[i], &bytes), 0);
@@ -81,11 +79,10 @@ static void frames_behind_one_another_are_read(void **state)
 }
 
 /* Skippable frames of zstd and LZ4 (RFC 8878, 3.1.2) hold no data: in front, between and behind. */
-static void skippable_frames_are_passed_over(void **state)
+TEST(skippable_frames_are_passed_over)
 {
     static const char skippable[] = "\x53\x2a\x4d\x18\x04\x00\x00\x00here";
     struct buffer bytes = {0}, text = {0};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         if (strcmp(cases[i].suffix, "zst") != 0 && strcmp(cases[i].suffix, "lz4") != 0)
             continue;
@@ -111,11 +108,10 @@ static void skippable_frames_are_passed_over(void **state)
     buffer_release(&text);
 }
 
-static void what_follows_a_frame_is_damage(void **state)
+TEST(what_follows_a_frame_is_damage)
 {
     static const char zeros[512], tail[] = "something else behind it";
     struct buffer bytes = {0}, text = {0};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         join(&bytes, &cases[i], tail, sizeof tail - 1);
         assert_int_equal(read_bytes(&text, &cases[i], &bytes), -1);
@@ -136,10 +132,9 @@ static void what_follows_a_frame_is_damage(void **state)
 }
 
 /* A file with one bit changed says what it said before, or is damaged. So is one that is cut. */
-static void no_changed_bit_changes_the_text(void **state)
+TEST(no_changed_bit_changes_the_text)
 {
     struct buffer bytes = {0}, text = {0};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         for (i64 bit = 0; bit < 8 * cases[i].bytes; bit++) {
             join(&bytes, &cases[i], "", 0);
@@ -160,11 +155,10 @@ static void no_changed_bit_changes_the_text(void **state)
 }
 
 /* Pages of Parquet. */
-static void blocks_in_memory_are_checked(void **state)
+TEST(blocks_in_memory_are_checked)
 {
     const i64 length = (i64)sizeof line - 1;
     struct buffer text = {0}, bytes = {0};
-    (void)state;
     join(&bytes, &cases[0], "", 0);
     assert_int_equal(unpack(&text, length, PACKED_GZIP, bytes.data, bytes.length), 0);
     assert_string_equal(text.data, line);
@@ -187,10 +181,5 @@ static void blocks_in_memory_are_checked(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frames_behind_one_another_are_read), cmocka_unit_test(skippable_frames_are_passed_over),
-        cmocka_unit_test(what_follows_a_frame_is_damage),     cmocka_unit_test(no_changed_bit_changes_the_text),
-        cmocka_unit_test(blocks_in_memory_are_checked),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

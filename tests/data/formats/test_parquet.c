@@ -1,6 +1,5 @@
 /* Parquet files written by pyarrow, compared value by value, in every encoding, codec and nesting;
  * damaged ones are refused with one message that names the place. */
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +7,6 @@
 #include "data/formats/parquet.h"
 #include "data/formats/unpack.h"
 #include "tests/table_text.h"
-#include <cmocka.h>
 
 static char *golden(const char *name)
 {
@@ -46,7 +44,7 @@ static void expect_rows(const char *name, const char *lines)
     memory_free(lines_path);
 }
 
-static void values_are_those_of_pyarrow(void **state)
+TEST(values_are_those_of_pyarrow)
 {
     static const char *const codecs[] = {"none", "snappy", "gzip", "zstd", "lz4"};
     for (i64 i = 0; i < COUNT_OF(codecs); i++)
@@ -55,24 +53,21 @@ static void values_are_those_of_pyarrow(void **state)
             expect_rows(name, "values.jsonl");
             memory_free(name);
         }
-    (void)state;
 }
 
-static void nested_columns_are_those_of_pyarrow(void **state)
+TEST(nested_columns_are_those_of_pyarrow)
 {
     expect_rows("nested_1.parquet", "nested.jsonl");
     expect_rows("nested_2.parquet", "nested.jsonl");
     expect_rows("nested_old_names.parquet", "nested.jsonl");
-    (void)state;
 }
 
-static void decimals_and_moments_are_text(void **state)
+TEST(decimals_and_moments_are_text)
 {
     expect_rows("moments.parquet", "moments.jsonl");
-    (void)state;
 }
 
-static void a_column_is_read_alone(void **state)
+TEST(a_column_is_read_alone)
 {
     struct buffer rows = {0};
     char *path = golden("nested_1.parquet");
@@ -81,7 +76,6 @@ static void a_column_is_read_alone(void **state)
                         67);
     buffer_release(&rows);
     memory_free(path);
-    (void)state;
 }
 
 static void refuse(const char *path, const char *why)
@@ -93,17 +87,16 @@ static void refuse(const char *path, const char *why)
     buffer_release(&rows);
 }
 
-static void what_is_not_read_is_refused_by_name(void **state)
+TEST(what_is_not_read_is_refused_by_name)
 {
     char *path = golden("brotli.parquet");
     refuse(path, "compressed by Brotli");
     memory_free(path);
-    (void)state;
 }
 
 /* ---- damage ---- */
 
-static void files_cut_short_are_refused(void **state)
+TEST(files_cut_short_are_refused)
 {
     struct buffer whole = {0};
     char *from = golden("nested_1.parquet");
@@ -119,14 +112,12 @@ static void files_cut_short_are_refused(void **state)
     drop(path);
     buffer_release(&whole);
     memory_free(from);
-    (void)state;
 }
 
 /* The footer of the last file would otherwise read the pages of the first. */
-static void files_behind_one_another_are_refused(void **state)
+TEST(files_behind_one_another_are_refused)
 {
     static const char *const names[] = {"values_gzip_1.parquet", "values_none_2.parquet", "nested_1.parquet"};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(names); i++)
         for (i64 k = 0; k < COUNT_OF(names); k++) {
             struct buffer both = {0}, second = {0};
@@ -148,7 +139,7 @@ static void files_behind_one_another_are_refused(void **state)
 
 /* Any byte may be changed: reading ends, and a message names the file. With page checksums, no
  * changed value goes unnoticed. */
-static void damaged_files_end(void **state)
+TEST(damaged_files_end)
 {
     struct buffer whole = {0}, sound = {0};
     char *from = golden("values_gzip_1.parquet");
@@ -168,12 +159,11 @@ static void damaged_files_end(void **state)
     buffer_release(&whole);
     buffer_release(&sound);
     memory_free(from);
-    (void)state;
 }
 
 /* ---- codecs ---- */
 
-static void blocks_lie_about_their_length(void **state)
+TEST(blocks_lie_about_their_length)
 {
     static const struct {
         enum packing packing;
@@ -202,17 +192,9 @@ static void blocks_lie_about_their_length(void **state)
         free(exact);
         buffer_release(&out);
     }
-    (void)state;
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_those_of_pyarrow),          cmocka_unit_test(nested_columns_are_those_of_pyarrow),
-        cmocka_unit_test(decimals_and_moments_are_text),        cmocka_unit_test(a_column_is_read_alone),
-        cmocka_unit_test(what_is_not_read_is_refused_by_name),  cmocka_unit_test(files_cut_short_are_refused),
-        cmocka_unit_test(files_behind_one_another_are_refused), cmocka_unit_test(damaged_files_end),
-        cmocka_unit_test(blocks_lie_about_their_length),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -7,14 +7,13 @@ static char *form(const char *name, const char *suffix)
     return string_format("%s/tables/forms/%s.%s", GOLDEN, name, suffix);
 }
 
-static void rows_of_tables_are_samples(void **state)
+TEST(rows_of_tables_are_samples)
 {
-    (void)state;
     check_sources("records.jsonl");
 }
 
 /* Common Voice: tables beside the folder clips. */
-static void recordings_are_known_by_path_and_sentence(void **state)
+TEST(recordings_are_known_by_path_and_sentence)
 {
     static const char table[] =
         "client_id\tpath\tsentence\tup_votes\ns1\ta.mp3\t\"Yes\", he said.\t2\ns2\tb.mp3\t\t2\n";
@@ -39,11 +38,10 @@ static void recordings_are_known_by_path_and_sentence(void **state)
     memory_free(path);
     memory_free(clip);
     memory_free(folder);
-    (void)state;
 }
 
 /* Keys of messages that nothing reads are noted, and cost no record. */
-static void keys_of_messages_pass_no_record(void **state)
+TEST(keys_of_messages_pass_no_record)
 {
     char *path = put_text("keys.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"q\", \"id\": 5}]}\n");
     struct source *source = source_open(path, NULL);
@@ -56,12 +54,10 @@ static void keys_of_messages_pass_no_record(void **state)
     assert_int_equal(source_files(source, &count)->passed, 0);
     source_close(source);
     memory_free(path);
-    (void)state;
 }
 
-static void bytes_that_are_no_text_are_refused(void **state)
+TEST(bytes_that_are_no_text_are_refused)
 {
-    (void)state;
     memory_free(put_text("latin.csv", "text,n\nab\xff,1\nfine,2\n"));
     expect_source("latin.csv", NULL,
                   "bad: latin.csv:2: column text is not UTF-8\nplain text'fine'\n"
@@ -69,10 +65,9 @@ static void bytes_that_are_no_text_are_refused(void **state)
 }
 
 /* A quote that is not closed swallows lines, and each of them is counted. */
-static void stray_quotes_lose_no_row_uncounted(void **state)
+TEST(stray_quotes_lose_no_row_uncounted)
 {
     struct buffer rows = {0}, expected = {0};
-    (void)state;
     buffer_printf(&rows, "text,n\nfirst,1\n\"open,2\n");
     buffer_printf(&expected, "plain text'first'\nbad: s.csv:3: a quote that is not closed\n");
     for (int i = 0; i < 100; i++) {
@@ -87,7 +82,7 @@ static void stray_quotes_lose_no_row_uncounted(void **state)
     buffer_release(&expected);
 }
 
-static void parts_are_named_by_shards_of_tables(void **state)
+TEST(parts_are_named_by_shards_of_tables)
 {
     static const char *const names[] = {"set/main/train-00000-of-00001.parquet",
                                         "set/main/test-00000-of-00001.parquet"};
@@ -111,18 +106,9 @@ static void parts_are_named_by_shards_of_tables(void **state)
     memory_free(from);
     memory_free(below);
     memory_free(set);
-    (void)state;
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_of_tables_are_samples),
-        cmocka_unit_test(recordings_are_known_by_path_and_sentence),
-        cmocka_unit_test(keys_of_messages_pass_no_record),
-        cmocka_unit_test(bytes_that_are_no_text_are_refused),
-        cmocka_unit_test(stray_quotes_lose_no_row_uncounted),
-        cmocka_unit_test(parts_are_named_by_shards_of_tables),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

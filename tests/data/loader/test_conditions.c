@@ -79,11 +79,10 @@ static i64 end_of_first(const struct batch *b) /* sample of the row */
     return end;
 }
 
-static void captions_weigh_what_is_said(void **state)
+TEST(captions_weigh_what_is_said)
 {
     struct loader_settings s = settings_of(DIRECTION_IMAGE_OUT);
     i64 words = 0;
-    (void)state;
     s.in_order = true;
     struct batch b = first_batch(&s, &words);
     assert_int_equal(count_words(&b, 0.25f, end_of_first(&b)), words - 1); /* the first id has no prediction */
@@ -92,11 +91,10 @@ static void captions_weigh_what_is_said(void **state)
     assert_int_equal(count_words(&b, 0, end_of_first(&b)), 0);
 }
 
-static void sounds_weigh_what_is_said_of_sounds(void **state)
+TEST(sounds_weigh_what_is_said_of_sounds)
 {
     struct loader_settings s = settings_of(DIRECTION_AUDIO_IN);
     i64 words = 0;
-    (void)state;
     s.in_order = true;
     struct batch b = first_batch(&s, &words);
     assert_true(b.targets[TARGET_AUDIO].n > 0);
@@ -106,11 +104,10 @@ static void sounds_weigh_what_is_said_of_sounds(void **state)
 }
 
 /* Only the answer of a conversation is a target, whatever the caption weight. */
-static void questions_of_chats_are_no_targets(void **state)
+TEST(questions_of_chats_are_no_targets)
 {
     struct loader_settings s = settings_of(DIRECTION_CHAT);
     i64 words = 0;
-    (void)state;
     s.in_order = true;
     s.condition[MODALITY_TEXT] = 1;
     struct batch b = first_batch(&s, &words);
@@ -118,11 +115,10 @@ static void questions_of_chats_are_no_targets(void **state)
 }
 
 /* Prompts are dropped (for guidance) only when media are generated. */
-static void prompts_of_media_alone_are_dropped(void **state)
+TEST(prompts_of_media_alone_are_dropped)
 {
     struct loader_settings made = settings_of(DIRECTION_IMAGE_OUT), given = settings_of(DIRECTION_AUDIO_IN);
     i64 words = 0;
-    (void)state;
     made.condition_drop = given.condition_drop = 1;
     struct batch b = first_batch(&made, &words);
     assert_int_equal(count_words(&b, 0, b.n), 0);
@@ -132,11 +128,10 @@ static void prompts_of_media_alone_are_dropped(void **state)
 }
 
 /* A still of one scale: the summed bits equal the targets. */
-static void the_last_scale_of_a_still_is_never_flipped(void **state)
+TEST(the_last_scale_of_a_still_is_never_flipped)
 {
     struct loader_settings s = settings_of(DIRECTION_IMAGE_OUT);
     struct loader *l;
-    (void)state;
     s.flip_most = 0.5;
     l = loader_open(folder, "train", &s, 5);
     assert_non_null(l);
@@ -152,7 +147,7 @@ static void the_last_scale_of_a_still_is_never_flipped(void **state)
 }
 
 /* Of 50 samples, or of 5. A pass is as many epochs as show 16 samples; epochs count on from pass to pass. */
-static void shares_of_an_epoch_are_met(void **state)
+TEST(shares_of_an_epoch_are_met)
 {
     static const struct {
         double share;
@@ -161,7 +156,6 @@ static void shares_of_an_epoch_are_met(void **state)
     } cases[] = {{4 / 3.0, 67, 1, false}, {0.1, 20, 4, false}, {0.02, 16, 16, false},
                  {1, 50, 1, false},       {2, 100, 1, false},  {1.5, 23, 3, true}};
     char *few = fixture_shards("conditions-few", 5 * FIXTURE_DIRECTIONS, 30);
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         struct loader_settings s = settings_of(DIRECTION_IMAGE_OUT);
         i64 shown[3 * 16] = {0}, sum = 0;
@@ -185,13 +179,5 @@ static void shares_of_an_epoch_are_met(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(captions_weigh_what_is_said),
-        cmocka_unit_test(sounds_weigh_what_is_said_of_sounds),
-        cmocka_unit_test(questions_of_chats_are_no_targets),
-        cmocka_unit_test(prompts_of_media_alone_are_dropped),
-        cmocka_unit_test(the_last_scale_of_a_still_is_never_flipped),
-        cmocka_unit_test(shares_of_an_epoch_are_met),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

@@ -2,11 +2,6 @@
  * of a position are bitwise unchanged whatever other samples or later groups contain. Within an
  * audio frame a level may depend on the levels before it; the multi-token head also gets the next
  * id. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <string.h>
 
 #include "tests/device.h"
@@ -282,35 +277,30 @@ static void expect_walls(void (*pack)(struct toy_batch *, i64), bool later)
     model_close(&w.model);
 }
 
-static void another_sample_moves_nothing(void **state)
+TEST(another_sample_moves_nothing)
 {
-    (void)state;
     expect_walls(pack_toy, false);
 }
 
-static void another_sample_of_the_packer_moves_nothing(void **state)
+TEST(another_sample_of_the_packer_moves_nothing)
 {
-    (void)state;
     expect_walls(pack_shards, false);
 }
 
-static void a_later_group_moves_nothing(void **state)
+TEST(a_later_group_moves_nothing)
 {
-    (void)state;
     expect_walls(pack_toy, true);
 }
 
-static void a_later_group_of_the_packer_moves_nothing(void **state)
+TEST(a_later_group_of_the_packer_moves_nothing)
 {
-    (void)state;
     expect_walls(pack_shards, true);
 }
 
 /* The head of a level sees the earlier levels of the predicted frame and no other. */
-static void a_level_knows_the_levels_before_it(void **state)
+TEST(a_level_knows_the_levels_before_it)
 {
     static struct leakage_model w;
-    (void)state;
     world_open(&w, pack_toy);
     for (i64 level = 0; level < TOY_LEVELS; level++) {
         struct toy_batch a, b;
@@ -336,7 +326,7 @@ static void a_level_knows_the_levels_before_it(void **state)
 }
 
 /* Levels on lower layers, on one layer, and on the last one. */
-static void heads_on_any_layer_leak_nothing(void **state)
+TEST(heads_on_any_layer_leak_nothing)
 {
     static const i32 places[][TOY_LEVELS] = {{0, 0}, {1, 2}, {0, 3}, {3, 3}};
     for (size_t i = 0; i < COUNT_OF(places); i++) {
@@ -370,13 +360,5 @@ static int clear(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(another_sample_moves_nothing),
-        cmocka_unit_test(another_sample_of_the_packer_moves_nothing),
-        cmocka_unit_test(a_later_group_moves_nothing),
-        cmocka_unit_test(a_later_group_of_the_packer_moves_nothing),
-        cmocka_unit_test(a_level_knows_the_levels_before_it),
-        cmocka_unit_test(heads_on_any_layer_leak_nothing),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

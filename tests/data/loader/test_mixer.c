@@ -2,14 +2,13 @@
  * single source matches a run without mixer, and nothing depends on micro-batches or the resume
  * step. */
 #include <math.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
 #include "data/loader/mixer.h"
 #include "data/loader/plan.h"
 #include "kernels/kernels.h"
 #include "tests/shard_fixture.h"
-#include <cmocka.h>
+#include "tests/test.h"
 
 enum { SOURCES = 3, ROWS = 10, LENGTH = 128 };
 static const i64 sample_counts[SOURCES] = {400, 1200, 80};
@@ -103,7 +102,7 @@ static void hash_step(struct mixer *m, i64 step, i64 micro_rows, u64 *hashes)
 
 /* ---- Tests ---- */
 
-static void one_source_is_as_without_a_mixer(void **state)
+TEST(one_source_is_as_without_a_mixer)
 {
     struct source_list list = {.all = folders[0]};
     struct mixer *m = open_mixer(&list, &plain);
@@ -121,10 +120,9 @@ static void one_source_is_as_without_a_mixer(void **state)
     }
     loader_close(l);
     mixer_close(m);
-    (void)state;
 }
 
-static void shares_hold_to_a_row_at_every_step(void **state)
+TEST(shares_hold_to_a_row_at_every_step)
 {
     i64 steps[] = {0, 40, 90};
     double changing[] = {1, 6, 0};
@@ -147,11 +145,10 @@ static void shares_hold_to_a_row_at_every_step(void **state)
         assert_true(step < 91 || rows_of(m, 2, step) == 0);
     }
     mixer_close(m);
-    (void)state;
 }
 
 /* Without shares, sources are shown in proportion to their positions times `weight`. */
-static void weights_are_times_what_a_source_has(void **state)
+TEST(weights_are_times_what_a_source_has)
 {
     struct data_source all[SOURCES];
     struct source_list list = sources_of(all);
@@ -175,7 +172,6 @@ static void weights_are_times_what_a_source_has(void **state)
     assert_float_equal(epoch[0] / epoch[1], 2, 0.002);
     assert_float_equal(epoch[2] / epoch[1], 1, 0.01);
     mixer_close(m);
-    (void)state;
 }
 
 static void add_shown(struct mixer *m, i64 number, i64 step, i64 *shown)
@@ -222,7 +218,7 @@ static void expect_end(double epochs, const struct loader_settings *settings, i6
     mixer_close(m);
 }
 
-static void epochs_end_to_the_sample(void **state)
+TEST(epochs_end_to_the_sample)
 {
     i64 steps[] = {0, 7, 13};
     double lengths[] = {LENGTH, 2 * LENGTH, LENGTH};
@@ -243,12 +239,11 @@ static void epochs_end_to_the_sample(void **state)
         assert_true(length == 0 || shown[i] == 2 * length); /* the longer rows hold more samples, all of these twice */
     }
     mixer_close(m);
-    (void)state;
 }
 
 /* Loss denominators are the target weights of all rows, over all sources; `seen` counts the cells
  * that are seen. */
-static void totals_are_of_all_sources(void **state)
+TEST(totals_are_of_all_sources)
 {
     struct data_source all[SOURCES];
     struct source_list list = sources_of(all);
@@ -273,13 +268,11 @@ static void totals_are_of_all_sources(void **state)
             assert_float_equal(totals[kind], s.totals[kind], 1e-3);
     }
     mixer_close(m);
-    (void)state;
 }
 
 /* Source 2, of 80 samples, is the furthest for its share; with the order turned round, it is the first. */
-static void the_epoch_is_that_of_the_furthest_source(void **state)
+TEST(the_epoch_is_that_of_the_furthest_source)
 {
-    (void)state;
     for (int turned = 0; turned < 2; turned++) {
         struct data_source all[SOURCES], other[SOURCES];
         struct source_list list = sources_of(all);
@@ -298,7 +291,7 @@ static void the_epoch_is_that_of_the_furthest_source(void **state)
     }
 }
 
-static void where_all_end_the_step_is_named(void **state)
+TEST(where_all_end_the_step_is_named)
 {
     struct data_source all[SOURCES];
     struct source_list list = sources_of(all);
@@ -310,10 +303,9 @@ static void where_all_end_the_step_is_named(void **state)
     assert_int_equal(mixer_source(m, 0, 2000, &source), -1);
     assert_non_null(strstr(error_text(), "all sources have shown their epochs"));
     mixer_close(m);
-    (void)state;
 }
 
-static void it_goes_on_anywhere_and_by_any_micro_batch(void **state)
+TEST(it_goes_on_anywhere_and_by_any_micro_batch)
 {
     struct data_source all[SOURCES];
     struct source_list list = sources_of(all);
@@ -332,20 +324,9 @@ static void it_goes_on_anywhere_and_by_any_micro_batch(void **state)
     assert_memory_equal(one, other, sizeof one);
     mixer_close(m);
     mixer_close(resumed);
-    (void)state;
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_source_is_as_without_a_mixer),
-        cmocka_unit_test(shares_hold_to_a_row_at_every_step),
-        cmocka_unit_test(weights_are_times_what_a_source_has),
-        cmocka_unit_test(epochs_end_to_the_sample),
-        cmocka_unit_test(totals_are_of_all_sources),
-        cmocka_unit_test(the_epoch_is_that_of_the_furthest_source),
-        cmocka_unit_test(where_all_end_the_step_is_named),
-        cmocka_unit_test(it_goes_on_anywhere_and_by_any_micro_batch),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

@@ -2,13 +2,12 @@
  * split and after any resume; the batch contents match the shards. */
 #include <signal.h>
 #include <math.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
 #include "data/loader/plan.h"
 #include "kernels/kernels.h"
 #include "tests/shard_fixture.h"
-#include <cmocka.h>
+#include "tests/test.h"
 
 enum { SAMPLES = 4000, LENGTH = 128 };
 static char *folder;
@@ -46,7 +45,7 @@ static struct loader *open_with(const struct loader_settings *settings)
     return l;
 }
 
-static void rows_are_full(void **state)
+TEST(rows_are_full)
 {
     struct loader *l = open_with(&plain);
     double positions = 0, room = 0;
@@ -61,16 +60,30 @@ static void rows_are_full(void **state)
     print_message("%.2f %% of positions are real\n", 100 * positions / room);
     assert_true(positions / room >= 0.95);
     loader_close(l);
-    (void)state;
+}
+
+TEST(steps_mix_all_targets)
+{
+    struct loader *l = open_with(&plain);
+    i64 lacking[TARGETS] = {0};
+    for (i64 step = 0; step < 200; step++) {
+        struct loader_step s;
+        assert_int_equal(loader_step(l, step, &s), 0);
+        for (int kind = 0; kind < TARGETS; kind++)
+            lacking[kind] += s.totals[kind] == 0;
+    }
+    loader_close(l);
+    assert_int_equal(lacking[TARGET_TEXT] + lacking[TARGET_MTP], 0);
+    assert_in_range(lacking[TARGET_VISION], 0, 2);
+    assert_in_range(lacking[TARGET_AUDIO], 0, 16);
 }
 
 /* Every step mixes all targets. By chance, (7/8)^27, 1 step in 40 has no sound to generate. */
 /* The plan of a step of thousands of rows looks for a signal; that of another is made. */
-static void a_long_plan_stops(void **state)
+TEST(a_long_plan_stops)
 {
     struct loader_settings settings = plain;
     struct loader_step s;
-    (void)state;
     double many = 10000;
     i64 first = 0;
     settings.rows = (struct schedule){.count = 1, .steps = &first, .values = &many};
@@ -86,23 +99,6 @@ static void a_long_plan_stops(void **state)
     assert_int_equal(s.rows, many);
     loader_close(l);
     loader_close(large);
-}
-
-static void steps_mix_all_targets(void **state)
-{
-    struct loader *l = open_with(&plain);
-    i64 lacking[TARGETS] = {0};
-    for (i64 step = 0; step < 200; step++) {
-        struct loader_step s;
-        assert_int_equal(loader_step(l, step, &s), 0);
-        for (int kind = 0; kind < TARGETS; kind++)
-            lacking[kind] += s.totals[kind] == 0;
-    }
-    loader_close(l);
-    assert_int_equal(lacking[TARGET_TEXT] + lacking[TARGET_MTP], 0);
-    assert_in_range(lacking[TARGET_VISION], 0, 2);
-    assert_in_range(lacking[TARGET_AUDIO], 0, 16);
-    (void)state;
 }
 
 /* Counts positions of each sample shown in an epoch, over the first `steps` steps. */
@@ -147,13 +143,12 @@ static void expect_once(const struct loader_settings *settings, i64 steps)
     loader_close(l);
 }
 
-static void each_sample_is_seen_once_an_epoch(void **state)
+TEST(each_sample_is_seen_once_an_epoch)
 {
     expect_once(&plain, 500);
-    (void)state;
 }
 
-static void rows_of_another_length_lose_nothing(void **state)
+TEST(rows_of_another_length_lose_nothing)
 {
     i64 steps[] = {0, 10, 30};
     double lengths[] = {LENGTH, 2 * LENGTH, LENGTH};
@@ -167,7 +162,6 @@ static void rows_of_another_length_lose_nothing(void **state)
             assert_int_equal(seen[i], whole_length(l, i));
     memory_free(seen);
     loader_close(l);
-    (void)state;
 }
 
 /* ---- samples longer than a row ---- */
@@ -185,7 +179,7 @@ static struct left_out left_out_of_length(double length)
 
 /* Read shard by shard, each counts once from the step on at which rows have their length, however
  * often it passes by, and a resumed run has the counts of one that was not interrupted. */
-static void long_samples_count_once_shard_by_shard(void **state)
+TEST(long_samples_count_once_shard_by_shard)
 {
     enum { ALL = 900, BEHIND = 25 };
     static i64 steps[] = {0, 250, 300};
@@ -193,7 +187,6 @@ static void long_samples_count_once_shard_by_shard(void **state)
     struct left_out told[ALL], whole[] = {left_out_of_length(LENGTH), left_out_of_length(LENGTH / 2)};
     struct loader_cursor cursors[ALL];
     struct loader_settings settings = plain;
-    (void)state;
     settings.shuffle_shards = 3;
     settings.length = (struct schedule){steps, lengths, 3};
     struct loader *l = open_with(&settings);
@@ -304,7 +297,7 @@ static struct loader_settings all_options(void)
     return s;
 }
 
-static void any_split_gives_the_same_rows(void **state)
+TEST(any_split_gives_the_same_rows)
 {
     u64 one[16], other[16];
     double totals[TARGETS];
@@ -320,10 +313,9 @@ static void any_split_gives_the_same_rows(void **state)
         loader_close(split);
     }
     loader_close(whole);
-    (void)state;
 }
 
-static void resuming_equals_going_on(void **state)
+TEST(resuming_equals_going_on)
 {
     u64 one[16], other[16];
     double totals[TARGETS];
@@ -343,10 +335,9 @@ static void resuming_equals_going_on(void **state)
     loader_close(seeded);
     loader_close(resumed);
     loader_close(first);
-    (void)state;
 }
 
-static void samples_do_not_see_each_other(void **state)
+TEST(samples_do_not_see_each_other)
 {
     struct loader_settings settings = all_options();
     struct loader *l = open_with(&settings);
@@ -362,7 +353,6 @@ static void samples_do_not_see_each_other(void **state)
                 assert_false(sees);
         }
     loader_close(l);
-    (void)state;
 }
 
 /* ---- contents, against the shards read directly: in order, one sample a row ---- */
@@ -393,7 +383,7 @@ static const struct shard_part *medium_of(struct loader *l, i64 sample, const vo
         }
 }
 
-static void audio_codes_are_those_of_the_shard(void **state)
+TEST(audio_codes_are_those_of_the_shard)
 {
     struct loader *l;
     struct batch b;
@@ -408,7 +398,6 @@ static void audio_codes_are_those_of_the_shard(void **state)
     assert_int_equal(b.inputs[INPUT_AUDIO].ids[part->count * 2], 16);
     assert_int_equal(b.targets[TARGET_AUDIO].ids[part->count * 2 + 1], 16);
     loader_close(l);
-    (void)state;
 }
 
 /* Checks cell (row, column) of latent frame f against a direct formula. */
@@ -428,7 +417,7 @@ static void check_cell(const struct shard_part *part, const void *payload, const
             }
 }
 
-static void cells_hold_their_features_and_pixels(void **state)
+TEST(cells_hold_their_features_and_pixels)
 {
     struct loader *l;
     struct batch b;
@@ -443,7 +432,6 @@ static void cells_hold_their_features_and_pixels(void **state)
     assert_int_equal(plan_step(l, 0)->rows.entries.data[0].length - 12 - 2,
                      l->shards.folders[0].parts[l->shards.folders[0].samples[sample].first_part + 1].count);
     loader_close(l);
-    (void)state;
 }
 
 struct packer_coded {
@@ -468,7 +456,7 @@ static void code(struct packer_coded *out, struct loader *l, const struct shard_
                                     s->shape.scale_count, s->amplitude);
 }
 
-static void bits_and_sums_are_those_of_the_latents(void **state)
+TEST(bits_and_sums_are_those_of_the_latents)
 {
     static const enum direction directions[] = {DIRECTION_IMAGE_OUT, DIRECTION_VIDEO_OUT};
     for (i64 i = 0; i < 2; i++) {
@@ -488,7 +476,6 @@ static void bits_and_sums_are_those_of_the_latents(void **state)
             assert_true(b.inputs[INPUT_VISION_OUT].features[v] == coded.inputs[v] * scale);
         loader_close(l);
     }
-    (void)state;
 }
 
 /* Scale 1 is never corrected, so its targets stay fixed; its flipped bits show in the inputs of
@@ -517,7 +504,7 @@ static i64 check_flips(struct loader *l, i64 step)
     return flipped;
 }
 
-static void flipped_bits_are_summed_and_corrected(void **state)
+TEST(flipped_bits_are_summed_and_corrected)
 {
     struct loader *l;
     struct batch b;
@@ -527,7 +514,6 @@ static void flipped_bits_are_summed_and_corrected(void **state)
         flipped += check_flips(l, step);
     assert_in_range(flipped, 100, 200); /* out of 600: the share is uniform in [0, 0.5] */
     loader_close(l);
-    (void)state;
 }
 
 /* Counts flipped bits of scale 1 per latent frame, over `clips` steps of one clip each, from the
@@ -557,7 +543,7 @@ static void count_frame_flips(double flipped[3], const struct loader_settings *s
 
 /* Flip rate near 0 in the first frame, 0.2 in the second, 0.4 in the third: 480 and 960 of 2400,
  * within 5 standard deviations. The rate stops growing at 0.5. */
-static void flips_grow_with_each_frame(void **state)
+TEST(flips_grow_with_each_frame)
 {
     static double one_row[] = {1}, long_row[] = {400};
     struct loader_settings s = plain;
@@ -579,7 +565,6 @@ static void flips_grow_with_each_frame(void **state)
     s.flip_most = 0; /* the switch of both */
     count_frame_flips(flipped, &s, 400);
     assert_true(flipped[0] + flipped[1] + flipped[2] == 0);
-    (void)state;
 }
 
 /* ---- options ---- */
@@ -595,7 +580,7 @@ static i64 entries_in(struct loader *l, i64 steps, enum direction direction, i64
     return count;
 }
 
-static void the_mixture_says_how_often(void **state)
+TEST(the_mixture_says_how_often)
 {
     struct loader_settings settings = plain;
     settings.mixture[DIRECTION_IMAGE_IN] = 0;
@@ -608,11 +593,10 @@ static void the_mixture_says_how_often(void **state)
     assert_true(half > 0.4 && half < 0.6);
     loader_close(once);
     loader_close(l);
-    (void)state;
 }
 
 /* A sample shown several times per epoch is corrupted and masked differently each time. */
-static void every_showing_draws_anew(void **state)
+TEST(every_showing_draws_anew)
 {
     struct loader_settings settings = plain;
     settings.mixture[DIRECTION_IMAGE_OUT] = 3;
@@ -630,10 +614,9 @@ static void every_showing_draws_anew(void **state)
             assert_false(all[i].sample == all[j].sample && entry_showing(&all[i]) == entry_showing(&all[j]));
     memory_free(all);
     loader_close(l);
-    (void)state;
 }
 
-static void conditions_are_dropped_for_media_that_are_made(void **state)
+TEST(conditions_are_dropped_for_media_that_are_made)
 {
     struct loader_settings settings = plain;
     settings.condition_drop = 0.25;
@@ -648,7 +631,6 @@ static void conditions_are_dropped_for_media_that_are_made(void **state)
         assert_in_range(dropped[d], made ? 90 : 0, made ? 160 : 0);
     }
     loader_close(l);
-    (void)state;
 }
 
 static void expect_one_pass(bool drawn)
@@ -670,15 +652,14 @@ static void expect_one_pass(bool drawn)
     loader_close(l);
 }
 
-static void in_order_there_is_one_pass(void **state)
+TEST(in_order_there_is_one_pass)
 {
     expect_one_pass(false);
     expect_one_pass(true);
-    (void)state;
 }
 
 /* In order, held out, a sample is whole: no frames are hidden from later ones. */
-static void in_order_no_frames_are_hidden(void **state)
+TEST(in_order_no_frames_are_hidden)
 {
     u64 one[16], other[16];
     double totals[TARGETS];
@@ -694,11 +675,10 @@ static void in_order_no_frames_are_hidden(void **state)
     }
     loader_close(masked);
     loader_close(whole);
-    (void)state;
 }
 
 /* The first few rows of a pass come from all over the shards. */
-static void a_drawn_order_makes_the_first_rows_a_sample(void **state)
+TEST(a_drawn_order_makes_the_first_rows_a_sample)
 {
     struct loader_settings settings = plain;
     for (int drawn = 0; drawn < 2; drawn++) {
@@ -712,10 +692,9 @@ static void a_drawn_order_makes_the_first_rows_a_sample(void **state)
         assert_true(drawn ? late * 4 > count && late * 4 < 3 * count : late == 0);
         loader_close(l);
     }
-    (void)state;
 }
 
-static void long_texts_go_on_in_the_next_piece(void **state)
+TEST(long_texts_go_on_in_the_next_piece)
 {
     struct loader *l = open_with(&plain);
     for (i64 step = 0; step < 50; step++) {
@@ -742,49 +721,11 @@ static void long_texts_go_on_in_the_next_piece(void **state)
         }
     }
     fail_msg("no long text in 50 steps");
-    (void)state;
-}
-
-static void what_cannot_be_filled_is_an_error(void **state)
-{
-    struct loader_settings settings = plain;
-    struct loader_step s;
-    memset(settings.mixture, 0, sizeof settings.mixture);
-    struct loader *l = open_with(&settings);
-    assert_int_equal(loader_step(l, 0, &s), -1);
-    assert_non_null(strstr(error_text(), "no sample"));
-    loader_close(l);
-    settings.micro_rows = 3;
-    settings.slice_rows = 4;
-    assert_null(loader_open(folder, "train", &settings, 1));
-    assert_null(loader_open(folder, "nowhere", &plain, 1));
-    (void)state;
-}
-
-static void building_is_fast(void **state)
-{
-    struct loader_settings settings = all_options();
-    struct loader *l = open_with(&settings);
-    struct loader_step s;
-    double planned = clock_s();
-    assert_int_equal(loader_step(l, 400, &s), 0);
-    planned = clock_s() - planned;
-    double built = clock_s();
-    for (i64 micro = 0; micro < 4; micro++) {
-        struct batch b;
-        arena_reset(&arena, 0);
-        assert_int_equal(loader_batch(l, 400, micro, &b, &arena), 0);
-    }
-    built = clock_s() - built;
-    print_message("planned 400 steps in %.1f ms; built %lld positions in %.2f ms, %.0f ns each\n", planned * 1e3,
-                  (long long)s.positions, built * 1e3, built * 1e9 / (double)s.positions);
-    loader_close(l);
-    (void)state;
 }
 
 /* A document split into two samples has one end: the first
  * sample has no target at its last position. */
-static void a_text_in_two_samples_ends_once(void **state)
+TEST(a_text_in_two_samples_ends_once)
 {
     char *part = path_join(folder, "cut");
     struct loader_settings settings = plain;
@@ -805,36 +746,44 @@ static void a_text_in_two_samples_ends_once(void **state)
     assert_int_equal(b.targets[TARGET_TEXT].n, 49 + 30);
     loader_close(l);
     memory_free(part);
-    (void)state;
+}
+
+TEST(what_cannot_be_filled_is_an_error)
+{
+    struct loader_settings settings = plain;
+    struct loader_step s;
+    memset(settings.mixture, 0, sizeof settings.mixture);
+    struct loader *l = open_with(&settings);
+    assert_int_equal(loader_step(l, 0, &s), -1);
+    assert_non_null(strstr(error_text(), "no sample"));
+    loader_close(l);
+    settings.micro_rows = 3;
+    settings.slice_rows = 4;
+    assert_null(loader_open(folder, "train", &settings, 1));
+    assert_null(loader_open(folder, "nowhere", &plain, 1));
+}
+
+TEST(building_is_fast)
+{
+    struct loader_settings settings = all_options();
+    struct loader *l = open_with(&settings);
+    struct loader_step s;
+    double planned = clock_s();
+    assert_int_equal(loader_step(l, 400, &s), 0);
+    planned = clock_s() - planned;
+    double built = clock_s();
+    for (i64 micro = 0; micro < 4; micro++) {
+        struct batch b;
+        arena_reset(&arena, 0);
+        assert_int_equal(loader_batch(l, 400, micro, &b, &arena), 0);
+    }
+    built = clock_s() - built;
+    print_message("planned 400 steps in %.1f ms; built %lld positions in %.2f ms, %.0f ns each\n", planned * 1e3,
+                  (long long)s.positions, built * 1e3, built * 1e9 / (double)s.positions);
+    loader_close(l);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_are_full),
-        cmocka_unit_test(steps_mix_all_targets),
-        cmocka_unit_test(a_long_plan_stops),
-        cmocka_unit_test(each_sample_is_seen_once_an_epoch),
-        cmocka_unit_test(rows_of_another_length_lose_nothing),
-        cmocka_unit_test(long_samples_count_once_shard_by_shard),
-        cmocka_unit_test(any_split_gives_the_same_rows),
-        cmocka_unit_test(resuming_equals_going_on),
-        cmocka_unit_test(samples_do_not_see_each_other),
-        cmocka_unit_test(audio_codes_are_those_of_the_shard),
-        cmocka_unit_test(cells_hold_their_features_and_pixels),
-        cmocka_unit_test(bits_and_sums_are_those_of_the_latents),
-        cmocka_unit_test(flipped_bits_are_summed_and_corrected),
-        cmocka_unit_test(flips_grow_with_each_frame),
-        cmocka_unit_test(the_mixture_says_how_often),
-        cmocka_unit_test(every_showing_draws_anew),
-        cmocka_unit_test(conditions_are_dropped_for_media_that_are_made),
-        cmocka_unit_test(in_order_there_is_one_pass),
-        cmocka_unit_test(in_order_no_frames_are_hidden),
-        cmocka_unit_test(a_drawn_order_makes_the_first_rows_a_sample),
-        cmocka_unit_test(long_texts_go_on_in_the_next_piece),
-        cmocka_unit_test(a_text_in_two_samples_ends_once),
-        cmocka_unit_test(what_cannot_be_filled_is_an_error),
-        cmocka_unit_test(building_is_fast),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

@@ -1,12 +1,11 @@
 /* The plan: the rows of any step follow from seed and step by packing 1 or 2 windows; over an epoch
  * nothing is lost or repeated, from any start. */
 #include <math.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
 #include "data/loader/plan.h"
 #include "tests/shard_fixture.h"
-#include <cmocka.h>
+#include "tests/test.h"
 
 enum { SAMPLES = 4000, LENGTH = 128, FAR = 1000000 };
 static char *folder;
@@ -71,10 +70,9 @@ static void same_plans(const struct step_plan *a, const struct step_plan *b)
     }
 }
 
-static void permuted_is_a_permutation(void **state)
+TEST(permuted_is_a_permutation)
 {
     static const i64 sizes[] = {1, 2, 3, 4, 5, 16, 17, 1000, 4097};
-    (void)state;
     for (i64 s = 0; s < COUNT_OF(sizes); s++) {
         i64 n = sizes[s], moved = 0;
         u8 *seen = memory_alloc(n);
@@ -91,12 +89,11 @@ static void permuted_is_a_permutation(void **state)
 
 /* Each of n items is equally likely in every place:
  * chi-squared test over 8 places and many keys. */
-static void permuted_is_even(void **state)
+TEST(permuted_is_even)
 {
     enum { PLACES = 8, KEYS = 8000 };
     i64 count[PLACES][PLACES] = {{0}};
     double chi = 0, expected = (double)KEYS / PLACES;
-    (void)state;
     for (u32 k = 0; k < KEYS; k++)
         for (i64 i = 0; i < PLACES; i++)
             count[i][rng_permuted(i, PLACES, (struct rng_key){3, RNG_TEST}, k, 0, 0)]++;
@@ -127,10 +124,9 @@ static void whole_epochs(struct loader *l, i64 from, i64 steps)
     memory_free(seen);
 }
 
-static void a_step_far_on_is_planned_at_once(void **state)
+TEST(a_step_far_on_is_planned_at_once)
 {
     struct loader *l = open_with(&plain);
-    (void)state;
     planned(l, FAR);
     assert_in_range(l->planner.counted, 1, l->planner.windows); /* windows of one pass, whatever the start */
     whole_epochs(l, FAR, 1200);
@@ -142,11 +138,10 @@ static void a_step_far_on_is_planned_at_once(void **state)
     loader_close(l);
 }
 
-static void epochs_differ(void **state)
+TEST(epochs_differ)
 {
     struct loader *l = open_with(&plain);
     i64 together = 0, pairs = 0;
-    (void)state;
     i64 *row_of[2] = {memory_alloc(SAMPLES * 8), memory_alloc(SAMPLES * 8)};
     for (i64 step = 0, row = 1; step < 500; step++)
         for (i64 r = 0; r < planned(l, step)->rows.count; r++, row++)
@@ -169,7 +164,7 @@ static void epochs_differ(void **state)
 }
 
 /* Lengths that rise and fall at every step. */
-static void a_ramp_of_lengths_loses_nothing(void **state)
+TEST(a_ramp_of_lengths_loses_nothing)
 {
     i64 steps[] = {0, 20, 60, 100};
     double lengths[] = {LENGTH, LENGTH, 3 * LENGTH, LENGTH};
@@ -177,7 +172,6 @@ static void a_ramp_of_lengths_loses_nothing(void **state)
     ramp.length = (struct schedule){steps, lengths, 4, true};
     struct loader *l = open_with(&ramp), *direct = open_with(&ramp);
     i64 *seen = memory_alloc(SAMPLES * 8);
-    (void)state;
     for (i64 step = 0; step < 400; step++)
         for (i64 i = 0; i < planned(l, step)->rows.entries.count; i++) {
             const struct plan_entry *e = &planned(l, step)->rows.entries.data[i];
@@ -196,14 +190,13 @@ static void a_ramp_of_lengths_loses_nothing(void **state)
 
 /* Mixture shares above and below 1: averaged over epochs, each
  * direction is shown about as often as asked. */
-static void shares_of_a_mixture_are_met(void **state)
+TEST(shares_of_a_mixture_are_met)
 {
     struct loader_settings shares = plain;
     double asked[DIRECTIONS] = {0.25, 1, 0, 2, 0.1, 1.5, 0, 0.01};
     memcpy(shares.mixture, asked, sizeof asked);
     struct loader *l = open_with(&shares);
     i64 *shown = memory_alloc(SAMPLES * 8), epochs = 0;
-    (void)state;
     for (i64 step = 0; epochs < 240; step++) {
         const struct step_plan *plan = planned(l, step);
         epochs = plan->summary.epoch;
@@ -227,10 +220,5 @@ static void shares_of_a_mixture_are_met(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(permuted_is_a_permutation),        cmocka_unit_test(permuted_is_even),
-        cmocka_unit_test(a_step_far_on_is_planned_at_once), cmocka_unit_test(epochs_differ),
-        cmocka_unit_test(a_ramp_of_lengths_loses_nothing),  cmocka_unit_test(shares_of_a_mixture_are_met),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

@@ -47,23 +47,20 @@ static void compare(const char *name, i64 frames, double mean, double most)
 }
 
 /* zimg and swscale interpolate half-size chroma differently. */
-static void interlaced_video_becomes_whole_frames(void **state)
+TEST(interlaced_video_becomes_whole_frames)
 {
-    (void)state;
     compare("interlaced.mp4", 4, 1.0, 16);
 }
 
-static void light_beyond_white_is_drawn_together(void **state)
+TEST(light_beyond_white_is_drawn_together)
 {
-    (void)state;
     compare("bright.mp4", 1, 1.0, 12);
 }
 
 /* Grey of the frame shown at a time: frame n is 30 + 35 n,
  * from 0, 0.1, 0.3, 0.35, 0.8 and 1.0 s on. */
-static void frames_of_any_distance_are_taken_by_their_times(void **state)
+TEST(frames_of_any_distance_are_taken_by_their_times)
 {
-    (void)state;
     static const int nearest[9] = {0, 1, 2, 3, 3, 4, 4, 4, 5}; /* every 1/8 s, up to 1.05 s */
     struct file_view file = map("varying.mp4");
     struct clip clip, all;
@@ -82,9 +79,8 @@ static void frames_of_any_distance_are_taken_by_their_times(void **state)
 
 /* Values of BT.2100: black stays black, PQ reference white (58 % code) is below the brightest, and
  * HLG's 75 % is the same white. */
-static void pq_and_hlg_agree_on_white(void **state)
+TEST(pq_and_hlg_agree_on_white)
 {
-    (void)state;
     u8 pq[3], hlg[3], black[3], bright[3];
     const u16 none[3] = {0}, most[3] = {65535, 65535, 65535};
     const u16 pq_white[3] = {38050, 38050, 38050}, hlg_white[3] = {49151, 49151, 49151};
@@ -117,9 +113,8 @@ static void make_long(struct buffer *mp4)
     clip_release(&clip);
 }
 
-static void a_window_of_a_long_file_costs_a_seek(void **state)
+TEST(a_window_of_a_long_file_costs_a_seek)
 {
-    (void)state;
     struct buffer mp4 = {0};
     struct clip all, window;
     i64 decoded = 0, decoded_of_all = 0;
@@ -153,12 +148,5 @@ static void a_window_of_a_long_file_costs_a_seek(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(interlaced_video_becomes_whole_frames),
-        cmocka_unit_test(light_beyond_white_is_drawn_together),
-        cmocka_unit_test(frames_of_any_distance_are_taken_by_their_times),
-        cmocka_unit_test(pq_and_hlg_agree_on_white),
-        cmocka_unit_test(a_window_of_a_long_file_costs_a_seek),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

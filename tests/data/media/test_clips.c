@@ -48,9 +48,8 @@ static void make_turning_clip(struct clip *clip)
     }
 }
 
-static void the_same_clip_gives_the_same_bytes(void **state)
+TEST(the_same_clip_gives_the_same_bytes)
 {
-    (void)state;
     struct clip clip;
     struct buffer first = {0};
     make_turning_clip(&clip);
@@ -70,9 +69,8 @@ static void the_same_clip_gives_the_same_bytes(void **state)
     clip_release(&clip);
 }
 
-static void mp4_round_trip_keeps_frames_and_times(void **state)
+TEST(mp4_round_trip_keeps_frames_and_times)
 {
-    (void)state;
     struct clip in, out;
     struct buffer mp4 = {0};
     make_clip(&in);
@@ -107,9 +105,8 @@ static void check_times(const struct buffer *mp4, double rate_hz, i64 max_frames
     clip_release(&clip);
 }
 
-static void frames_are_the_nearest_in_time(void **state)
+TEST(frames_are_the_nearest_in_time)
 {
-    (void)state;
     struct buffer mp4 = {0};
     make_mp4(&mp4);
     check_times(&mp4, 8, 0, (const int[]){0, 1, 2, 3, 4, 5, 6, 7, 8}, 9);
@@ -121,9 +118,8 @@ static void frames_are_the_nearest_in_time(void **state)
     buffer_release(&mp4);
 }
 
-static void clips_fit_on_white(void **state)
+TEST(clips_fit_on_white)
 {
-    (void)state;
     struct buffer mp4 = {0};
     struct clip clip;
     make_mp4(&mp4);
@@ -174,9 +170,8 @@ static void check_orientation(const i32 matrix[9], i64 height, i64 width, const 
     buffer_release(&mp4);
 }
 
-static void clips_are_turned_as_their_matrix_says(void **state)
+TEST(clips_are_turned_as_their_matrix_says)
 {
-    (void)state;
     enum { ONE = 1 << 16, W = 1 << 30 };
     check_orientation((const i32[]){ONE, 0, 0, 0, ONE, 0, 0, 0, W}, 32, 64, (const int[]){40, 100, 160, 220});
     check_orientation((const i32[]){0, ONE, 0, -ONE, 0, 0, 0, 0, W}, 64, 32, (const int[]){160, 40, 220, 100});
@@ -225,9 +220,8 @@ static void assert_shown(const struct buffer *mp4, double height, double width)
     assert_true(fabs(shown_height - height) < 1e-9 && fabs(shown_width - width) < 1e-9);
 }
 
-static void clips_are_shown_with_square_pixels(void **state)
+TEST(clips_are_shown_with_square_pixels)
 {
-    (void)state;
     enum { ONE = 1 << 16, W = 1 << 30 };
     struct buffer mp4 = {0};
     struct clip clip;
@@ -259,9 +253,8 @@ static void refuse_clip(const void *bytes, i64 count, const char *wanted)
     assert_says(wanted);
 }
 
-static void bad_clips_are_refused(void **state)
+TEST(bad_clips_are_refused)
 {
-    (void)state;
     struct buffer mp4 = {0}, png = {0}, wav = {0};
     make_mp4(&mp4);
     make_small_png(&png);
@@ -282,9 +275,8 @@ static void bad_clips_are_refused(void **state)
     buffer_release(&wav);
 }
 
-static void damaged_clips_never_crash(void **state)
+TEST(damaged_clips_never_crash)
 {
-    (void)state;
     struct buffer mp4 = {0};
     make_mp4(&mp4);
     for (u32 round = 0; round < 200; round++) {
@@ -300,9 +292,8 @@ static void damaged_clips_never_crash(void **state)
 }
 
 /* An MP4 whose only track has the type of subtitles. */
-static void a_container_without_video_is_refused(void **state)
+TEST(a_container_without_video_is_refused)
 {
-    (void)state;
     struct buffer mp4 = {0};
     make_mp4(&mp4);
     for (i64 i = 0; i + 4 < mp4.length; i++) {
@@ -320,9 +311,8 @@ static void a_container_without_video_is_refused(void **state)
     buffer_release(&mp4);
 }
 
-static void clips_h264_cannot_hold_are_refused(void **state)
+TEST(clips_h264_cannot_hold_are_refused)
 {
-    (void)state;
     struct clip odd, still;
     struct buffer mp4 = {0};
     clip_init(&odd, 1, 15, 16, 8);
@@ -351,9 +341,8 @@ static i64 shaped_frames(const struct buffer *mp4, i64 frames, double rate_hz, b
 }
 
 /* The clip has 9 frames in 9/8 s. */
-static void a_shape_takes_its_frames_and_says_if_there_are_more(void **state)
+TEST(a_shape_takes_its_frames_and_says_if_there_are_more)
 {
-    (void)state;
     struct buffer mp4 = {0};
     bool longer;
     make_mp4(&mp4);
@@ -374,18 +363,5 @@ static void a_shape_takes_its_frames_and_says_if_there_are_more(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_clip_gives_the_same_bytes),
-        cmocka_unit_test(mp4_round_trip_keeps_frames_and_times),
-        cmocka_unit_test(frames_are_the_nearest_in_time),
-        cmocka_unit_test(clips_fit_on_white),
-        cmocka_unit_test(clips_are_turned_as_their_matrix_says),
-        cmocka_unit_test(clips_are_shown_with_square_pixels),
-        cmocka_unit_test(bad_clips_are_refused),
-        cmocka_unit_test(damaged_clips_never_crash),
-        cmocka_unit_test(a_container_without_video_is_refused),
-        cmocka_unit_test(clips_h264_cannot_hold_are_refused),
-        cmocka_unit_test(a_shape_takes_its_frames_and_says_if_there_are_more),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

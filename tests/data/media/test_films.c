@@ -71,19 +71,17 @@ static void assert_together(const char *name, double from_s, double seconds, dou
     sound_release(&sound);
 }
 
-static void windows_of_a_long_film_belong_together(void **state)
+TEST(windows_of_a_long_film_belong_together)
 {
-    (void)state;
     assert_together("long.mkv", 0, 3, 0);
     assert_together("long.mkv", 0.75, 2.5, 0);
     for (double from_s = 3.25; from_s < 37; from_s += 6.375)
         assert_together("long.mkv", from_s, 2, 0);
 }
 
-static void a_sound_that_begins_later_has_silence_in_front(void **state)
+TEST(a_sound_that_begins_later_has_silence_in_front)
 {
     static const char *const names[] = {"later.mp4", "later.mkv"};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         assert_together(names[i], 0, 5, 2.25);
         assert_together(names[i], 1.5, 2, 2.25);
@@ -108,10 +106,9 @@ static double difference(const struct sound *whole, const struct sound *window, 
 }
 
 /* Accurate to 2 ms, the resolution of Matroska's timestamps. */
-static void a_window_is_the_sound_from_there_on(void **state)
+TEST(a_window_is_the_sound_from_there_on)
 {
     static const char *const names[] = {"long.mkv", "later.mp4", "later.mkv", "earlier.mkv"};
-    (void)state;
     for (i64 k = 0; k < COUNT_OF(names); k++) {
         struct file_view file;
         struct sound whole, window;
@@ -128,11 +125,10 @@ static void a_window_is_the_sound_from_there_on(void **state)
     }
 }
 
-static void frames_at_varying_distance_have_their_sound(void **state)
+TEST(frames_at_varying_distance_have_their_sound)
 {
     struct clip clip;
     struct sound sound;
-    (void)state;
     read_both(&clip, &sound, "varying.mp4", 0.5, 2);
     for (i64 i = 0; i < 4; i++) /* frames at 1, 1.2, 2 s: the nearest ones */
         assert_int_equal(tone_at(&sound, 0.25 + 0.5 * (double)i), (int)floor(0.75 + 0.5 * (double)i));
@@ -146,13 +142,12 @@ static void frames_at_varying_distance_have_their_sound(void **state)
 }
 
 /* All frames of the file, 0.04 to 0.9 s apart: the last frame ends where the next would begin. */
-static void a_clip_of_every_frame_is_as_long_as_it_is_shown(void **state)
+TEST(a_clip_of_every_frame_is_as_long_as_it_is_shown)
 {
     struct file_view file;
     struct clip clip;
     bool longer;
     const struct vision_shape every = {.frames = 9, .height = 16, .width = 16};
-    (void)state;
     map(&file, "varying.mp4");
     assert_int_equal(shaped_clip_read(&clip, &longer, &every, &(struct clip_request){.max_frames = 9}, file.data,
                                       file.bytes, "varying.mp4"),
@@ -163,11 +158,10 @@ static void a_clip_of_every_frame_is_as_long_as_it_is_shown(void **state)
     file_unmap(&file);
 }
 
-static void a_film_without_sound_has_none(void **state)
+TEST(a_film_without_sound_has_none)
 {
     struct file_view file;
     struct sound sound;
-    (void)state;
     map(&file, "mute.mp4");
     assert_int_equal(film_sound_read(&sound, file.data, file.bytes, "mute.mp4", RATE_HZ, 0, 2), 0);
     assert_true(sound.samples == 0 && !sound.values);
@@ -187,11 +181,10 @@ static void a_film_without_sound_has_none(void **state)
     file_unmap(&file);
 }
 
-static void a_damaged_sound_is_named(void **state)
+TEST(a_damaged_sound_is_named)
 {
     struct file_view file;
     struct sound sound;
-    (void)state;
     map(&file, "damaged.mp4");
     assert_int_equal(film_sound_read(&sound, file.data, file.bytes, "damaged.mp4", RATE_HZ, 0, 2), -1);
     assert_says("damaged.mp4: damaged: ");
@@ -201,14 +194,5 @@ static void a_damaged_sound_is_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(windows_of_a_long_film_belong_together),
-        cmocka_unit_test(a_sound_that_begins_later_has_silence_in_front),
-        cmocka_unit_test(a_window_is_the_sound_from_there_on),
-        cmocka_unit_test(frames_at_varying_distance_have_their_sound),
-        cmocka_unit_test(a_clip_of_every_frame_is_as_long_as_it_is_shown),
-        cmocka_unit_test(a_film_without_sound_has_none),
-        cmocka_unit_test(a_damaged_sound_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -13,9 +13,8 @@ static char *say_one(int colour)
     return said.data;
 }
 
-static void colours_have_the_names_of_css(void **state)
+TEST(colours_have_the_names_of_css)
 {
-    (void)state;
     EACH_CASE (c, "colours.jsonl") {
         int rgb[3];
         for (int i = 0; i < 3; i++)
@@ -26,7 +25,7 @@ static void colours_have_the_names_of_css(void **state)
     }
 }
 
-static void the_most_frequent_are_said_first(void **state)
+TEST(the_most_frequent_are_said_first)
 {
     static const struct {
         int red, white, blue, green;
@@ -36,7 +35,6 @@ static void the_most_frequent_are_said_first(void **state)
                     {40, 0, 60, 0, "blue and red"},
                     {30, 45, 25, 0, "white, red and blue"},
                     {30, 28, 22, 20, "red, white and blue"}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(pictures); i++) {
         struct buffer said = {0};
         i64 pixels[COLOURS] = {0};
@@ -50,18 +48,16 @@ static void the_most_frequent_are_said_first(void **state)
     }
 }
 
-static void every_colour_has_a_name(void **state)
+TEST(every_colour_has_a_name)
 {
-    (void)state;
     for (int red = 0; red < 256; red += 5)
         for (int green = 0; green < 256; green += 5)
             for (int blue = 0; blue < 256; blue += 5)
                 assert_in_range(colour_of(red, green, blue), 0, COLOURS - 1);
 }
 
-static void forms_are_those_of_their_rectangles(void **state)
+TEST(forms_are_those_of_their_rectangles)
 {
-    (void)state;
     EACH_CASE (c, "forms.jsonl") {
         struct buffer said = {0};
         describe_form(&said, (i64)case_number(c, "pixels"), (i64)case_number(c, "height"),
@@ -73,11 +69,5 @@ static void forms_are_those_of_their_rectangles(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(colours_have_the_names_of_css),
-        cmocka_unit_test(the_most_frequent_are_said_first),
-        cmocka_unit_test(every_colour_has_a_name),
-        cmocka_unit_test(forms_are_those_of_their_rectangles),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

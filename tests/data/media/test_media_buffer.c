@@ -94,11 +94,10 @@ static void draw_epoch(int *seen, const struct vision_media *media, i64 epoch, i
     }
 }
 
-static void an_epoch_shows_each_picture_once(void **state)
+TEST(an_epoch_shows_each_picture_once)
 {
     struct vision_media media, other;
     int seen[2][STILLS], later[STILLS], times[STILLS] = {0};
-    (void)state;
     load_pictures(&media, still_mib);
     load_pictures(&other, still_mib);
     assert_int_equal(media.bytes, 0);
@@ -138,14 +137,13 @@ static void make_long(void)
     memory_free(command);
 }
 
-static void an_epoch_of_a_shape_shows_each_of_its_pictures_once(void **state)
+TEST(an_epoch_of_a_shape_shows_each_of_its_pictures_once)
 {
     struct vision_media_request request = {
         {{2, {{SIZE, SIZE}, {SIZE / 2, 2 * SIZE}}}, {1, {{SIZE, SIZE}}}}, 5, 8, 1, picture_rules_usual, 0, still_mib};
     struct vision_media media;
     int times[STILLS] = {0};
     u8 out[SIZE * SIZE * 3];
-    (void)state;
     make_long();
     struct media_request from = {.data = path_of("long")};
     succeed(vision_media_load(&media, &from, &request));
@@ -167,12 +165,11 @@ static void an_epoch_of_a_shape_shows_each_of_its_pictures_once(void **state)
 }
 
 /* Batches of clips that are larger than their windows. */
-static void what_is_drawn_is_what_is_there(void **state)
+TEST(what_is_drawn_is_what_is_there)
 {
     struct vision_media kept, media;
     static u8 out[2][4 * 5 * SIZE * SIZE * 3];
     i64 found = 0;
-    (void)state;
     load_pictures(&kept, 0);
     load_pictures(&media, still_mib);
     assert_non_null(kept.clips[0]);
@@ -207,13 +204,12 @@ static int loudness(const float *samples, i64 count)
     return (int)(most * 200 / 3 + 0.5f) - 1;
 }
 
-static void every_sound_has_its_turn(void **state)
+TEST(every_sound_has_its_turn)
 {
     enum { N = 6, CROP = 2000, STEPS = 50 }; /* 10 draws each on average */
     struct audio_media kept, media, other;
     float out[2][N * CROP], response[N * 4];
     int times[SOUNDS] = {0};
-    (void)state;
     load_sounds(&kept, 100, 0);
     load_sounds(&media, 0, 7.5 * SAMPLES * 2 / (1 << 20));
     load_sounds(&other, 0, 7.5 * SAMPLES * 2 / (1 << 20));
@@ -278,7 +274,7 @@ static void assert_resumes(int (*run)(const void *, const struct stage *), const
     buffer_release(&again);
 }
 
-static void a_resumed_audio_stage_is_the_uninterrupted_one(void **state)
+TEST(a_resumed_audio_stage_is_the_uninterrupted_one)
 {
     struct audio_settings settings;
     struct setting_override all[] = {{"data", path_of("in")}, {"width", "32"},
@@ -287,14 +283,13 @@ static void a_resumed_audio_stage_is_the_uninterrupted_one(void **state)
                                      {"batch", "3"},          {"augment", "0.5"},
                                      {"memory_mb", "0"},      {"shuffle_buffer", "0.06"},
                                      {"validation", "0"},     {"checkpoint_steps", "6"}};
-    (void)state;
     memset(&settings, 0, sizeof settings);
     succeed(settings_read(&settings, audio_stage_table, NULL, NULL, all, COUNT_OF(all)));
     assert_resumes(audio_stage, &settings);
     settings_release(&settings, audio_stage_table);
 }
 
-static void a_resumed_vision_stage_is_the_uninterrupted_one(void **state)
+TEST(a_resumed_vision_stage_is_the_uninterrupted_one)
 {
     struct vision_settings settings;
     struct setting_override all[] = {{"data", path_of("in")},
@@ -314,7 +309,6 @@ static void a_resumed_vision_stage_is_the_uninterrupted_one(void **state)
                                      {"shuffle_buffer", "0.01"},
                                      {"validation", "0"},
                                      {"checkpoint_steps", "6"}};
-    (void)state;
     memset(&settings, 0, sizeof settings);
     succeed(settings_read(&settings, vision_stage_table, NULL, NULL, all, COUNT_OF(all)));
     assert_resumes(vision_stage, &settings);
@@ -322,12 +316,11 @@ static void a_resumed_vision_stage_is_the_uninterrupted_one(void **state)
 }
 
 /* The archive changed after it was first read. */
-static void an_archive_that_shrinks_is_named(void **state)
+TEST(an_archive_that_shrinks_is_named)
 {
     struct audio_media media;
     struct buffer tar = {0};
     i64 frames;
-    (void)state;
     load_sounds(&media, 0, 0.01);
     add_sound(&tar, 0);
     tar_end(&tar);
@@ -340,14 +333,5 @@ static void an_archive_that_shrinks_is_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_epoch_shows_each_picture_once),
-        cmocka_unit_test(an_epoch_of_a_shape_shows_each_of_its_pictures_once),
-        cmocka_unit_test(what_is_drawn_is_what_is_there),
-        cmocka_unit_test(every_sound_has_its_turn),
-        cmocka_unit_test(a_resumed_audio_stage_is_the_uninterrupted_one),
-        cmocka_unit_test(a_resumed_vision_stage_is_the_uninterrupted_one),
-        cmocka_unit_test(an_archive_that_shrinks_is_named),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

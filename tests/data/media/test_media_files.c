@@ -72,16 +72,14 @@ static void check_picture(const struct picture_case *c)
     file_unmap(&reference);
 }
 
-static void pictures_and_clips_read_as_other_decoders_read_them(void **state)
+TEST(pictures_and_clips_read_as_other_decoders_read_them)
 {
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(pictures); i++)
         check_picture(&pictures[i]);
 }
 
-static void a_gif_as_a_picture_is_its_first_frame(void **state)
+TEST(a_gif_as_a_picture_is_its_first_frame)
 {
-    (void)state;
     struct file_view file = map("five.gif");
     struct clip all, first;
     assert_int_equal(clip_read(&all, file.data, file.bytes, "five.gif", &(struct clip_request){0}), 0);
@@ -95,9 +93,8 @@ static void a_gif_as_a_picture_is_its_first_frame(void **state)
 
 /* All of these are red: transparent pixels are black and
  * must be blended on white before any scaling. */
-static void transparency_is_blended_before_it_is_scaled(void **state)
+TEST(transparency_is_blended_before_it_is_scaled)
 {
-    (void)state;
     struct file_view file = map("disc.gif");
     struct clip clip;
     i64 white = 0, red = 0;
@@ -151,9 +148,8 @@ static void check_sound(const struct sound_case *c)
     file_unmap(&reference);
 }
 
-static void sounds_read_as_other_decoders_read_them(void **state)
+TEST(sounds_read_as_other_decoders_read_them)
 {
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(sounds); i++)
         check_sound(&sounds[i]);
 }
@@ -218,9 +214,8 @@ static i64 count_half(const u8 *bytes, i64 count, const char *name)
     return half;
 }
 
-static void no_file_that_is_cut_short_is_read_in_part(void **state)
+TEST(no_file_that_is_cut_short_is_read_in_part)
 {
-    (void)state;
     static const char *const names[] = {
         "full-chroma.jpg", "progressive.jpg", "lossy.webp", "lossless.webp", "raw.tiff",       "lzw.tiff",
         "five.gif",        "vp9.webm",        "live.webm",  "short.avi",     "bt709-full.mp4", "two.flac",
@@ -237,9 +232,8 @@ static void no_file_that_is_cut_short_is_read_in_part(void **state)
 
 /* These formats do not store the frame count: a cut between two frames is undetectable, any other
  * is detected. */
-static void streams_of_frames_are_refused_unless_cut_between_two(void **state)
+TEST(streams_of_frames_are_refused_unless_cut_between_two)
 {
-    (void)state;
     static const struct {
         const char *name;
         i64 frames;
@@ -268,9 +262,8 @@ static void refuse_picture(const struct buffer *file, i64 count, const char *nam
 }
 
 /* Cameras embed a small JPEG, with its own end marker, in a segment of the large one. */
-static void a_thumbnails_end_is_not_the_pictures(void **state)
+TEST(a_thumbnails_end_is_not_the_pictures)
 {
-    (void)state;
     struct file_view picture = map("half-chroma.jpg"), thumbnail = map("full-chroma.jpg");
     struct buffer file = {0};
     i64 segment = thumbnail.bytes + 8;
@@ -288,9 +281,8 @@ static void a_thumbnails_end_is_not_the_pictures(void **state)
 }
 
 /* A partial copy filled up with zeros: the end marker is there, half the picture is missing. */
-static void a_jpeg_with_a_hole_is_refused(void **state)
+TEST(a_jpeg_with_a_hole_is_refused)
 {
-    (void)state;
     struct file_view picture = map("full-chroma.jpg");
     struct buffer file = {0};
     buffer_append(&file, picture.data, picture.bytes - 150);
@@ -300,9 +292,8 @@ static void a_jpeg_with_a_hole_is_refused(void **state)
     file_unmap(&picture);
 }
 
-static void a_damaged_tiff_is_refused(void **state)
+TEST(a_damaged_tiff_is_refused)
 {
-    (void)state;
     struct file_view picture = map("lzw.tiff");
     struct buffer file = {0};
     buffer_append(&file, picture.data, picture.bytes);
@@ -313,9 +304,8 @@ static void a_damaged_tiff_is_refused(void **state)
 }
 
 /* TIFF 6.0 requires StripByteCounts (279); without it a decoder would accept truncated data. */
-static void a_tiff_without_lengths_is_refused(void **state)
+TEST(a_tiff_without_lengths_is_refused)
 {
-    (void)state;
     static const u32 entries[][2] = {{256, 16}, {257, 16}, {258, 8}, {259, 1}, {262, 1}, {273, 8 + 2 + 6 * 12 + 4}};
     struct buffer file = {0};
     u8 pixels[16 * 16] = {0};
@@ -333,9 +323,8 @@ static void a_tiff_without_lengths_is_refused(void **state)
 }
 
 /* A packet of a recording fails its checksum: 1 of 18 exceeds the permitted 5 %. */
-static void a_flipped_bit_in_a_flac_is_noticed(void **state)
+TEST(a_flipped_bit_in_a_flac_is_noticed)
 {
-    (void)state;
     struct file_view file = map("two.flac");
     struct buffer copy = {0};
     struct sound sound;
@@ -360,9 +349,8 @@ static i64 frames_of(const void *bytes, i64 count, const char *name)
     return frames;
 }
 
-static void further_containers_are_read(void **state)
+TEST(further_containers_are_read)
 {
-    (void)state;
     static const struct {
         const char *name;
         i64 frames;
@@ -376,9 +364,8 @@ static void further_containers_are_read(void **state)
 }
 
 /* Cameras put a time of 4 bytes before each packet. */
-static void a_transport_stream_with_times_is_read(void **state)
+TEST(a_transport_stream_with_times_is_read)
 {
-    (void)state;
     enum { PACKET = 188 };
     struct file_view file = map("short.ts");
     struct buffer timed = {0};
@@ -457,9 +444,8 @@ static i64 append_unmarked(struct buffer *out, const char *name)
 }
 
 /* Recorders that are switched off leave out the mark of the end. */
-static void an_ogg_without_its_end_mark_is_read(void **state)
+TEST(an_ogg_without_its_end_mark_is_read)
 {
-    (void)state;
     static const char *const names[] = {"two.opus", "no-mark.ogg", "no-mark.oga"};
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         struct buffer whole = {0}, bare = {0};
@@ -477,9 +463,8 @@ static void an_ogg_without_its_end_mark_is_read(void **state)
 }
 
 /* The sound has ended, the pictures have not. */
-static void all_streams_of_an_ogg_must_end(void **state)
+TEST(all_streams_of_an_ogg_must_end)
 {
-    (void)state;
     struct buffer bare = {0};
     i64 last = append_unmarked(&bare, "no-mark.ogv");
     refuse_any(&bare, last, "no-mark.ogv");
@@ -487,9 +472,8 @@ static void all_streams_of_an_ogg_must_end(void **state)
 }
 
 /* Players, cameras and broken copies append what is no box. */
-static void bytes_behind_the_last_box_are_not_read(void **state)
+TEST(bytes_behind_the_last_box_are_not_read)
 {
-    (void)state;
     static const struct {
         const char *bytes;
         i64 count;
@@ -544,9 +528,8 @@ static void append_index_first(struct buffer *out, const char *name)
 }
 
 /* Whether samples are missing is told by the index, not by the lengths of boxes. */
-static void a_box_that_lacks_samples_is_cut_short(void **state)
+TEST(a_box_that_lacks_samples_is_cut_short)
 {
-    (void)state;
     static const char *const names[] = {"two.m4a", "bt709-full.mp4"};
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         struct buffer whole = {0}, moved = {0}, padded = {0};
@@ -597,9 +580,8 @@ static i64 bytes_of_adts_frame(const u8 *frame)
 }
 
 /* The last of many frames is cut: the others are read. */
-static void a_cut_last_frame_is_left_out(void **state)
+TEST(a_cut_last_frame_is_left_out)
 {
-    (void)state;
     i64 ends[REPEATED];
     struct buffer mp3 = {0}, aac = {0}, cut = {0};
     make_frames(&mp3, ends, "bare.mp3", bytes_of_mp3_frame);
@@ -617,9 +599,8 @@ static void a_cut_last_frame_is_left_out(void **state)
 }
 
 /* The first frame states how many follow. A long sound is read as far as it goes, and told of. */
-static void a_sound_that_ends_before_its_header_says_is_read(void **state)
+TEST(a_sound_that_ends_before_its_header_says_is_read)
 {
-    (void)state;
     i64 ends[REPEATED];
     struct file_view file = map("two.mp3");
     struct buffer frames = {0}, mp3 = {0}, cut = {0};
@@ -648,9 +629,8 @@ static void a_sound_that_ends_before_its_header_says_is_read(void **state)
     file_unmap(&file);
 }
 
-static void bytes_in_front_of_the_first_frame_are_not_read(void **state)
+TEST(bytes_in_front_of_the_first_frame_are_not_read)
 {
-    (void)state;
     static const char id3[10] = {'I', 'D', '3', 4, 0, 0, 0, 0, 0, 0};
     static const char *const fronts[] = {"", "some text", "\xff\xfb\x90 but no frame", "\0\0\0\0"};
     struct buffer whole = {0};
@@ -669,9 +649,8 @@ static void bytes_in_front_of_the_first_frame_are_not_read(void **state)
     buffer_release(&whole);
 }
 
-static void tags_in_front_do_not_make_an_mp3(void **state)
+TEST(tags_in_front_do_not_make_an_mp3)
 {
-    (void)state;
     static const char *const names[] = {"two.aac", "two.flac"};
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         struct buffer whole = {0}, tagged = {0};
@@ -686,28 +665,5 @@ static void tags_in_front_do_not_make_an_mp3(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pictures_and_clips_read_as_other_decoders_read_them),
-        cmocka_unit_test(a_gif_as_a_picture_is_its_first_frame),
-        cmocka_unit_test(transparency_is_blended_before_it_is_scaled),
-        cmocka_unit_test(sounds_read_as_other_decoders_read_them),
-        cmocka_unit_test(no_file_that_is_cut_short_is_read_in_part),
-        cmocka_unit_test(streams_of_frames_are_refused_unless_cut_between_two),
-        cmocka_unit_test(a_thumbnails_end_is_not_the_pictures),
-        cmocka_unit_test(a_jpeg_with_a_hole_is_refused),
-        cmocka_unit_test(a_damaged_tiff_is_refused),
-        cmocka_unit_test(a_tiff_without_lengths_is_refused),
-        cmocka_unit_test(a_flipped_bit_in_a_flac_is_noticed),
-        cmocka_unit_test(further_containers_are_read),
-        cmocka_unit_test(a_transport_stream_with_times_is_read),
-        cmocka_unit_test(an_ogg_without_its_end_mark_is_read),
-        cmocka_unit_test(all_streams_of_an_ogg_must_end),
-        cmocka_unit_test(bytes_behind_the_last_box_are_not_read),
-        cmocka_unit_test(a_box_that_lacks_samples_is_cut_short),
-        cmocka_unit_test(a_cut_last_frame_is_left_out),
-        cmocka_unit_test(a_sound_that_ends_before_its_header_says_is_read),
-        cmocka_unit_test(bytes_in_front_of_the_first_frame_are_not_read),
-        cmocka_unit_test(tags_in_front_do_not_make_an_mp3),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -73,11 +73,10 @@ static void load_vision(struct vision_media *media, const char *name, i64 memory
     assert_int_equal(media->clip_count, CLIPS);
 }
 
-static void pictures_are_the_same_when_they_are_read_again(void **state)
+TEST(pictures_are_the_same_when_they_are_read_again)
 {
     struct vision_media kept, again, packed;
     u8 out[2][4 * 5 * SIZE * SIZE * 3];
-    (void)state;
     load_vision(&kept, "all.tar", 100);
     load_vision(&again, "all.tar", 0);
     load_vision(&packed, "packed.tar.gz", 0);
@@ -108,11 +107,10 @@ static void pictures_are_the_same_when_they_are_read_again(void **state)
     vision_media_release(&again);
 }
 
-static void sounds_are_the_same_when_they_are_read_again(void **state)
+TEST(sounds_are_the_same_when_they_are_read_again)
 {
     struct audio_media kept, again, packed;
     struct media_request from = {.data = path_of("all.tar")}, gz = {.data = path_of("packed.tar.gz")};
-    (void)state;
     succeed(audio_media_load(&kept, &from, &(struct audio_media_request){0, 100}));
     succeed(audio_media_load(&again, &from, &(struct audio_media_request){0, 0}));
     succeed(audio_media_load(&packed, &gz, &(struct audio_media_request){0, 0}));
@@ -137,9 +135,5 @@ static void sounds_are_the_same_when_they_are_read_again(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pictures_are_the_same_when_they_are_read_again),
-        cmocka_unit_test(sounds_are_the_same_when_they_are_read_again),
-    };
-    return cmocka_run_group_tests(tests, make, remove_directory);
+    return tests_run(make, remove_directory);
 }

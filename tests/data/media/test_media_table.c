@@ -103,9 +103,8 @@ static void check_row(const struct media_row *row)
     file_unmap(&reference);
 }
 
-static void every_variant_is_read_as_others_read_it_or_refused(void **state)
+TEST(every_variant_is_read_as_others_read_it_or_refused)
 {
-    (void)state;
     for_rows(check_row, NULL);
 }
 
@@ -134,16 +133,14 @@ static void check_damage(const struct media_row *row)
     file_unmap(&file);
 }
 
-static void damaged_tiffs_are_refused(void **state)
+TEST(damaged_tiffs_are_refused)
 {
-    (void)state;
     for_rows(check_damage, ".tif");
 }
 
 /* Two seconds, and the same two once more: windows of the second half are those of the first. */
-static void windows_behind_times_that_begin_anew_are_read(void **state)
+TEST(windows_behind_times_that_begin_anew_are_read)
 {
-    (void)state;
     struct file_view file;
     struct clip first, second;
     struct sound early, late;
@@ -174,9 +171,8 @@ static void windows_behind_times_that_begin_anew_are_read(void **state)
 }
 
 /* libjpeg fills up what is missing and only warns. */
-static void a_jpeg_inside_a_tiff_with_a_hole_is_refused(void **state)
+TEST(a_jpeg_inside_a_tiff_with_a_hole_is_refused)
 {
-    (void)state;
     struct file_view file;
     struct clip clip;
     assert_int_equal(map(&file, "jpeg-ycc.tif"), 0);
@@ -194,11 +190,5 @@ static void a_jpeg_inside_a_tiff_with_a_hole_is_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_variant_is_read_as_others_read_it_or_refused),
-        cmocka_unit_test(damaged_tiffs_are_refused),
-        cmocka_unit_test(windows_behind_times_that_begin_anew_are_read),
-        cmocka_unit_test(a_jpeg_inside_a_tiff_with_a_hole_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

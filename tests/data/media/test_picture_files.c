@@ -54,9 +54,8 @@ static void check(const char *name, const char *reference, double mean, double m
     check_as(name, reference, &(struct image_request){0}, mean, most);
 }
 
-static void pictures_are_turned_as_their_files_say(void **state)
+TEST(pictures_are_turned_as_their_files_say)
 {
-    (void)state;
     static const struct {
         const char *ending;
         u32 turns; /* bit n: a file with orientation n exists */
@@ -77,9 +76,8 @@ static void pictures_are_turned_as_their_files_say(void **state)
 }
 
 /* Compares each file with Pillow's output. */
-static void every_layout_and_profile_reads_as_in_pillow(void **state)
+TEST(every_layout_and_profile_reads_as_in_pillow)
 {
-    (void)state;
     static const struct {
         const char *name;
         double mean, most;
@@ -98,15 +96,13 @@ static void every_layout_and_profile_reads_as_in_pillow(void **state)
     }
 }
 
-static void a_profile_that_is_srgb_changes_no_bit(void **state)
+TEST(a_profile_that_is_srgb_changes_no_bit)
 {
-    (void)state;
     check("srgb.png", "turned-1.ppm", 0, 0);
 }
 
-static void transparency_shows_the_colour_that_was_chosen(void **state)
+TEST(transparency_shows_the_colour_that_was_chosen)
 {
-    (void)state;
     struct picture_rules rules;
     const struct picture_settings blue = {"#002080", 1 << 26};
     assert_int_equal(picture_rules_read(&rules, &blue), 0);
@@ -118,9 +114,8 @@ static void transparency_shows_the_colour_that_was_chosen(void **state)
     }
 }
 
-static void too_many_pixels_are_refused_by_name(void **state)
+TEST(too_many_pixels_are_refused_by_name)
 {
-    (void)state;
     static const char *const names[] = {"turned-1.png",  "turned-1.jpg", "turned-1.webp", "turned-1.tiff",
                                         "turned-1.avif", "still.heic",   "grey.pgm",      "moving.gif"};
     const struct picture_rules most = {{255, 255, 255}, 14 * 22}, fewer = {{255, 255, 255}, 14 * 22 - 1};
@@ -140,9 +135,8 @@ static void too_many_pixels_are_refused_by_name(void **state)
 
 /* ---- Animated ---- */
 
-static void animated_pictures_are_clips_where_clips_are_asked_for(void **state)
+TEST(animated_pictures_are_clips_where_clips_are_asked_for)
 {
-    (void)state;
     static const char *const names[] = {"moving.png", "moving.webp"};
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         struct file_view file = map(names[i]);
@@ -167,9 +161,8 @@ static void animated_pictures_are_clips_where_clips_are_asked_for(void **state)
     }
 }
 
-static void a_still_is_no_clip(void **state)
+TEST(a_still_is_no_clip)
 {
-    (void)state;
     static const char *const names[] = {"turned-1.png", "turned-1.webp", "turned-1.jpg"};
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         struct file_view file = map(names[i]);
@@ -182,9 +175,8 @@ static void a_still_is_no_clip(void **state)
 
 /* ---- Large ---- */
 
-static void a_large_jpeg_is_decoded_smaller(void **state)
+TEST(a_large_jpeg_is_decoded_smaller)
 {
-    (void)state;
     struct file_view file = map("large.jpg");
     struct clip whole, half, fitted;
     const struct image_request request = {.fit_height = 40, .fit_width = 40};
@@ -208,9 +200,8 @@ static void a_large_jpeg_is_decoded_smaller(void **state)
 
 /* Files truncated at many places, and with a bit flipped: no crash, no endless loop, and no half
  * picture if the format allows detection. */
-static void damaged_pictures_never_crash(void **state)
+TEST(damaged_pictures_never_crash)
 {
-    (void)state;
     static const char *const names[] = {"turned-6.jpg", "inks-profile.jpg", "adobe.webp", "moving.webp", "moving.png"};
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         i64 step = i == 1 ? 512 : 7; /* building the table of a CMYK profile takes 50 ms */
@@ -233,9 +224,8 @@ static void damaged_pictures_never_crash(void **state)
 }
 
 /* EXIF with offsets out of range or in cycles. */
-static void odd_exif_is_none(void **state)
+TEST(odd_exif_is_none)
 {
-    (void)state;
     static const struct {
         const char *bytes;
         i64 count;
@@ -259,17 +249,5 @@ static void odd_exif_is_none(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pictures_are_turned_as_their_files_say),
-        cmocka_unit_test(every_layout_and_profile_reads_as_in_pillow),
-        cmocka_unit_test(a_profile_that_is_srgb_changes_no_bit),
-        cmocka_unit_test(transparency_shows_the_colour_that_was_chosen),
-        cmocka_unit_test(too_many_pixels_are_refused_by_name),
-        cmocka_unit_test(animated_pictures_are_clips_where_clips_are_asked_for),
-        cmocka_unit_test(a_still_is_no_clip),
-        cmocka_unit_test(a_large_jpeg_is_decoded_smaller),
-        cmocka_unit_test(damaged_pictures_never_crash),
-        cmocka_unit_test(odd_exif_is_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -203,9 +203,8 @@ static const struct pictures_layout layouts[] = {
     {"grey 1, interlaced", 0, 1, 1, false, true},
 };
 
-static void every_png_layout_reads_as_its_pixels(void **state)
+TEST(every_png_layout_reads_as_its_pixels)
 {
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(layouts); i++)
         check_layout(&layouts[i]);
 }
@@ -218,9 +217,8 @@ static void fill_noise(struct clip *clip)
         clip->pixels[i] = (u8)rng_u32(key(), (u32)i, 1, 0, 0);
 }
 
-static void png_round_trip_keeps_every_byte(void **state)
+TEST(png_round_trip_keeps_every_byte)
 {
-    (void)state;
     struct clip in, out;
     struct buffer png = {0};
     clip_init(&in, 1, 31, 17, 0);
@@ -245,9 +243,8 @@ static void refuse_image(const void *bytes, i64 count, const char *wanted)
     assert_says(wanted);
 }
 
-static void bad_pictures_are_refused(void **state)
+TEST(bad_pictures_are_refused)
 {
-    (void)state;
     struct buffer png = {0};
     make_png(&png, &layouts[6]);
     refuse_image("", 0, "an empty file");
@@ -260,9 +257,8 @@ static void bad_pictures_are_refused(void **state)
     buffer_release(&png);
 }
 
-static void a_header_cannot_ask_for_all_memory(void **state)
+TEST(a_header_cannot_ask_for_all_memory)
 {
-    (void)state;
     const struct {
         u32 side;
         const char *wanted;
@@ -295,9 +291,8 @@ static void make_bmp(struct buffer *bmp, int height, int width)
             append_le(bmp, x < width * 3 ? (u32)(y * 40 + x / 3 * 5 + (2 - x % 3) * 20) : 0, 1);
 }
 
-static void other_stills_read_through_libav(void **state)
+TEST(other_stills_read_through_libav)
 {
-    (void)state;
     struct buffer bmp = {0};
     struct clip clip;
     make_bmp(&bmp, 5, 7);
@@ -352,18 +347,16 @@ static void check_resize(i64 from_height, i64 from_width, i64 height, i64 width)
     clip_release(&out);
 }
 
-static void resizing_is_lanczos(void **state)
+TEST(resizing_is_lanczos)
 {
-    (void)state;
     check_resize(40, 60, 10, 15);
     check_resize(16, 24, 40, 60);
     check_resize(9, 9, 9, 9);
     check_resize(2, 2, 5, 5);
 }
 
-static void resizing_keeps_the_shape_on_white(void **state)
+TEST(resizing_keeps_the_shape_on_white)
 {
-    (void)state;
     struct clip in, out;
     clip_init(&in, 2, 50, 100, 8);
     memset(in.pixels, 77, 2 * 50 * 100 * 3);
@@ -382,9 +375,8 @@ static void resizing_keeps_the_shape_on_white(void **state)
 }
 
 /* 20 rows of 40 in a square of 40; errors in the white border do not count. */
-static void errors_count_within_the_picture(void **state)
+TEST(errors_count_within_the_picture)
 {
-    (void)state;
     struct clip in, out;
     clip_init(&in, 1, 20, 40, 0);
     memset(in.pixels, 100, 20 * 40 * 3);
@@ -407,15 +399,5 @@ static void errors_count_within_the_picture(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_png_layout_reads_as_its_pixels),
-        cmocka_unit_test(png_round_trip_keeps_every_byte),
-        cmocka_unit_test(bad_pictures_are_refused),
-        cmocka_unit_test(a_header_cannot_ask_for_all_memory),
-        cmocka_unit_test(other_stills_read_through_libav),
-        cmocka_unit_test(resizing_is_lanczos),
-        cmocka_unit_test(resizing_keeps_the_shape_on_white),
-        cmocka_unit_test(errors_count_within_the_picture),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

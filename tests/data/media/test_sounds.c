@@ -11,9 +11,8 @@ static void make_tone(struct sound *sound, i64 samples, i64 rate_hz, double tone
         sound->values[i] = (float)(0.5 * sin(2 * M_PI * tone_hz * (double)i / (double)rate_hz));
 }
 
-static void wav_round_trip_is_exact_to_16_bits(void **state)
+TEST(wav_round_trip_is_exact_to_16_bits)
 {
-    (void)state;
     struct sound in, out;
     struct buffer wav = {0};
     make_tone(&in, 4000, 16000, 440);
@@ -33,9 +32,8 @@ static void wav_round_trip_is_exact_to_16_bits(void **state)
     buffer_release(&wav);
 }
 
-static void resampling_keeps_tone_and_length(void **state)
+TEST(resampling_keeps_tone_and_length)
 {
-    (void)state;
     struct sound in, out, wanted;
     struct buffer wav = {0};
     make_tone(&in, 22050, 22050, 440);
@@ -62,9 +60,8 @@ static void make_tone_file(struct buffer *wav, i64 samples, i64 rate_hz, double 
 
 /* Tones of a second and a half at 16 kHz: their level against that in the file, away from the ends.
  * Of those above 8 kHz it is what folds back. */
-static void tones_below_half_the_rate_stay_and_those_above_go(void **state)
+TEST(tones_below_half_the_rate_stay_and_those_above_go)
 {
-    (void)state;
     EACH_CASE (c, "resampled_tones.jsonl") {
         struct buffer wav = {0};
         struct sound out;
@@ -83,9 +80,8 @@ static void tones_below_half_the_rate_stay_and_those_above_go(void **state)
     }
 }
 
-static void resampled_sounds_keep_their_length(void **state)
+TEST(resampled_sounds_keep_their_length)
 {
-    (void)state;
     static const i64 rates_hz[] = {1000, 8000, 11025, 22050, 44099, 44100, 48000, 768000};
     for (i64 r = 0; r < COUNT_OF(rates_hz); r++)
         for (i64 samples = 1; samples < 200000; samples = 3 * samples + 1) {
@@ -116,9 +112,8 @@ static void check_wav(int format, int bits, const void *data, i64 bytes, float w
     buffer_release(&wav);
 }
 
-static void channels_are_averaged_in_every_format(void **state)
+TEST(channels_are_averaged_in_every_format)
 {
-    (void)state;
     const float floats[2] = {0.75f, -0.25f}, broken[2] = {NAN, 0.5f};
     check_wav(1, 8, "\xe0\x60", 2, 0.25f);
     check_wav(1, 16, "\0\x60\0\xe0", 4, 0.25f);
@@ -137,9 +132,8 @@ static void refuse_sound(const void *bytes, i64 count, const char *wanted)
     assert_says(wanted);
 }
 
-static void bad_sounds_are_refused(void **state)
+TEST(bad_sounds_are_refused)
 {
-    (void)state;
     struct buffer wav = {0}, nothing = {0}, png = {0};
     struct sound tone;
     make_tone(&tone, 1000, 8000, 100);
@@ -161,9 +155,8 @@ static void bad_sounds_are_refused(void **state)
 }
 
 /* An ID3v1 tag: 128 bytes that begin with TAG. */
-static void what_stands_behind_a_wav_is_not_read(void **state)
+TEST(what_stands_behind_a_wav_is_not_read)
 {
-    (void)state;
     struct buffer wav = {0};
     struct sound sound;
     char tag[128] = "TAG a title";
@@ -179,10 +172,33 @@ static void what_stands_behind_a_wav_is_not_read(void **state)
     buffer_release(&wav);
 }
 
-/* Titles behind the samples are no sound. */
-static void a_cut_chunk_behind_the_samples_is_not_missed(void **state)
+/* A long AVI file continues in further RIFF chunks, which may be truncated as well. */
+TEST(further_riff_chunks_are_checked)
 {
-    (void)state;
+    struct buffer wav = {0};
+    make_wav(&wav, 1, 1, 16, 8000, "aabbccddee", 10);
+    buffer_append(&wav, "RIFF\x08\0\0\0AVIXmore", 16);
+    struct sound sound;
+    assert_int_equal(sound_read(&sound, wav.data, wav.length, "two.wav", 8000), 0);
+    sound_release(&sound);
+    refuse_sound(wav.data, wav.length - 1, "cut short");
+    buffer_release(&wav);
+}
+
+/* Readers take the first of two chunks of samples alone. */
+TEST(samples_in_two_chunks_are_not_halved)
+{
+    struct buffer wav = {0};
+    make_wav(&wav, 1, 1, 16, 8000, "aabbccddee", 10);
+    wav.data[4] = (char)(wav.data[4] + 8 + 4);
+    buffer_append(&wav, "data\x04\0\0\0ffgg", 12);
+    refuse_sound(wav.data, wav.length, "samples are in two chunks, the second at byte 54");
+    buffer_release(&wav);
+}
+
+/* Titles behind the samples are no sound. */
+TEST(a_cut_chunk_behind_the_samples_is_not_missed)
+{
     struct buffer wav = {0};
     struct sound sound;
     make_wav(&wav, 1, 1, 16, 8000, "aabbccddee", 10);
@@ -196,36 +212,9 @@ static void a_cut_chunk_behind_the_samples_is_not_missed(void **state)
     buffer_release(&wav);
 }
 
-/* Readers take the first of two chunks of samples alone. */
-static void samples_in_two_chunks_are_not_halved(void **state)
-{
-    (void)state;
-    struct buffer wav = {0};
-    make_wav(&wav, 1, 1, 16, 8000, "aabbccddee", 10);
-    wav.data[4] = (char)(wav.data[4] + 8 + 4);
-    buffer_append(&wav, "data\x04\0\0\0ffgg", 12);
-    refuse_sound(wav.data, wav.length, "samples are in two chunks, the second at byte 54");
-    buffer_release(&wav);
-}
-
-/* A long AVI file continues in further RIFF chunks, which may be truncated as well. */
-static void further_riff_chunks_are_checked(void **state)
-{
-    (void)state;
-    struct buffer wav = {0};
-    make_wav(&wav, 1, 1, 16, 8000, "aabbccddee", 10);
-    buffer_append(&wav, "RIFF\x08\0\0\0AVIXmore", 16);
-    struct sound sound;
-    assert_int_equal(sound_read(&sound, wav.data, wav.length, "two.wav", 8000), 0);
-    sound_release(&sound);
-    refuse_sound(wav.data, wav.length - 1, "cut short");
-    buffer_release(&wav);
-}
-
 /* Programs that write to a pipe cannot seek back to fill in the length. */
-static void a_wav_of_open_length_is_read_to_its_end(void **state)
+TEST(a_wav_of_open_length_is_read_to_its_end)
 {
-    (void)state;
     struct buffer wav = {0};
     struct sound sound;
     make_wav(&wav, 1, 1, 16, 8000, "aabbccddee", 10);
@@ -237,9 +226,8 @@ static void a_wav_of_open_length_is_read_to_its_end(void **state)
 }
 
 /* Decoding stops as soon as a sound is known to exceed the limit. */
-static void a_limit_ends_the_reading_behind_it(void **state)
+TEST(a_limit_ends_the_reading_behind_it)
 {
-    (void)state;
     enum { SAMPLES = 200000 };
     struct sound in, out;
     struct buffer wav = {0};
@@ -273,9 +261,8 @@ static void make_talk(struct buffer *wav)
     memory_free(values);
 }
 
-static void long_sounds_are_cut_in_their_pauses(void **state)
+TEST(long_sounds_are_cut_in_their_pauses)
 {
-    (void)state;
     struct buffer wav = {0};
     struct sound whole, piece;
     struct silence_cutter cutter;
@@ -301,9 +288,8 @@ static void long_sounds_are_cut_in_their_pauses(void **state)
     buffer_release(&wav);
 }
 
-static void what_is_silent_is_left_out(void **state)
+TEST(what_is_silent_is_left_out)
 {
-    (void)state;
     struct buffer wav = {0};
     struct sound piece;
     struct silence_cutter cutter;
@@ -327,9 +313,8 @@ static void what_is_silent_is_left_out(void **state)
 }
 
 /* A stream yields the samples of reading at once, in every format, resampled to 16 and 24 kHz. */
-static void streams_give_the_same_samples(void **state)
+TEST(streams_give_the_same_samples)
 {
-    (void)state;
     static const char *const names[] = {"two.mp3", "two.aac", "two.m4a", "two.flac", "two.ogg", "two.opus", "two.webm"};
     for (i64 i = 0; i < COUNT_OF(names) * 2; i++) {
         const char *name = names[i / 2];
@@ -356,22 +341,5 @@ static void streams_give_the_same_samples(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wav_round_trip_is_exact_to_16_bits),
-        cmocka_unit_test(resampling_keeps_tone_and_length),
-        cmocka_unit_test(tones_below_half_the_rate_stay_and_those_above_go),
-        cmocka_unit_test(resampled_sounds_keep_their_length),
-        cmocka_unit_test(channels_are_averaged_in_every_format),
-        cmocka_unit_test(bad_sounds_are_refused),
-        cmocka_unit_test(what_stands_behind_a_wav_is_not_read),
-        cmocka_unit_test(further_riff_chunks_are_checked),
-        cmocka_unit_test(samples_in_two_chunks_are_not_halved),
-        cmocka_unit_test(a_cut_chunk_behind_the_samples_is_not_missed),
-        cmocka_unit_test(a_wav_of_open_length_is_read_to_its_end),
-        cmocka_unit_test(a_limit_ends_the_reading_behind_it),
-        cmocka_unit_test(long_sounds_are_cut_in_their_pauses),
-        cmocka_unit_test(what_is_silent_is_left_out),
-        cmocka_unit_test(streams_give_the_same_samples),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

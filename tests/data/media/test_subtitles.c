@@ -25,11 +25,10 @@ static i64 read_film(struct buffer *words, const char *name, const char *languag
     return count;
 }
 
-static void each_kind_is_read_with_its_times(void **state)
+TEST(each_kind_is_read_with_its_times)
 {
     static const char *const names[] = {"mov_text.mp4", "webvtt.mkv"};
     struct buffer words = {0};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(names); i++) {
         assert_int_equal(read_film(&words, names[i], NULL, 0, INFINITY), 6);
         assert_string_equal(words.data, "second 0 second 1 second 2 second 3 second 4 second 5");
@@ -41,10 +40,9 @@ static void each_kind_is_read_with_its_times(void **state)
     buffer_release(&words);
 }
 
-static void the_stream_that_a_player_shows_is_read(void **state)
+TEST(the_stream_that_a_player_shows_is_read)
 {
     struct buffer words = {0};
-    (void)state;
     assert_int_equal(read_film(&words, "subrip.mkv", NULL, 0, 2), 6); /* the default track, which is not forced */
     assert_string_equal(words.data, "Sekunde 0 Sekunde 1");
     assert_int_equal(read_film(&words, "subrip.mkv", "eng", 0, 2), 6);
@@ -54,10 +52,9 @@ static void the_stream_that_a_player_shows_is_read(void **state)
     buffer_release(&words);
 }
 
-static void events_are_words(void **state)
+TEST(events_are_words)
 {
     struct buffer words = {0};
-    (void)state;
     subtitles_event(&words, "0,0,Default,,0,0,0,,a{\\i1}b\\Nc, \\{d\\}");
     assert_string_equal(words.data, "ab c, {d}");
     subtitles_event(&words, "1,0,Default,,0,0,0,,{\\pos(1,2)\\p1}m 0 0{\\p0}e{open");
@@ -122,10 +119,9 @@ static void make_folder(void)
     put("in/beside.srt", "1\n00:00:01,100 --> 00:00:01,900\nbeside\n\n");
 }
 
-static void what_stands_beside_a_film_counts_first(void **state)
+TEST(what_stands_beside_a_film_counts_first)
 {
     struct source_columns none = {.subtitles = (char *)"none"};
-    (void)state;
     make_folder();
     assert_samples(NULL, "beside.mkv: beside\nass.mkv: second, or so 0 second 2 *\n");
     assert_samples(&(struct source_request){.columns = &none}, "beside.mkv: beside\n");
@@ -142,10 +138,9 @@ static void what_stands_beside_a_film_counts_first(void **state)
 }
 
 /* Each film is read by exactly one of several mappers. */
-static void parts_hold_what_the_whole_does(void **state)
+TEST(parts_hold_what_the_whole_does)
 {
     i64 samples = 0;
-    (void)state;
     make_folder();
     for (i64 part = 0; part < 3; part++) {
         char *all = read_all(&(struct source_request){.job = part, .jobs = 3});
@@ -158,12 +153,5 @@ static void parts_hold_what_the_whole_does(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_kind_is_read_with_its_times),
-        cmocka_unit_test(the_stream_that_a_player_shows_is_read),
-        cmocka_unit_test(events_are_words),
-        cmocka_unit_test(what_stands_beside_a_film_counts_first),
-        cmocka_unit_test(parts_hold_what_the_whole_does),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

@@ -2,13 +2,9 @@
  * or latent frame's cells, its output beside the encoder's features, both scaled to an RMS of 1,
  * attention among the 8 tokens of a position, which are then concatenated and projected. The
  * reference output is read through a sub-model without layers. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 #include <math.h>
 
+#include "tests/test.h"
 #include "tests/toy.h"
 
 enum { SAMPLES = 9, VIT_LAYERS = 2, TOKENS = 2 * CELLS, ROWS_MOST = 64 };
@@ -186,12 +182,11 @@ static void check_position(const float *got, const double *want, i64 position)
             fail_msg("position %d, column %d: %.7g, expected %.7g", (int)position, (int)c, (double)got[c], want[c]);
 }
 
-static void what_enters_is_that_of_plain_loops(void **state)
+TEST(what_enters_is_that_of_plain_loops)
 {
     struct model_config c = toy_config(4, TOY_ALL);
     struct toy_batch b;
     i64 frames = 0;
-    (void)state;
     c.vit_layers = VIT_LAYERS;
     toy_open(&model, &device, &c, false);
     toy_batch_init(&b, &arena, SAMPLES, (struct rng_key){4, RNG_TEST}, 0);
@@ -213,8 +208,7 @@ static void what_enters_is_that_of_plain_loops(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_enters_is_that_of_plain_loops)};
     device_open_cpu(&device);
     arena_open(&arena, (i64)1 << 30);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -165,11 +165,10 @@ static void assert_sound(struct shards *s, const struct shard_part *part, const 
     memory_free(path);
 }
 
-static void each_window_has_its_sound(void **state)
+TEST(each_window_has_its_sound)
 {
     struct prepare_settings settings = settings_of(FILM_SOUND_TAKE);
     struct shards s;
-    (void)state;
     begin();
     put_film("long.mkv", "long.mkv");
     put_words("long.txt", "a film goes on");
@@ -191,7 +190,7 @@ static void each_window_has_its_sound(void **state)
 }
 
 /* Training rows have positions of clip, sound and words in this order. */
-static void the_packer_reads_it(void **state)
+TEST(the_packer_reads_it)
 {
     i64 rows = 1, step = 0;
     double length = 512, one = 1;
@@ -199,7 +198,6 @@ static void the_packer_reads_it(void **state)
         .rows = {&step, &one, 1, false}, .length = {&step, &length, 1, false}, .micro_rows = rows, .in_order = true};
     struct arena arena = {0};
     struct batch b;
-    (void)state;
     for (int d = 0; d < DIRECTIONS; d++)
         settings.mixture[d] = 1;
     struct loader *l = loader_open(path_of("out"), "train", &settings, 1);
@@ -226,11 +224,10 @@ static void put_all_kinds(void)
               "{\"video\": \"damaged.mp4\", \"text\": \"c\"}\n");
 }
 
-static void films_without_a_sound_stand_alone(void **state)
+TEST(films_without_a_sound_stand_alone)
 {
     struct prepare_settings settings = settings_of(FILM_SOUND_TAKE);
     struct shards s;
-    (void)state;
     put_all_kinds();
     run(&s, &settings);
     assert_int_equal(s.sample_count, 2 * 3);
@@ -245,11 +242,10 @@ static void films_without_a_sound_stand_alone(void **state)
     shards_close(&s);
 }
 
-static void sounds_may_be_demanded(void **state)
+TEST(sounds_may_be_demanded)
 {
     struct prepare_settings settings = settings_of(FILM_SOUND_DEMAND);
     struct shards s;
-    (void)state;
     put_all_kinds();
     settings.windows.every_s = 1.25; /* 0, 1.25, 2.5, 3.75; 0 and 1.25 for the mute ones */
     directory_remove(path_of("out"));
@@ -267,11 +263,10 @@ static void sounds_may_be_demanded(void **state)
     assert_says("film_sound: sounds need an audio tokenizer");
 }
 
-static void longer_sounds_are_cut_or_left_out(void **state)
+TEST(longer_sounds_are_cut_or_left_out)
 {
     struct prepare_settings settings = settings_of(FILM_SOUND_TAKE);
     struct shards s;
-    (void)state;
     begin();
     put_film("long.mkv", "long.mkv");
     put_words("long.txt", "a film goes on");
@@ -295,12 +290,65 @@ static void longer_sounds_are_cut_or_left_out(void **state)
     shards_close(&s);
 }
 
-static void films_may_stand_in_archives_and_messages(void **state)
+/* Recordings of the audio tokenizer: in memory, or read again when drawn. */
+TEST(tokenizers_hear_films)
+{
+    struct audio_media kept, again, sounds;
+    struct media_request from = {.data = path_of("in"), .kinds = 1 << MODALITY_VIDEO}, none = {.data = path_of("in")};
+    float drawn[2][4 * 8000], response[4 * 16];
+    struct audio_draw draw = {.n = 4, .samples = 8000, .bins = 16, .augment = 0.5, .seed = 3};
+    put_all_kinds();
+    put_film("sound.m4a", "sound.mp4");
+    succeed(audio_media_load(&kept, &from, &(struct audio_media_request){0.5, 100}));
+    succeed(audio_media_load(&again, &from, &(struct audio_media_request){0.5, 0}));
+    succeed(audio_media_load(&sounds, &none, &(struct audio_media_request){0, 100}));
+    assert_int_equal(kept.count, 2); /* good.mp4 and sound.m4a; damaged.mp4 is bad */
+    assert_int_equal(kept.mute, 1);
+    assert_int_equal(sounds.count, 1);
+    assert_true(kept.clips[0].values && !again.clips[0].values && again.bytes == 0);
+    for (draw.step = 0; draw.step < 4; draw.step++) {
+        succeed(audio_media_draw(drawn[0], response, &kept, &draw));
+        succeed(audio_media_draw(drawn[1], response, &again, &draw));
+        assert_memory_equal(drawn[0], drawn[1], sizeof drawn[0]);
+    }
+    audio_media_release(&kept);
+    audio_media_release(&again);
+    audio_media_release(&sounds);
+}
+
+static void assert_words(struct shards *s, const struct shard_part *note, const char *words)
+{
+    assert_int_equal(note->bytes, strlen(words));
+    assert_memory_equal(shards_payload(s, note - s->folders[0].parts), words, strlen(words));
+}
+
+TEST(windows_say_what_is_said_in_them)
+{
+    struct prepare_settings settings = settings_of(FILM_SOUND_NONE);
+    struct buffer tar = {0}, film = {0};
+    struct shards s;
+    begin();
+    succeed(file_read(&film, FILMS "mov_text.mp4"));
+    tar_member_of(&tar, "one.mp4", film.data, film.length);
+    tar_end(&tar);
+    put("all.tar", tar.data, tar.length);
+    put_film("film.mkv", "ass.mkv");
+    settings.windows.every_s = 2;
+    run(&s, &settings);
+    assert_words(&s, assert_parts(&s, DIRECTION_VIDEO_IN, "all.tar:one", "VTN") + 2, "second 0 second 1");
+    assert_words(&s, assert_parts(&s, DIRECTION_VIDEO_IN, "all.tar:one@2.000", "VTN") + 2, "second 2 second 3");
+    assert_words(&s, assert_parts(&s, DIRECTION_VIDEO_OUT, "film.mkv@2.000", "TWN") + 2, "second 2");
+    assert_int_equal(s.sample_count, 2 * (3 + 2)); /* film.mkv's third window has no words */
+    shards_close(&s);
+    buffer_release(&tar);
+    buffer_release(&film);
+}
+
+TEST(films_may_stand_in_archives_and_messages)
 {
     struct prepare_settings settings = settings_of(FILM_SOUND_TAKE);
     struct shards s;
     struct buffer tar = {0}, film = {0};
-    (void)state;
     begin();
     succeed(file_read(&film, FILMS "long.mkv"));
     tar_member_of(&tar, "one.mkv", film.data, film.length);
@@ -324,40 +372,10 @@ static void films_may_stand_in_archives_and_messages(void **state)
     buffer_release(&film);
 }
 
-static void assert_words(struct shards *s, const struct shard_part *note, const char *words)
-{
-    assert_int_equal(note->bytes, strlen(words));
-    assert_memory_equal(shards_payload(s, note - s->folders[0].parts), words, strlen(words));
-}
-
-static void windows_say_what_is_said_in_them(void **state)
-{
-    struct prepare_settings settings = settings_of(FILM_SOUND_NONE);
-    struct buffer tar = {0}, film = {0};
-    struct shards s;
-    (void)state;
-    begin();
-    succeed(file_read(&film, FILMS "mov_text.mp4"));
-    tar_member_of(&tar, "one.mp4", film.data, film.length);
-    tar_end(&tar);
-    put("all.tar", tar.data, tar.length);
-    put_film("film.mkv", "ass.mkv");
-    settings.windows.every_s = 2;
-    run(&s, &settings);
-    assert_words(&s, assert_parts(&s, DIRECTION_VIDEO_IN, "all.tar:one", "VTN") + 2, "second 0 second 1");
-    assert_words(&s, assert_parts(&s, DIRECTION_VIDEO_IN, "all.tar:one@2.000", "VTN") + 2, "second 2 second 3");
-    assert_words(&s, assert_parts(&s, DIRECTION_VIDEO_OUT, "film.mkv@2.000", "TWN") + 2, "second 2");
-    assert_int_equal(s.sample_count, 2 * (3 + 2)); /* film.mkv's third window has no words */
-    shards_close(&s);
-    buffer_release(&tar);
-    buffer_release(&film);
-}
-
-static void what_is_said_is_masked_as_other_texts_are(void **state)
+TEST(what_is_said_is_masked_as_other_texts_are)
 {
     struct prepare_settings settings = settings_of(FILM_SOUND_NONE);
     struct shards s;
-    (void)state;
     begin();
     put_film("a.mp4", "mute.mp4");
     put_words("a.srt", "1\n00:00:00,000 --> 00:00:01,900\nwrite to me@example.com\n\n");
@@ -389,11 +407,10 @@ static i64 left_out(const char *rule)
 }
 
 /* A film with a dark beginning has bright windows; a copy of it has none. */
-static void each_window_is_judged_by_itself(void **state)
+TEST(each_window_is_judged_by_itself)
 {
     struct prepare_settings settings = settings_of(FILM_SOUND_NONE);
     struct shards s;
-    (void)state;
     begin();
     put_film("a.mkv", "long.mkv");
     put_words("a.txt", "a film goes on");
@@ -412,12 +429,67 @@ static void each_window_is_judged_by_itself(void **state)
     shards_close(&s);
 }
 
+static void prepare_as(const char *out, const struct prepare_settings *settings)
+{
+    struct shards s;
+    run(&s, settings);
+    shards_close(&s);
+    directory_remove(path_of(out));
+    assert_int_equal(rename(path_of("out"), path_of(out)), 0);
+}
+
+static void dedup(struct shards *s, i64 caption_times)
+{
+    char *data = string_format("%s/one\n%s/two", directory, directory);
+    directory_remove(path_of("out"));
+    succeed(directory_make(path_of("out")));
+    succeed(dedup_stage(&(struct dedup_settings){.data = data, .caption_times = caption_times, .memory_bytes = 4096},
+                        path_of("out")));
+    succeed(shards_open(s, path_of("out"), "train"));
+    succeed(shards_verify(s));
+    memory_free(data);
+}
+
+/* All windows of a film are kept, or none, and both directions of each. */
+TEST(films_of_parts_are_told_by_all_their_windows)
+{
+    struct prepare_settings settings = settings_of(FILM_SOUND_NONE);
+    struct shards s;
+    settings.windows.every_s = 1.25;
+    settings.filter =
+        (struct curate_settings){.duplicates = DUPLICATES_EXACT, .caption_times = 2, .memory_bytes = 4096};
+    settings.columns.lone_texts = LONE_TEXTS_READ;
+    begin();
+    put_film("a.mkv", "varying.mp4");
+    put_words("a.txt", "a film");
+    put_film("b.mp4", "later.mp4");
+    put_words("b.txt", "a tone");
+    prepare_as("one", &settings);
+    begin();
+    put_film("c.mp4", "later.mp4");
+    put_words("c.txt", "a tone");
+    put_film("d.mkv", "earlier.mkv");
+    put_words("d.txt", "a film");
+    put_words("e.txt", "a text");
+    prepare_as("two", &settings);
+    dedup(&s, 0);
+    assert_int_equal(count_named(&s, "b.mp4"), 2 * 4);
+    assert_int_equal(count_named(&s, "c.mp4"), 0);
+    assert_true(count_named(&s, "d.mkv@") > 0 && count_named(&s, "e.txt") == 1);
+    assert_int_equal(left_out("duplicates of other folders"), 1);
+    shards_close(&s);
+    dedup(&s, 1);
+    assert_true(count_named(&s, "a.mkv") > 0);
+    assert_int_equal(count_named(&s, "d.mkv"), 0);
+    assert_int_equal(count_named(&s, "e.txt"), 1);
+    shards_close(&s);
+}
+
 /* Tones at half of full scale (-9 dB) begin 2.25 s after the picture. */
-static void sounds_of_clips_are_judged_as_others_are(void **state)
+TEST(sounds_of_clips_are_judged_as_others_are)
 {
     struct prepare_settings settings = settings_of(FILM_SOUND_TAKE);
     struct shards s;
-    (void)state;
     begin();
     put_film("a.mp4", "later.mp4");
     put_words("a.txt", "a film");
@@ -449,11 +521,10 @@ static void put_tones(const char *name)
     sound_release(&sound);
 }
 
-static void pieces_of_a_sound_are_judged_by_themselves(void **state)
+TEST(pieces_of_a_sound_are_judged_by_themselves)
 {
     struct prepare_settings settings = settings_of(FILM_SOUND_NONE);
     struct shards s;
-    (void)state;
     begin();
     put_tones("a.wav");
     put_words("a.txt", "tones");
@@ -479,106 +550,7 @@ static void pieces_of_a_sound_are_judged_by_themselves(void **state)
     shards_close(&s);
 }
 
-static void prepare_as(const char *out, const struct prepare_settings *settings)
-{
-    struct shards s;
-    run(&s, settings);
-    shards_close(&s);
-    directory_remove(path_of(out));
-    assert_int_equal(rename(path_of("out"), path_of(out)), 0);
-}
-
-static void dedup(struct shards *s, i64 caption_times)
-{
-    char *data = string_format("%s/one\n%s/two", directory, directory);
-    directory_remove(path_of("out"));
-    succeed(directory_make(path_of("out")));
-    succeed(dedup_stage(&(struct dedup_settings){.data = data, .caption_times = caption_times, .memory_bytes = 4096},
-                        path_of("out")));
-    succeed(shards_open(s, path_of("out"), "train"));
-    succeed(shards_verify(s));
-    memory_free(data);
-}
-
-/* All windows of a film are kept, or none, and both directions of each. */
-static void films_of_parts_are_told_by_all_their_windows(void **state)
-{
-    struct prepare_settings settings = settings_of(FILM_SOUND_NONE);
-    struct shards s;
-    (void)state;
-    settings.windows.every_s = 1.25;
-    settings.filter =
-        (struct curate_settings){.duplicates = DUPLICATES_EXACT, .caption_times = 2, .memory_bytes = 4096};
-    settings.columns.lone_texts = LONE_TEXTS_READ;
-    begin();
-    put_film("a.mkv", "varying.mp4");
-    put_words("a.txt", "a film");
-    put_film("b.mp4", "later.mp4");
-    put_words("b.txt", "a tone");
-    prepare_as("one", &settings);
-    begin();
-    put_film("c.mp4", "later.mp4");
-    put_words("c.txt", "a tone");
-    put_film("d.mkv", "earlier.mkv");
-    put_words("d.txt", "a film");
-    put_words("e.txt", "a text");
-    prepare_as("two", &settings);
-    dedup(&s, 0);
-    assert_int_equal(count_named(&s, "b.mp4"), 2 * 4);
-    assert_int_equal(count_named(&s, "c.mp4"), 0);
-    assert_true(count_named(&s, "d.mkv@") > 0 && count_named(&s, "e.txt") == 1);
-    assert_int_equal(left_out("duplicates of other folders"), 1);
-    shards_close(&s);
-    dedup(&s, 1);
-    assert_true(count_named(&s, "a.mkv") > 0);
-    assert_int_equal(count_named(&s, "d.mkv"), 0);
-    assert_int_equal(count_named(&s, "e.txt"), 1);
-    shards_close(&s);
-}
-
-/* Recordings of the audio tokenizer: in memory, or read again when drawn. */
-static void tokenizers_hear_films(void **state)
-{
-    struct audio_media kept, again, sounds;
-    struct media_request from = {.data = path_of("in"), .kinds = 1 << MODALITY_VIDEO}, none = {.data = path_of("in")};
-    float drawn[2][4 * 8000], response[4 * 16];
-    struct audio_draw draw = {.n = 4, .samples = 8000, .bins = 16, .augment = 0.5, .seed = 3};
-    (void)state;
-    put_all_kinds();
-    put_film("sound.m4a", "sound.mp4");
-    succeed(audio_media_load(&kept, &from, &(struct audio_media_request){0.5, 100}));
-    succeed(audio_media_load(&again, &from, &(struct audio_media_request){0.5, 0}));
-    succeed(audio_media_load(&sounds, &none, &(struct audio_media_request){0, 100}));
-    assert_int_equal(kept.count, 2); /* good.mp4 and sound.m4a; damaged.mp4 is bad */
-    assert_int_equal(kept.mute, 1);
-    assert_int_equal(sounds.count, 1);
-    assert_true(kept.clips[0].values && !again.clips[0].values && again.bytes == 0);
-    for (draw.step = 0; draw.step < 4; draw.step++) {
-        succeed(audio_media_draw(drawn[0], response, &kept, &draw));
-        succeed(audio_media_draw(drawn[1], response, &again, &draw));
-        assert_memory_equal(drawn[0], drawn[1], sizeof drawn[0]);
-    }
-    audio_media_release(&kept);
-    audio_media_release(&again);
-    audio_media_release(&sounds);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_window_has_its_sound),
-        cmocka_unit_test(the_packer_reads_it),
-        cmocka_unit_test(films_without_a_sound_stand_alone),
-        cmocka_unit_test(sounds_may_be_demanded),
-        cmocka_unit_test(longer_sounds_are_cut_or_left_out),
-        cmocka_unit_test(tokenizers_hear_films),
-        cmocka_unit_test(windows_say_what_is_said_in_them),
-        cmocka_unit_test(films_may_stand_in_archives_and_messages),
-        cmocka_unit_test(what_is_said_is_masked_as_other_texts_are),
-        cmocka_unit_test(each_window_is_judged_by_itself),
-        cmocka_unit_test(films_of_parts_are_told_by_all_their_windows),
-        cmocka_unit_test(sounds_of_clips_are_judged_as_others_are),
-        cmocka_unit_test(pieces_of_a_sound_are_judged_by_themselves),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

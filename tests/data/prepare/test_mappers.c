@@ -1,6 +1,5 @@
 /* Preparing in parts: n processes that share the files of a folder produce the samples of one
  * process, each in its own folder; a list or a folder of such folders reads as one. */
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,6 @@
 #include "tests/files.h"
 #include "kernels/kernels.h"
 #include "tokenizers/text/text.h"
-#include <cmocka.h>
 
 enum { FILES = 11, PARTS = 3 };
 static char *folder, *corpus, *text_folder;
@@ -159,7 +157,7 @@ static u64 hash_below(const char *path, u64 seed)
 
 /* ---- Tests ---- */
 
-static void parts_together_are_the_whole(void **state)
+TEST(parts_together_are_the_whole)
 {
     char *whole = path_join(folder, "whole"), *parts = path_join(folder, "parts");
     assert_int_equal(prepare("whole", NULL, text_folder), 0);
@@ -171,10 +169,9 @@ static void parts_together_are_the_whole(void **state)
     memory_free(list);
     memory_free(whole);
     memory_free(parts);
-    (void)state;
 }
 
-static void copies_of_a_part_are_the_same_bytes(void **state)
+TEST(copies_of_a_part_are_the_same_bytes)
 {
     char *one = path_join(folder, "parts/1"), *other = path_join(folder, "copy");
     assert_int_equal(prepare("copy", "1/3", text_folder), 0);
@@ -190,10 +187,9 @@ static void copies_of_a_part_are_the_same_bytes(void **state)
     memory_free(both);
     memory_free(one);
     memory_free(other);
-    (void)state;
 }
 
-static void more_parts_than_files_leave_some_empty(void **state)
+TEST(more_parts_than_files_leave_some_empty)
 {
     char *empty = path_join(folder, "empty");
     struct shards s;
@@ -203,10 +199,9 @@ static void more_parts_than_files_leave_some_empty(void **state)
     shards_close(&s);
     directory_remove(empty);
     memory_free(empty);
-    (void)state;
 }
 
-static void a_part_that_cannot_be_is_refused(void **state)
+TEST(a_part_that_cannot_be_is_refused)
 {
     static const char *const wrong[] = {"3/3", "-1/3", "1", "1/0", "x/2", "1/2x"};
     for (i64 i = 0; i < COUNT_OF(wrong); i++) {
@@ -216,10 +211,9 @@ static void a_part_that_cannot_be_is_refused(void **state)
     char *path = path_join(folder, "wrong");
     directory_remove(path);
     memory_free(path);
-    (void)state;
 }
 
-static void what_does_not_belong_together_is_refused(void **state)
+TEST(what_does_not_belong_together_is_refused)
 {
     char *other = path_join(folder, "bpe2"), *parts = path_join(folder, "parts"), *two = path_join(folder, "two");
     struct shards s;
@@ -239,10 +233,9 @@ static void what_does_not_belong_together_is_refused(void **state)
     char *all[] = {other, parts, two, made, partial, from};
     for (i64 i = 0; i < COUNT_OF(all); i++)
         memory_free(all[i]);
-    (void)state;
 }
 
-static void the_packer_shows_every_sample_of_all_parts(void **state)
+TEST(the_packer_shows_every_sample_of_all_parts)
 {
     static i64 zero[1];
     static double rows[] = {4}, length[] = {256};
@@ -271,7 +264,6 @@ static void the_packer_shows_every_sample_of_all_parts(void **state)
     arena_close(&arena);
     loader_close(loader);
     memory_free(parts);
-    (void)state;
 }
 
 /* ---- Resuming ---- */
@@ -286,7 +278,7 @@ static void read_rest(struct buffer *out, struct source *source, i64 most)
     }
 }
 
-static void a_source_goes_on_without_the_files_before(void **state)
+TEST(a_source_goes_on_without_the_files_before)
 {
     static const struct source_request request = {.validation = 0.2, .job = 1, .jobs = 3};
     struct buffer all = {0}, first = {0}, rest = {0};
@@ -313,12 +305,11 @@ static void a_source_goes_on_without_the_files_before(void **state)
     struct buffer *texts[] = {&all, &first, &rest, &kept};
     for (i64 i = 0; i < COUNT_OF(texts); i++)
         buffer_release(texts[i]);
-    (void)state;
 }
 
 /* ---- Room ---- */
 
-static void it_stops_before_the_disk_is_full_and_goes_on(void **state)
+TEST(it_stops_before_the_disk_is_full_and_goes_on)
 {
     char *whole = path_join(folder, "whole/train"), *out = path_join(folder, "room"), *train = path_join(out, "train");
     struct prepare_settings s = {.data = corpus,
@@ -339,10 +330,9 @@ static void it_stops_before_the_disk_is_full_and_goes_on(void **state)
     memory_free(whole);
     memory_free(out);
     memory_free(train);
-    (void)state;
 }
 
-static void what_it_will_write_is_estimated(void **state)
+TEST(what_it_will_write_is_estimated)
 {
     struct prepare_settings s = {.data = corpus,
                                  .tokenizer[TOKENIZER_TEXT] = text_folder,
@@ -365,12 +355,11 @@ static void what_it_will_write_is_estimated(void **state)
     }
     assert_float_equal(e.made / made, 1, 0.02);
     memory_free(out);
-    (void)state;
 }
 
 /* Ids of other programs end with the end token of a document or without it (`preprocess_data.py
  * --append-eod` of Megatron): a shard holds them without it, for a sample ends with it anyway. */
-static void given_ids_are_kept_without_their_end(void **state)
+TEST(given_ids_are_kept_without_their_end)
 {
     /* Megatron's own writer: documents of 3 and 2 ids as u16. */
     static const u8 index[] = {0x4d, 0x4d, 0x49, 0x44, 0x49, 0x44, 0x58, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 2, 0, 0,
@@ -382,7 +371,6 @@ static void given_ids_are_kept_without_their_end(void **state)
     struct prepare_settings s = {
         .data = given, .tokenizer[TOKENIZER_TEXT] = text_folder, .shard_bytes = 4096, .audio_seconds = 30};
     struct text_tokenizer *tokenizer = text_tokenizer_load(text_folder);
-    (void)state;
     assert_non_null(tokenizer);
     const u16 ids[] = {41, 42, (u16)text_token_id(tokenizer, "<|endoftext|>"), 44, 45};
     assert_int_equal(directory_make(given) || directory_make(out), 0);
@@ -407,17 +395,5 @@ static void given_ids_are_kept_without_their_end(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_together_are_the_whole),
-        cmocka_unit_test(copies_of_a_part_are_the_same_bytes),
-        cmocka_unit_test(more_parts_than_files_leave_some_empty),
-        cmocka_unit_test(a_part_that_cannot_be_is_refused),
-        cmocka_unit_test(what_does_not_belong_together_is_refused),
-        cmocka_unit_test(the_packer_shows_every_sample_of_all_parts),
-        cmocka_unit_test(a_source_goes_on_without_the_files_before),
-        cmocka_unit_test(it_stops_before_the_disk_is_full_and_goes_on),
-        cmocka_unit_test(what_it_will_write_is_estimated),
-        cmocka_unit_test(given_ids_are_kept_without_their_end),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

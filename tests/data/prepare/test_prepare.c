@@ -3,7 +3,6 @@
  * counted; the packer reads everything back. */
 #define _GNU_SOURCE /* memmem */
 #include <fcntl.h>
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,6 @@
 #include "kernels/kernels.h"
 #include "tokenizers/audio/audio.h"
 #include "tokenizers/vision/vision.h"
-#include <cmocka.h>
 
 static char *folder, *corpus, *text_folder, *vision_folder, *audio_folder, *out;
 static struct device device;
@@ -179,7 +177,7 @@ static void assert_text(struct shards *s, const struct shard_part *part, bool co
     buffer_release(&text);
 }
 
-static void captions_go_both_ways(void **state)
+TEST(captions_go_both_ways)
 {
     char *data = path_join(folder, "corpus");
     struct prepare_settings settings = settings_of(data);
@@ -207,10 +205,9 @@ static void captions_go_both_ways(void **state)
     assert_text(&s, find(&s, DIRECTION_TEXT, "text.jsonl:2"), false, "more of it");
     shards_close(&s);
     memory_free(data);
-    (void)state;
 }
 
-static void records_hold_what_the_tokenizers_say(void **state)
+TEST(records_hold_what_the_tokenizers_say)
 {
     struct shards s;
     struct vision vision;
@@ -237,10 +234,9 @@ static void records_hold_what_the_tokenizers_say(void **state)
     vision_close(&vision);
     shards_close(&s);
     memory_free(path);
-    (void)state;
 }
 
-static void conversations_keep_their_layout(void **state)
+TEST(conversations_keep_their_layout)
 {
     struct shards s;
     assert_int_equal(shards_open(&s, out, "train"), 0);
@@ -250,10 +246,9 @@ static void conversations_keep_their_layout(void **state)
     assert_text(&s, p + 2, true, "what?<|im_end|>\n<|im_start|>assistant\n");
     assert_text(&s, p + 3, false, "an apple<|im_end|>");
     shards_close(&s);
-    (void)state;
 }
 
-static void the_packer_reads_it(void **state)
+TEST(the_packer_reads_it)
 {
     static i64 zero[1];
     static double rows[] = {4}, length[] = {256};
@@ -282,10 +277,9 @@ static void the_packer_reads_it(void **state)
     assert_true((double)step.positions >= 0.95 * (double)(step.rows * step.length));
     arena_close(&arena);
     loader_close(loader);
-    (void)state;
 }
 
-static void the_same_corpus_gives_the_same_bytes(void **state)
+TEST(the_same_corpus_gives_the_same_bytes)
 {
     char *data = path_join(folder, "corpus"), *index = path_join(out, "train/index");
     struct prepare_settings settings = settings_of(data);
@@ -298,18 +292,16 @@ static void the_same_corpus_gives_the_same_bytes(void **state)
     buffer_release(&second);
     memory_free(data);
     memory_free(index);
-    (void)state;
 }
 
 /* Sizes of media are known before they are encoded: what is estimated from all samples is what is written, up to
  * the headers of files. */
-static void media_are_estimated_to_the_byte(void **state)
+TEST(media_are_estimated_to_the_byte)
 {
     char *data = path_join(folder, "corpus"), *index = path_join(out, "train/index"),
          *shard = path_join(out, "train/00000.shard");
     struct prepare_settings settings = settings_of(data);
     struct prepare_estimate e;
-    (void)state;
     run(&settings);
     assert_int_equal(prepare_estimate(&e, &settings, &device), 0);
     i64 made = file_bytes(index) + file_bytes(shard);
@@ -320,14 +312,13 @@ static void media_are_estimated_to_the_byte(void **state)
 }
 
 /* Pictures whose folders are their captions, too. */
-static void media_with_names_are_estimated(void **state)
+TEST(media_with_names_are_estimated)
 {
     char *data = path_join(folder, "classes"), *inside = path_join(data, "cat"), *index = path_join(out, "train/index"),
          *shard = path_join(out, "train/00000.shard");
     struct prepare_settings settings = settings_of(data);
     struct prepare_estimate e;
     u8 pixels[32 * 32 * 3] = {0};
-    (void)state;
     assert_int_equal(directory_make(inside), 0);
     for (i64 i = 0; i < 5; i++) {
         char *path = string_format("%s/%lld.png", inside, (long long)i);
@@ -345,7 +336,7 @@ static void media_with_names_are_estimated(void **state)
         memory_free(all[i]);
 }
 
-static void chosen_directions_and_copies(void **state)
+TEST(chosen_directions_and_copies)
 {
     char *data = path_join(folder, "corpus"), *names[] = {"text", "image-in"};
     struct prepare_settings settings = settings_of(data);
@@ -364,10 +355,9 @@ static void chosen_directions_and_copies(void **state)
     assert_int_equal(prepare_stage(&settings, out, 1, &device, DTYPE_F32), -1);
     assert_non_null(strstr(error_text(), "imag-in"));
     memory_free(data);
-    (void)state;
 }
 
-static void unreadable_files_are_counted(void **state)
+TEST(unreadable_files_are_counted)
 {
     struct prepare_settings settings = settings_of(corpus);
     struct shards s;
@@ -383,10 +373,9 @@ static void unreadable_files_are_counted(void **state)
     assert_int_equal(s.sample_count, 2 + 2 + 1);
     shards_close(&s);
     make_corpus();
-    (void)state;
 }
 
-static void without_tokenizers_media_are_left_out(void **state)
+TEST(without_tokenizers_media_are_left_out)
 {
     struct prepare_settings settings = settings_of(corpus);
     struct shards s;
@@ -400,12 +389,11 @@ static void without_tokenizers_media_are_left_out(void **state)
     assert_int_equal(shards_open(&s, out, "validation"), 0);
     assert_int_equal(train + s.sample_count, 2);
     shards_close(&s);
-    (void)state;
 }
 
 /* A truncated archive is one bad sample, and the files after it are read; a share of bad bytes
  * above bad_share is an error. */
-static void damaged_files_are_counted(void **state)
+TEST(damaged_files_are_counted)
 {
     char *data = path_join(folder, "torn"), *kept = corpus;
     struct prepare_settings settings = settings_of(data);
@@ -435,10 +423,9 @@ static void damaged_files_are_counted(void **state)
     buffer_release(&lines);
     memory_free(data);
     memory_free(link);
-    (void)state;
 }
 
-static void pictures_of_a_table_are_made(void **state)
+TEST(pictures_of_a_table_are_made)
 {
     char *data = path_join(folder, "table"), *to = path_join(data, "png.parquet");
     struct prepare_settings settings = settings_of(data);
@@ -459,12 +446,11 @@ static void pictures_of_a_table_are_made(void **state)
     assert_int_equal(prepare_stage(&settings, out, 1, &device, DTYPE_F32), -1);
     memory_free(data);
     memory_free(to);
-    (void)state;
 }
 
 /* Conversations without an answer to learn are written and counted. Answers of weight 0 are read
  * only. */
-static void conversations_without_an_answer_are_counted(void **state)
+TEST(conversations_without_an_answer_are_counted)
 {
     char *data = path_join(folder, "asked"), *kept = corpus, *log = path_join(folder, "asked.log");
     struct prepare_settings settings = settings_of(data);
@@ -503,10 +489,9 @@ static void conversations_without_an_answer_are_counted(void **state)
     buffer_release(&said);
     memory_free(data);
     memory_free(log);
-    (void)state;
 }
 
-static void a_long_text_is_several_samples_with_one_end(void **state)
+TEST(a_long_text_is_several_samples_with_one_end)
 {
     char *data = path_join(folder, "long"), *kept = corpus;
     struct prepare_settings settings = settings_of(data);
@@ -527,7 +512,6 @@ static void a_long_text_is_several_samples_with_one_end(void **state)
     corpus = kept;
     buffer_release(&lines);
     memory_free(data);
-    (void)state;
 }
 
 static void assert_samples(const char *part, i64 count, const char *only)
@@ -540,7 +524,7 @@ static void assert_samples(const char *part, i64 count, const char *only)
     shards_close(&s);
 }
 
-static void held_out_folders_stay_out_of_train(void **state)
+TEST(held_out_folders_stay_out_of_train)
 {
     char *data = path_join(folder, "unnamed"), *other = path_join(data, "books"), *held = path_join(data, "validation"),
          *kept = corpus;
@@ -559,10 +543,9 @@ static void held_out_folders_stay_out_of_train(void **state)
     memory_free(data);
     memory_free(other);
     memory_free(held);
-    (void)state;
 }
 
-static void long_sounds_are_left_out_not_bad(void **state)
+TEST(long_sounds_are_left_out_not_bad)
 {
     struct prepare_settings settings = settings_of(corpus);
     settings.validation = settings.bad_share = 0;
@@ -576,11 +559,10 @@ static void long_sounds_are_left_out_not_bad(void **state)
     run(&settings);
     assert_samples("train", 2 * 2 + 2 + 1, ".jsonl:");
     make_corpus();
-    (void)state;
 }
 
 /* 40 frames at 8 Hz are 5 s, a window has 9 frames; the beginning is a window too. */
-static void windows_of_a_long_clip_are_samples(void **state)
+TEST(windows_of_a_long_clip_are_samples)
 {
     struct prepare_settings settings = settings_of(corpus);
     struct shards s;
@@ -622,10 +604,30 @@ static void windows_of_a_long_clip_are_samples(void **state)
     shards_close(&s);
     memory_free(path);
     make_corpus();
-    (void)state;
 }
 
-static void subtitles_are_the_text_of_their_window(void **state)
+TEST(a_long_sound_is_cut_into_samples)
+{
+    struct prepare_settings settings = settings_of(corpus);
+    settings.validation = settings.bad_share = 0;
+    settings.audio_seconds = 0.35;
+    settings.cut_sounds = true;
+    put_sound("long.wav", 16000); /* 1 s: at least 3 pieces, each in and out */
+    text_in(corpus, "captions.jsonl",
+            "{\"audio\": \"c.wav\", \"text\": \"seven\"}\n{\"audio\": \"long.wav\", \"text\": \"x\"}\n");
+    run(&settings);
+    struct shards s;
+    assert_int_equal(shards_open(&s, out, "train"), 0);
+    assert_non_null(find(&s, DIRECTION_AUDIO_IN, "captions.jsonl:2@0.000"));
+    i64 pieces = 0;
+    for (i64 i = 0; i < s.sample_count; i++)
+        pieces += strstr(shards_name(&s, i), "captions.jsonl:2@") != NULL;
+    assert_in_range(pieces, 2 * 3, 2 * 6);
+    shards_close(&s);
+    make_corpus();
+}
+
+TEST(subtitles_are_the_text_of_their_window)
 {
     struct prepare_settings settings = settings_of(corpus);
     struct shards s;
@@ -649,16 +651,14 @@ static void subtitles_are_the_text_of_their_window(void **state)
         memory_free(paths[i]);
     }
     make_corpus();
-    (void)state;
 }
 
-static void times_of_subtitles_are_read(void **state)
+TEST(times_of_subtitles_are_read)
 {
     static const char vtt[] =
         "WEBVTT\n\nNOTE 1:00 is no time\n\n00:01.000 --> 00:02.5 align:start\n{\\an8}a <b>b</b>\nc < d\n\n"
         "x\n01:00:00.000 --> 01:00:01.000\nlate\n\n5 --> 6\nno times\n";
     struct buffer words = {0};
-    (void)state;
     assert_int_equal(subtitles_words(&words, vtt, sizeof vtt - 1, 0, 1e9), 2);
     assert_string_equal(words.data, "a b c < d late");
     buffer_clear(&words);
@@ -671,31 +671,9 @@ static void times_of_subtitles_are_read(void **state)
     buffer_release(&words);
 }
 
-static void a_long_sound_is_cut_into_samples(void **state)
-{
-    struct prepare_settings settings = settings_of(corpus);
-    settings.validation = settings.bad_share = 0;
-    settings.audio_seconds = 0.35;
-    settings.cut_sounds = true;
-    put_sound("long.wav", 16000); /* 1 s: at least 3 pieces, each in and out */
-    text_in(corpus, "captions.jsonl",
-            "{\"audio\": \"c.wav\", \"text\": \"seven\"}\n{\"audio\": \"long.wav\", \"text\": \"x\"}\n");
-    run(&settings);
-    struct shards s;
-    assert_int_equal(shards_open(&s, out, "train"), 0);
-    assert_non_null(find(&s, DIRECTION_AUDIO_IN, "captions.jsonl:2@0.000"));
-    i64 pieces = 0;
-    for (i64 i = 0; i < s.sample_count; i++)
-        pieces += strstr(shards_name(&s, i), "captions.jsonl:2@") != NULL;
-    assert_in_range(pieces, 2 * 3, 2 * 6);
-    shards_close(&s);
-    make_corpus();
-    (void)state;
-}
-
 /* The matrix of the only track stretches pixels: 44 bytes
  * after the box type (ISO/IEC 14496-12, 8.3.2). */
-static void clips_have_the_shape_that_is_shown(void **state)
+TEST(clips_have_the_shape_that_is_shown)
 {
     struct prepare_settings settings = settings_of(corpus);
     struct shards s;
@@ -715,7 +693,6 @@ static void clips_have_the_shape_that_is_shown(void **state)
     buffer_release(&mp4);
     memory_free(path);
     make_corpus();
-    (void)state;
 }
 
 /* Writes a 60 x 110 picture; returns it cropped to 5 : 3. */
@@ -760,7 +737,7 @@ static void assert_long_pictures_are_packed(void)
     loader_close(loader);
 }
 
-static void long_pictures_are_encoded_in_a_long_shape(void **state)
+TEST(long_pictures_are_encoded_in_a_long_shape)
 {
     char *data = path_join(folder, "long"), *train = path_join(data, "train");
     struct prepare_settings settings = settings_of(data);
@@ -779,7 +756,6 @@ static void long_pictures_are_encoded_in_a_long_shape(void **state)
     clip_release(&clip);
     memory_free(data);
     memory_free(train);
-    (void)state;
 }
 
 /* Texts of `text` in all training samples that hold marks of control; none is a control token. */
@@ -808,7 +784,7 @@ static i64 spelled_marks(const char *at)
 
 /* Marks that stand in a text, a caption or what is said are text there: only conversations and the
  * grammar of media write control tokens. */
-static void marks_spelled_out_in_texts_are_text(void **state)
+TEST(marks_spelled_out_in_texts_are_text)
 {
     char *whole = corpus, *spelled = path_join(folder, "spelled/train"), *data = path_join(folder, "spelled");
     struct prepare_settings settings = settings_of(data);
@@ -832,35 +808,9 @@ static void marks_spelled_out_in_texts_are_text(void **state)
     corpus = whole;
     memory_free(spelled);
     memory_free(data);
-    (void)state;
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(captions_go_both_ways),
-        cmocka_unit_test(records_hold_what_the_tokenizers_say),
-        cmocka_unit_test(conversations_keep_their_layout),
-        cmocka_unit_test(the_packer_reads_it),
-        cmocka_unit_test(the_same_corpus_gives_the_same_bytes),
-        cmocka_unit_test(media_are_estimated_to_the_byte),
-        cmocka_unit_test(media_with_names_are_estimated),
-        cmocka_unit_test(chosen_directions_and_copies),
-        cmocka_unit_test(unreadable_files_are_counted),
-        cmocka_unit_test(without_tokenizers_media_are_left_out),
-        cmocka_unit_test(damaged_files_are_counted),
-        cmocka_unit_test(pictures_of_a_table_are_made),
-        cmocka_unit_test(conversations_without_an_answer_are_counted),
-        cmocka_unit_test(a_long_text_is_several_samples_with_one_end),
-        cmocka_unit_test(held_out_folders_stay_out_of_train),
-        cmocka_unit_test(long_sounds_are_left_out_not_bad),
-        cmocka_unit_test(windows_of_a_long_clip_are_samples),
-        cmocka_unit_test(a_long_sound_is_cut_into_samples),
-        cmocka_unit_test(subtitles_are_the_text_of_their_window),
-        cmocka_unit_test(times_of_subtitles_are_read),
-        cmocka_unit_test(clips_have_the_shape_that_is_shown),
-        cmocka_unit_test(long_pictures_are_encoded_in_a_long_shape),
-        cmocka_unit_test(marks_spelled_out_in_texts_are_text),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

@@ -91,11 +91,10 @@ static void see(struct talk_seen *seen, const struct json *said, const struct js
         assert_null(strstr(text, glyphs[i].file));
 }
 
-static void people_and_the_model_take_turns(void **state)
+TEST(people_and_the_model_take_turns)
 {
     struct talk_seen seen = {0};
     i64 longest = 0;
-    (void)state;
     for (char *line = lines.data, *end; (end = memchr(line, '\n', (size_t)(lines.data + lines.length - line)));
          line = end + 1) {
         struct json *j = json_parse(line, end - line, "talk"), *messages = json_get(j, "messages");
@@ -119,6 +118,5 @@ static void people_and_the_model_take_turns(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(people_and_the_model_take_turns)};
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

@@ -1,7 +1,6 @@
 /* Remote files: every format reads as from a disk, over connections that break, stall or are
  * refused for a while; a file that changes during reading, a server without ranges, and credentials
  * are handled. */
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,7 @@
 #include "tests/http_server.h"
 #include "tests/source_text.h"
 #include "tests/tar_text.h"
-#include "tests/tier.h"
+#include "tests/test.h"
 
 static struct server server;
 
@@ -62,7 +61,7 @@ static void assert_reads(struct served_file *file, const char *expected)
     buffer_release(&drawn);
 }
 
-static void formats_give_what_they_give_from_a_disk(void **state)
+TEST(formats_give_what_they_give_from_a_disk)
 {
     static const char *const names[] = {"text.parquet",    "cauldron.parquet", "chat.parquet",   "chat.arrow",
                                         "sharegpt.arrow",  "qa.csv",           "qa.json",        "alpaca.jsonl",
@@ -80,7 +79,6 @@ static void formats_give_what_they_give_from_a_disk(void **state)
         memory_free(path);
         memory_free(served);
     }
-    (void)state;
 }
 
 static struct buffer tar, tar_reads; /* 200 samples in 1.6 MB, and their expected listing */
@@ -106,7 +104,7 @@ static struct served_file a_tar(void)
         .path = "/a.tar", .bytes = tar.data, .count = tar.length, .etag = "\"1\"", .part = 500000};
 }
 
-static void a_tar_is_its_samples(void **state)
+TEST(a_tar_is_its_samples)
 {
     i64 lines = 0;
     for (const char *c = tar_reads.data; *c; c++)
@@ -114,10 +112,9 @@ static void a_tar_is_its_samples(void **state)
     assert_int_equal(lines, 200);
     assert_null(strstr(tar_reads.data, "damaged"));
     assert_non_null(strstr(tar_reads.data, "captioned image"));
-    (void)state;
 }
 
-static void what_breaks_goes_on_where_it_was(void **state)
+TEST(what_breaks_goes_on_where_it_was)
 {
     struct served_file reset = a_tar(), stall = a_tar(), cut = a_tar(), busy = a_tar(), plain = a_tar();
     reset.resets = 2;
@@ -142,10 +139,9 @@ static void what_breaks_goes_on_where_it_was(void **state)
     assert_reads(&plain, tar_reads.data);
     assert_int_equal(plain.requests, 2);
     assert_int_equal(plain.with_range, 1);
-    (void)state;
 }
 
-static void a_server_without_ranges_begins_anew(void **state)
+TEST(a_server_without_ranges_begins_anew)
 {
     struct served_file file = a_tar(), unnamed = a_tar();
     file.no_ranges = true;
@@ -155,7 +151,6 @@ static void a_server_without_ranges_begins_anew(void **state)
     unnamed.no_ranges = unnamed.no_length = true; /* the connection's end marks the file's end */
     unnamed.etag = NULL;
     assert_reads(&unnamed, tar_reads.data);
-    (void)state;
 }
 
 static void assert_ends(struct served_file *file, const char *said, const char *also)
@@ -167,7 +162,7 @@ static void assert_ends(struct served_file *file, const char *said, const char *
     buffer_release(&drawn);
 }
 
-static void a_file_that_changes_is_not_read_on(void **state)
+TEST(a_file_that_changes_is_not_read_on)
 {
     struct served_file file = a_tar(), longer = a_tar();
     file.cuts = 1;
@@ -190,10 +185,9 @@ static void a_file_that_changes_is_not_read_on(void **state)
     blob_close(blob);
     memory_free(address);
     server_close(&server);
-    (void)state;
 }
 
-static void files_beside_are_not_asked_for(void **state)
+TEST(files_beside_are_not_asked_for)
 {
     static const char line[] = "{\"image\": \"/etc/passwd\", \"text\": \"a\"}\n{\"text\": \"b\"}\n";
     struct served_file file = {.path = "/a.jsonl", .bytes = line, .count = sizeof line - 1};
@@ -208,7 +202,6 @@ static void files_beside_are_not_asked_for(void **state)
     source_close(source);
     server_close(&server);
     memory_free(address);
-    (void)state;
 }
 
 /* Writes the golden bytes of Megatron's own writer, as in test_sources.c, many times over. */
@@ -228,7 +221,7 @@ static void make_pair(struct buffer *index, struct buffer *ids, i64 documents)
         buffer_append(index, &i, 8);
 }
 
-static void pairs_of_index_and_ids_are_read_by_windows(void **state)
+TEST(pairs_of_index_and_ids_are_read_by_windows)
 {
     struct buffer index = {0}, ids = {0}, here = {0}, there = {0};
     char folder[] = "/tmp/weft-test.XXXXXX";
@@ -268,10 +261,9 @@ static void pairs_of_index_and_ids_are_read_by_windows(void **state)
     buffer_release(&ids);
     buffer_release(&here);
     buffer_release(&there);
-    (void)state;
 }
 
-static void tables_need_ranges(void **state)
+TEST(tables_need_ranges)
 {
     char *path = string_format("%s/tables/forms/text.parquet", GOLDEN);
     struct buffer bytes = {0}, large = {0};
@@ -290,10 +282,9 @@ static void tables_need_ranges(void **state)
     buffer_release(&bytes);
     buffer_release(&large);
     memory_free(path);
-    (void)state;
 }
 
-static void what_will_not_change_is_asked_for_once(void **state)
+TEST(what_will_not_change_is_asked_for_once)
 {
     static const struct {
         int status;
@@ -308,10 +299,9 @@ static void what_will_not_change_is_asked_for_once(void **state)
         assert_ends(&file, answers[i].says, "cannot be opened");
         assert_int_equal(file.requests, 1);
     }
-    (void)state;
 }
 
-static void patience_ends(void **state)
+TEST(patience_ends)
 {
     struct served_file file = a_tar(), never = a_tar();
     file.cuts = 100;
@@ -320,11 +310,42 @@ static void patience_ends(void **state)
     never.unavailable = 100;
     assert_ends(&never, "HTTP 503: giving up after 4 tries", "cannot be opened");
     assert_int_equal(never.requests, 4);
-    (void)state;
+}
+
+static void expect_given_up(const char *address, const char *message)
+{
+    u8 byte;
+    struct remote *remote = remote_open(address);
+    assert_int_equal(remote_read_at(remote, &byte, 0, 1), -1);
+    assert_non_null(strstr(error_text(), message));
+    remote_close(remote);
+}
+
+/* Nobody listens at a closed port; no other test uses this host name. */
+TEST(who_never_answered_is_soon_given_up)
+{
+    struct served_file file = a_tar();
+    u8 byte;
+    server_open(&server, &file, 1);
+    char *address = string_format("http://localhost%s/a.tar", strrchr(server.url, ':')),
+         *near = string_format("%s0/a.tar", server.url);
+    server_close(&server);
+    expect_given_up(address, "giving up after 2 tries");
+    memory_free(address);
+    server_open(&server, &file, 1);
+    address = string_format("%s/a.tar", server.url);
+    struct remote *remote = remote_open(address);
+    assert_int_equal(remote_read_at(remote, &byte, 0, 1), 0);
+    remote_close(remote);
+    server_close(&server);
+    expect_given_up(address, "giving up after 4 tries");
+    assert_false(remote_host_has_answered(near));
+    memory_free(address);
+    memory_free(near);
 }
 
 /* Longer than the read-ahead, and long enough to reset the retry count several times. */
-static void a_long_file_comes_whole(void **state)
+TEST(a_long_file_comes_whole)
 {
     i64 count = 20 << 20, read, got = 0;
     char *bytes = memory_alloc(count), *block = memory_alloc(1 << 20);
@@ -358,7 +379,6 @@ static void a_long_file_comes_whole(void **state)
     memory_free(address);
     memory_free(bytes);
     memory_free(block);
-    (void)state;
 }
 
 /* ---- many files ---- */
@@ -383,7 +403,7 @@ static void expect_listing(const char *pattern, const char *expected)
     buffer_release(&out);
 }
 
-static void ranges_are_files_of_a_folder(void **state)
+TEST(ranges_are_files_of_a_folder)
 {
     static const char line[] = "{\"text\": \"a line\"}\n";
     struct served_file files[] = {{.path = "/d/s-08.jsonl", .bytes = line, .count = sizeof line - 1},
@@ -411,10 +431,9 @@ static void ranges_are_files_of_a_folder(void **state)
     server_close(&server);
     for (i64 i = 0; i < COUNT_OF(names); i++)
         memory_free(names[i]);
-    (void)state;
 }
 
-static void addresses_hold_no_credentials(void **state)
+TEST(addresses_hold_no_credentials)
 {
     expect_listing("https://user:secret@host/a.tar", "https://...@host/a.tar: an address with credentials");
     assert_null(source_open("https://user:secret@host/a.tar", NULL));
@@ -422,7 +441,6 @@ static void addresses_hold_no_credentials(void **state)
     assert_null(source_open("https://host/a.tar?sig=secret#end", NULL));
     assert_null(strstr(error_text(), "secret"));
     expect_listing("s3://", "without a host or bucket");
-    (void)state;
 }
 
 /* ---- s3 ---- */
@@ -440,7 +458,7 @@ static void point_to_server(const char *user)
 }
 
 /* The query string is sent unchanged; names omit it. */
-static void signatures_are_sent_and_not_shown(void **state)
+TEST(signatures_are_sent_and_not_shown)
 {
     static const char line[] = "{\"text\": \"a line\"}\n";
     struct buffer index = {0}, ids = {0}, drawn = {0};
@@ -478,10 +496,9 @@ static void signatures_are_sent_and_not_shown(void **state)
     buffer_release(&drawn);
     buffer_release(&index);
     buffer_release(&ids);
-    (void)state;
 }
 
-static void folders_of_a_bucket_are_listed(void **state)
+TEST(folders_of_a_bucket_are_listed)
 {
 #define OBJECT(key, size) "<Contents><Key>" key "</Key><ETag>&quot;e&quot;</ETag><Size>" #size "</Size></Contents>"
     static const char one[] = "<?xml version=\"1.0\"?>\n<ListBucketResult><Name>b</Name>" OBJECT("d/e/", 0)
@@ -511,10 +528,9 @@ static void folders_of_a_bucket_are_listed(void **state)
     assert_null(strstr(files[2].last, "Authorization"));
     assert_null(strstr(files[2].last, "token"));
     server_close(&server);
-    (void)state;
 }
 
-static void foreign_listings_lead_nowhere(void **state)
+TEST(foreign_listings_lead_nowhere)
 {
     static const char *const pages[] = {
         "",
@@ -538,10 +554,9 @@ static void foreign_listings_lead_nowhere(void **state)
         remote_list_release(&list);
         buffer_release(&page);
     }
-    (void)state;
 }
 
-static void refusals_of_a_bucket_say_what_to_do(void **state)
+TEST(refusals_of_a_bucket_say_what_to_do)
 {
     static const char body[] = "<Error><Code>AccessDenied</Code><AWSAccessKeyId>AKIDEXAMPLE</AWSAccessKeyId></Error>";
     struct served_file files[] = {{.path = "/b/a.tar", .status = 403, .bytes = body},
@@ -555,63 +570,9 @@ static void refusals_of_a_bucket_say_what_to_do(void **state)
     expect_listing("s3://b/a.tar", "it may not be read without credentials: set AWS_ACCESS_KEY_ID");
     expect_listing("s3://none/a.tar", "s3://none/a.tar: HTTP 404 (NoSuchKey)");
     server_close(&server);
-    (void)state;
-}
-
-static void expect_given_up(const char *address, const char *message)
-{
-    u8 byte;
-    struct remote *remote = remote_open(address);
-    assert_int_equal(remote_read_at(remote, &byte, 0, 1), -1);
-    assert_non_null(strstr(error_text(), message));
-    remote_close(remote);
-}
-
-/* Nobody listens at a closed port; no other test uses this host name. */
-static void who_never_answered_is_soon_given_up(void **state)
-{
-    struct served_file file = a_tar();
-    u8 byte;
-    server_open(&server, &file, 1);
-    char *address = string_format("http://localhost%s/a.tar", strrchr(server.url, ':')),
-         *near = string_format("%s0/a.tar", server.url);
-    server_close(&server);
-    expect_given_up(address, "giving up after 2 tries");
-    memory_free(address);
-    server_open(&server, &file, 1);
-    address = string_format("%s/a.tar", server.url);
-    struct remote *remote = remote_open(address);
-    assert_int_equal(remote_read_at(remote, &byte, 0, 1), 0);
-    remote_close(remote);
-    server_close(&server);
-    expect_given_up(address, "giving up after 4 tries");
-    assert_false(remote_host_has_answered(near));
-    memory_free(address);
-    memory_free(near);
-    (void)state;
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(formats_give_what_they_give_from_a_disk),
-        cmocka_unit_test(a_tar_is_its_samples),
-        cmocka_unit_test(what_breaks_goes_on_where_it_was),
-        cmocka_unit_test(a_server_without_ranges_begins_anew),
-        cmocka_unit_test(a_file_that_changes_is_not_read_on),
-        cmocka_unit_test(files_beside_are_not_asked_for),
-        cmocka_unit_test(pairs_of_index_and_ids_are_read_by_windows),
-        cmocka_unit_test(tables_need_ranges),
-        cmocka_unit_test(what_will_not_change_is_asked_for_once),
-        cmocka_unit_test(patience_ends),
-        cmocka_unit_test(who_never_answered_is_soon_given_up),
-        cmocka_unit_test(a_long_file_comes_whole),
-        cmocka_unit_test(ranges_are_files_of_a_folder),
-        cmocka_unit_test(addresses_hold_no_credentials),
-        cmocka_unit_test(signatures_are_sent_and_not_shown),
-        cmocka_unit_test(folders_of_a_bucket_are_listed),
-        cmocka_unit_test(foreign_listings_lead_nowhere),
-        cmocka_unit_test(refusals_of_a_bucket_say_what_to_do),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

@@ -1,6 +1,5 @@
 /* Preparing from addresses: after a server outage, a second call continues to the same bytes; parts
  * and estimates match those of local files. */
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,6 @@
 #include "sequence/grammar.h"
 #include "tests/http_server.h"
 #include "tests/scratch.h"
-#include "tests/tier.h"
 #include "tokenizers/text/text.h"
 
 enum { FILES = 4, LINES = 700 };
@@ -128,7 +126,7 @@ static void assert_all_read_are_written(const char *out)
     memory_free(path);
 }
 
-static void what_a_server_leaves_is_gone_on_with(void **state)
+TEST(what_a_server_leaves_is_gone_on_with)
 {
     succeed(prepare("whole", data, NULL));
     pthread_mutex_lock(&server.lock);
@@ -150,7 +148,6 @@ static void what_a_server_leaves_is_gone_on_with(void **state)
     assert_int_equal(prepare("none", data, NULL), -1);
     assert_says("/d/f-01.jsonl: HTTP 404: there is no such file");
     shut(1, 0);
-    (void)state;
 }
 
 /* Compares shards except the names in the index. */
@@ -161,17 +158,16 @@ static void assert_same_shards(const char *here, const char *there)
         assert_true(hash_of_file(here, written[i], &bytes) == hash_of_file(there, written[i], &bytes));
 }
 
-static void they_become_what_files_of_a_disk_do(void **state)
+TEST(they_become_what_files_of_a_disk_do)
 {
     succeed(prepare("disk", path_of("d"), NULL));
     assert_same_shards("disk", "whole");
     succeed(prepare("disk1", path_of("d"), "1/3"));
     succeed(prepare("part1", data, "1/3"));
     assert_same_shards("disk1", "part1");
-    (void)state;
 }
 
-static void what_it_will_write_is_estimated(void **state)
+TEST(what_it_will_write_is_estimated)
 {
     struct prepare_estimate e;
     i64 made;
@@ -184,15 +180,9 @@ static void what_it_will_write_is_estimated(void **state)
     assert_int_equal(prepare_estimate(&e, &s, &device), -1);
     assert_says("HTTP 500: giving up after 3 tries");
     shut(3, 0);
-    (void)state;
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_a_server_leaves_is_gone_on_with),
-        cmocka_unit_test(they_become_what_files_of_a_disk_do),
-        cmocka_unit_test(what_it_will_write_is_estimated),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

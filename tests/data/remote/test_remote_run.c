@@ -38,11 +38,10 @@ static void write_recipe(const char *url, int vocabulary)
     memory_free(recipe);
 }
 
-static void what_is_done_asks_no_address(void **state)
+TEST(what_is_done_asks_no_address)
 {
     struct served_file file = {.path = "/a.jsonl", .bytes = lines, .count = sizeof lines - 1, .etag = "\"1\""};
     struct server server;
-    (void)state;
     server_open(&server, &file, 1);
     write_recipe(server.url, 300);
     assert_int_equal(run(""), 0);
@@ -72,12 +71,11 @@ static void what_is_done_asks_no_address(void **state)
 
 /* A signature may change with every call: finished stages stay valid, and no output contains the
  * signature. */
-static void a_signature_is_no_setting(void **state)
+TEST(a_signature_is_no_setting)
 {
     struct served_file files[] = {{.path = "/a.jsonl?sig=secret1", .bytes = lines, .count = sizeof lines - 1},
                                   {.path = "/a.jsonl?sig=secret2", .bytes = lines, .count = sizeof lines - 1}};
     struct server server;
-    (void)state;
     succeed(directory_remove(path_of("run")));
     server_open(&server, files, 2);
     for (int i = 0; i < 2; i++) {
@@ -99,7 +97,7 @@ static void a_signature_is_no_setting(void **state)
 
 /* The process that fills a stream's ring gets the signature
  * of the current call and never prints it. */
-static void a_stream_has_the_signature_of_the_call(void **state)
+TEST(a_stream_has_the_signature_of_the_call)
 {
     struct buffer many = {0};
     for (int i = 0; i < 200; i++)
@@ -107,7 +105,6 @@ static void a_stream_has_the_signature_of_the_call(void **state)
     struct served_file files[] = {{.path = "/a.jsonl?sig=secret1", .bytes = many.data, .count = (size_t)many.length},
                                   {.path = "/a.jsonl?sig=secret2", .bytes = many.data, .count = (size_t)many.length}};
     struct server server;
-    (void)state;
     succeed(directory_remove(path_of("run")));
     server_open(&server, files, 2);
     for (int i = 0; i < 2; i++) {
@@ -141,10 +138,7 @@ static int end(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_done_asks_no_address),
-                                       cmocka_unit_test(a_signature_is_no_setting),
-                                       cmocka_unit_test(a_stream_has_the_signature_of_the_call)};
     setenv("WEFT_THREADS", "1", 1);
     setenv("no_proxy", "*", 1);
-    return cmocka_run_group_tests(tests, make_directory, end);
+    return tests_run(make_directory, end);
 }

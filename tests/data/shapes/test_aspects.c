@@ -2,15 +2,11 @@
 #include "data/shapes/aspects.h"
 #include "data/media/media.h"
 #include "data/shapes/shaped.h"
+#include "tests/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
 static struct aspect_list make(double most, i64 count, i64 size, i64 stride)
 {
@@ -20,9 +16,8 @@ static struct aspect_list make(double most, i64 count, i64 size, i64 stride)
     return list;
 }
 
-static void shapes_are_spread_up_to_the_most(void **state)
+TEST(shapes_are_spread_up_to_the_most)
 {
-    (void)state;
     static const struct aspect wanted[] = {{64, 64}, {56, 72}, {72, 56}, {48, 80}, {80, 48}};
     struct aspect_list list = make(2, 7, 64, 8);
     assert_int_equal(list.count, 5);
@@ -37,9 +32,8 @@ static void shapes_are_spread_up_to_the_most(void **state)
     assert_int_equal(make(64, 8, 16, 16).count, 1); /* a single cell has no other proportions */
 }
 
-static void shapes_have_no_more_cells_than_the_square(void **state)
+TEST(shapes_have_no_more_cells_than_the_square)
 {
-    (void)state;
     for (i64 side = 1; side <= 40; side++)
         for (i64 count = 1; count <= ASPECTS_MOST; count++) {
             struct aspect_list list = make(3, count, side * 8, 8);
@@ -55,9 +49,8 @@ static void shapes_have_no_more_cells_than_the_square(void **state)
         }
 }
 
-static void the_nearest_proportions_win(void **state)
+TEST(the_nearest_proportions_win)
 {
-    (void)state;
     struct aspect_list list = make(2, 7, 64, 8);
     static const struct {
         double height, width;
@@ -78,9 +71,8 @@ static void refuse(const char *shape, const char *why)
         fail_msg("\"%s\" does not say \"%s\"", error_text(), why);
 }
 
-static void listed_shapes_are_taken_or_refused(void **state)
+TEST(listed_shapes_are_taken_or_refused)
 {
-    (void)state;
     char *shapes[] = {(char *)"96x48", (char *)"64x64"};
     const struct aspect_settings settings = {.shapes = {.values = shapes, .count = 2}};
     struct aspect_list list;
@@ -99,9 +91,8 @@ static void listed_shapes_are_taken_or_refused(void **state)
 }
 
 /* Of 4 x 4 cells: from 8 to 32 cells, and of those with nearly the same loss the nearest to 16. */
-static void proportions_get_the_best_shape(void **state)
+TEST(proportions_get_the_best_shape)
 {
-    (void)state;
     static const struct {
         double width, height;
         i64 size, stride, shape_width, shape_height;
@@ -150,27 +141,9 @@ static bool is_white(const struct clip *clip, i64 y, i64 x)
     return pixel[0] == 255 && pixel[1] == 255 && pixel[2] == 255;
 }
 
-static void little_is_cut_and_nothing_is_white(void **state)
-{
-    (void)state;
-    struct clip in = gradient(60, 100), out, whole;
-    clip_fill(&out, &in, 30, 45, 0.1); /* 50 columns would keep all rows: 10 % is cut off */
-    assert_int_equal(out.inner_height, 30);
-    assert_int_equal(out.inner_width, 45);
-    assert_float_equal(out.cut, 0.1, 1e-9);
-    assert_float_equal(shaped_margin(&out), 0, 0);
-    clip_resize(&whole, &in, 30, 50);
-    for (i64 y = 0; y < 30; y++) /* center crop of the whole */
-        assert_memory_equal(out.pixels + y * 45 * 3, whole.pixels + (y * 50 + 2) * 3, 45 * 3);
-    clip_release(&whole);
-    clip_release(&out);
-    clip_release(&in);
-}
-
 /* What is foretold by the proportions alone is what fitting does, but for rounding. */
-static void the_loss_is_foretold(void **state)
+TEST(the_loss_is_foretold)
 {
-    (void)state;
     static const struct {
         i64 height, width, shape_height, shape_width;
         double crop;
@@ -189,9 +162,24 @@ static void the_loss_is_foretold(void **state)
     }
 }
 
-static void much_is_cut_as_far_as_allowed_and_the_rest_is_white(void **state)
+TEST(little_is_cut_and_nothing_is_white)
 {
-    (void)state;
+    struct clip in = gradient(60, 100), out, whole;
+    clip_fill(&out, &in, 30, 45, 0.1); /* 50 columns would keep all rows: 10 % is cut off */
+    assert_int_equal(out.inner_height, 30);
+    assert_int_equal(out.inner_width, 45);
+    assert_float_equal(out.cut, 0.1, 1e-9);
+    assert_float_equal(shaped_margin(&out), 0, 0);
+    clip_resize(&whole, &in, 30, 50);
+    for (i64 y = 0; y < 30; y++) /* center crop of the whole */
+        assert_memory_equal(out.pixels + y * 45 * 3, whole.pixels + (y * 50 + 2) * 3, 45 * 3);
+    clip_release(&whole);
+    clip_release(&out);
+    clip_release(&in);
+}
+
+TEST(much_is_cut_as_far_as_allowed_and_the_rest_is_white)
+{
     struct clip in = gradient(50, 200), out;
     clip_fill(&out, &in, 40, 40, 0.2);
     assert_int_equal(out.inner_width, 40);
@@ -203,9 +191,8 @@ static void much_is_cut_as_far_as_allowed_and_the_rest_is_white(void **state)
     clip_release(&in);
 }
 
-static void nothing_is_cut_of_what_fits(void **state)
+TEST(nothing_is_cut_of_what_fits)
 {
-    (void)state;
     struct clip in = gradient(50, 100), a, b;
     clip_fill(&a, &in, 20, 40, 0.3);
     clip_resize(&b, &in, 20, 40);
@@ -223,9 +210,8 @@ static void nothing_is_cut_of_what_fits(void **state)
 }
 
 /* Every frame of a clip is cropped like a still. */
-static void clips_are_cut_alike(void **state)
+TEST(clips_are_cut_alike)
 {
-    (void)state;
     enum { FRAMES = 3 };
     struct clip in, one = gradient(48, 80), still, clip;
     struct buffer mp4 = {0};
@@ -255,9 +241,8 @@ static void clips_are_cut_alike(void **state)
 
 /* ---- The tokenizer's table of shapes ---- */
 
-static void tables_give_the_nearest_shape_of_a_kind(void **state)
+TEST(tables_give_the_nearest_shape_of_a_kind)
 {
-    (void)state;
     struct vision_config config = {.stride = 8, .bits = 4, .channels = {6, 8}, .blocks = {1, 1}};
     assert_int_equal(shaped_nearest(&config, false, 10, 10), -1);
     vision_add_shape(&config, 1, 32, 32, 0, NULL, 0);
@@ -283,19 +268,6 @@ static void tables_give_the_nearest_shape_of_a_kind(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shapes_are_spread_up_to_the_most),
-        cmocka_unit_test(shapes_have_no_more_cells_than_the_square),
-        cmocka_unit_test(the_nearest_proportions_win),
-        cmocka_unit_test(listed_shapes_are_taken_or_refused),
-        cmocka_unit_test(proportions_get_the_best_shape),
-        cmocka_unit_test(the_loss_is_foretold),
-        cmocka_unit_test(little_is_cut_and_nothing_is_white),
-        cmocka_unit_test(much_is_cut_as_far_as_allowed_and_the_rest_is_white),
-        cmocka_unit_test(nothing_is_cut_of_what_fits),
-        cmocka_unit_test(clips_are_cut_alike),
-        cmocka_unit_test(tables_give_the_nearest_shape_of_a_kind),
-    };
     log_set_level(LOG_QUIET);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

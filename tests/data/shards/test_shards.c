@@ -1,12 +1,28 @@
 /* Shards: a written folder reads back, and truncated or changed files are refused. */
-#include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
 #include "tests/shard_fixture.h"
-#include <cmocka.h>
+#include "tests/test.h"
 
 enum { SAMPLES = 64 };
 static char *folder, *index_path, *shard_file;
+
+TEST(each_shard_holds_whole_samples)
+{
+    struct shards s;
+    char *many = fixture_shards("shards-whole", 300, 60);
+    assert_int_equal(shards_open(&s, many, "train"), 0);
+    assert_true(s.shard_count > 3);
+    for (i64 i = 0; i < s.sample_count; i++) {
+        struct shard_sample sample = shards_sample(&s, i);
+        for (i64 k = 1; k < sample.parts; k++)
+            assert_int_equal(shards_part(&s, (i64)sample.first_part + k)->shard,
+                             shards_part(&s, (i64)sample.first_part)->shard);
+    }
+    shards_close(&s);
+    assert_int_equal(directory_remove(many), 0);
+    memory_free(many);
+}
 
 static int make(void **state)
 {
@@ -27,7 +43,7 @@ static int clear(void **state)
     return 0;
 }
 
-static void what_is_written_is_read(void **state)
+TEST(what_is_written_is_read)
 {
     struct shards s;
     if (shards_open(&s, folder, "train") < 0)
@@ -45,17 +61,15 @@ static void what_is_written_is_read(void **state)
     for (i64 i = 0; i < s.part_count; i++)
         shards_prefetch(&s, i);
     shards_close(&s);
-    (void)state;
 }
 
-static void meta_reads_back(void **state)
+TEST(meta_reads_back)
 {
     struct shard_meta meta;
     assert_int_equal(shard_meta_load(&meta, folder), 0);
     assert_int_equal(meta.shapes[1].shape.video, true);
     assert_int_equal(meta.shapes[0].shape.scales[2].w, 4);
     assert_true(meta.shapes[0].amplitude[1] == 0.4f);
-    (void)state;
 }
 
 static void spoil(const char *path, i64 at, u8 flip)
@@ -81,14 +95,13 @@ static void refused(const char *path, const char *says)
 }
 
 /* A shard ends at the first break at which it has shard_bytes, to the byte. */
-static void a_shard_ends_at_its_size(void **state)
+TEST(a_shard_ends_at_its_size)
 {
     static const struct {
         i64 shard_bytes, first, second; /* bytes: a header of 16, and 64 a sample */
     } cases[] = {{144, 144, 144}, {145, 208, 80}};
     char *path = string_format("%s-sizes", folder), *first = path_join(path, "00000.shard"),
          *second = path_join(path, "00001.shard");
-    (void)state;
     for (i64 k = 0; k < COUNT_OF(cases); k++) {
         static const u8 payload[64];
         assert_int_equal(directory_remove(path), 0);
@@ -111,14 +124,13 @@ static void a_shard_ends_at_its_size(void **state)
 }
 
 /* Sides of a shape in cells: 1 to 1024. */
-static void sides_of_a_shape_have_a_limit(void **state)
+TEST(sides_of_a_shape_have_a_limit)
 {
     static const struct {
         i64 h, w;
         bool good;
     } cases[] = {{1024, 4, true}, {4, 1024, true}, {1025, 4, false}, {4, 1025, false}, {0, 4, false}, {4, 0, false}};
     char *path = string_format("%s-sides", folder);
-    (void)state;
     assert_int_equal(directory_make(path), 0);
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         struct shard_meta meta = fixture_meta, read;
@@ -132,7 +144,7 @@ static void sides_of_a_shape_have_a_limit(void **state)
     memory_free(path);
 }
 
-static void any_changed_byte_of_the_index_is_noticed(void **state)
+TEST(any_changed_byte_of_the_index_is_noticed)
 {
     i64 bytes = file_bytes(index_path);
     for (i64 at = 0; at < bytes; at += at < 64 ? 1 : 37) {
@@ -140,10 +152,9 @@ static void any_changed_byte_of_the_index_is_noticed(void **state)
         refused(index_path, "");
         spoil(index_path, at, 0x10);
     }
-    (void)state;
 }
 
-static void changed_payloads_are_named_with_their_place(void **state)
+TEST(changed_payloads_are_named_with_their_place)
 {
     struct shards s;
     assert_int_equal(shards_open(&s, folder, "train"), 0);
@@ -156,10 +167,9 @@ static void changed_payloads_are_named_with_their_place(void **state)
     refused(path, says);
     spoil(path, at, 1);
     memory_free(path);
-    (void)state;
 }
 
-static void shards_are_mapped_when_a_payload_is_wanted(void **state)
+TEST(shards_are_mapped_when_a_payload_is_wanted)
 {
     struct shards s;
     i64 mapped = 0;
@@ -172,10 +182,9 @@ static void shards_are_mapped_when_a_payload_is_wanted(void **state)
         mapped += s.folders[0].files[i].data != NULL;
     assert_int_equal(mapped, 1);
     shards_close(&s);
-    (void)state;
 }
 
-static void files_cut_short_are_refused(void **state)
+TEST(files_cut_short_are_refused)
 {
     const char *paths[] = {index_path, shard_file};
     for (i64 i = 0; i < 2; i++) {
@@ -189,10 +198,9 @@ static void files_cut_short_are_refused(void **state)
         assert_int_equal(file_replace(paths[i], whole.data, whole.length), 0);
         buffer_release(&whole);
     }
-    (void)state;
 }
 
-static void other_metas_and_missing_shards_are_refused(void **state)
+TEST(other_metas_and_missing_shards_are_refused)
 {
     struct shard_meta other = fixture_meta;
     other.bits++;
@@ -204,10 +212,9 @@ static void other_metas_and_missing_shards_are_refused(void **state)
     refused(shard_file, "");
     rename(away, shard_file);
     memory_free(away);
-    (void)state;
 }
 
-static void an_abandoned_writer_leaves_no_index(void **state)
+TEST(an_abandoned_writer_leaves_no_index)
 {
     char *path = path_join(folder, "other"), *index = path_join(path, "index");
     struct shard_writer *writer = shard_writer_open(path, &fixture_meta, 1000);
@@ -217,10 +224,9 @@ static void an_abandoned_writer_leaves_no_index(void **state)
     assert_false(file_exists(index));
     memory_free(index);
     memory_free(path);
-    (void)state;
 }
 
-static void payloads_can_be_shared(void **state)
+TEST(payloads_can_be_shared)
 {
     char *path = path_join(folder, "shared");
     struct shard_writer *writer = shard_writer_open(path, &fixture_meta, 1000);
@@ -234,36 +240,16 @@ static void payloads_can_be_shared(void **state)
     assert_ptr_equal(shards_payload(&s, 0), shards_payload(&s, 1));
     shards_close(&s);
     memory_free(path);
-    (void)state;
-}
-
-static void each_shard_holds_whole_samples(void **state)
-{
-    struct shards s;
-    (void)state;
-    char *many = fixture_shards("shards-whole", 300, 60);
-    assert_int_equal(shards_open(&s, many, "train"), 0);
-    assert_true(s.shard_count > 3);
-    for (i64 i = 0; i < s.sample_count; i++) {
-        struct shard_sample sample = shards_sample(&s, i);
-        for (i64 k = 1; k < sample.parts; k++)
-            assert_int_equal(shards_part(&s, (i64)sample.first_part + k)->shard,
-                             shards_part(&s, (i64)sample.first_part)->shard);
-    }
-    shards_close(&s);
-    assert_int_equal(directory_remove(many), 0);
-    memory_free(many);
 }
 
 /* Samples 11 and 12 stand in both parts, 11 twice in the held-out one; 1001 to 1003 do not. */
-static void held_out_samples_of_the_training_part_are_counted(void **state)
+TEST(held_out_samples_of_the_training_part_are_counted)
 {
     static const i64 held[] = {11, 1001, 12, 1002, 11, 1003};
     struct shards_common c;
     bool only[DIRECTIONS] = {false};
     char *part = path_join(folder, "held");
     struct shard_writer *writer = shard_writer_open(part, &fixture_meta, 20000);
-    (void)state;
     assert_non_null(writer);
     for (i64 i = 0; i < COUNT_OF(held); i++)
         fixture_sample(writer, held[i], 40);
@@ -281,20 +267,5 @@ static void held_out_samples_of_the_training_part_are_counted(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_shard_holds_whole_samples),
-        cmocka_unit_test(what_is_written_is_read),
-        cmocka_unit_test(meta_reads_back),
-        cmocka_unit_test(a_shard_ends_at_its_size),
-        cmocka_unit_test(sides_of_a_shape_have_a_limit),
-        cmocka_unit_test(any_changed_byte_of_the_index_is_noticed),
-        cmocka_unit_test(changed_payloads_are_named_with_their_place),
-        cmocka_unit_test(shards_are_mapped_when_a_payload_is_wanted),
-        cmocka_unit_test(files_cut_short_are_refused),
-        cmocka_unit_test(other_metas_and_missing_shards_are_refused),
-        cmocka_unit_test(an_abandoned_writer_leaves_no_index),
-        cmocka_unit_test(payloads_can_be_shared),
-        cmocka_unit_test(held_out_samples_of_the_training_part_are_counted),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

@@ -5,9 +5,8 @@
 
 static const struct source_columns of_folders = {.captions = CAPTIONS_FOLDER};
 
-static void names_become_captions(void **state)
+TEST(names_become_captions)
 {
-    (void)state;
     EACH_CASE (c, "caption_names.jsonl") {
         struct buffer caption = {0};
         bool folder = strcmp(case_text(c, "captions"), "folder") == 0;
@@ -18,9 +17,8 @@ static void names_become_captions(void **state)
     }
 }
 
-static void media_get_captions(void **state)
+TEST(media_get_captions)
 {
-    (void)state;
     check_sources("captions.jsonl");
 }
 
@@ -46,11 +44,10 @@ static void put_folders(void)
 }
 
 /* Interrupted behind any sample, the rest is the same. */
-static void a_position_among_names_is_resumed(void **state)
+TEST(a_position_among_names_is_resumed)
 {
     const struct source_columns columns = {.captions = CAPTIONS_FILES}, named = {.captions = CAPTIONS_FOLDER};
     const char *const folders[] = {"blank", "names"};
-    (void)state;
     put_folders();
     for (i64 f = 0; f < 2; f++)
         for (i64 cut = 0; cut < 6; cut++) {
@@ -92,10 +89,9 @@ static void a_position_among_names_is_resumed(void **state)
 }
 
 /* As the TensorFlow flowers come: a packed tar of class folders. */
-static void packed_tars_of_classes_are_read(void **state)
+TEST(packed_tars_of_classes_are_read)
 {
     struct buffer tar = {0};
-    (void)state;
     tar_member(&tar, "flowers/LICENSE.txt", "of the pictures");
     tar_member(&tar, "flowers/daisy/100080576_f52e8ee070_n.jpg", "A");
     tar_member(&tar, "flowers/sun_flower/1008566138.jpg", "B");
@@ -143,9 +139,8 @@ static const char zip[] =
     "\x00\x00\x00\x00\x00\x80\x01\xc1\x00\x00\x00\x66\x72\x75\x69\x74\x2f\x70\x65\x61\x72\x2f\x32\x2e\x70"
     "\x6e\x67\x50\x4b\x05\x06\x00\x00\x00\x00\x04\x00\x04\x00\xf6\x00\x00\x00\x00\x01\x00\x00\x00\x00";
 
-static void members_of_zips_are_read(void **state)
+TEST(members_of_zips_are_read)
 {
-    (void)state;
     memory_free(put_file("fruit.zip", zip, sizeof zip - 1));
     for (int alone = 0; alone < 2; alone++)
         expect_source("fruit.zip", &(struct source_request){.columns = &of_folders, .media_alone = alone},
@@ -179,10 +174,9 @@ static void members_of_zips_are_read(void **state)
 }
 
 /* The name of a file may hold any bytes; a caption is UTF-8. */
-static void names_that_are_no_text_are_refused(void **state)
+TEST(names_that_are_no_text_are_refused)
 {
     static const char *const files[][2] = {{"bytes/a red house.png", "A"}, {"bytes/gr\xfcn house.png", "B"}};
-    (void)state;
     put_all(files, COUNT_OF(files));
     expect_source("bytes", &(struct source_request){.columns = &(struct source_columns){.captions = CAPTIONS_NAME}},
                   "captioned image@bytes/a red house.png text'a red house'\nbad: bytes/gr\\xfcn house.png: byte 2 of a "
@@ -191,13 +185,12 @@ static void names_that_are_no_text_are_refused(void **state)
 }
 
 /* Several jobs read each medium once, with the same caption. */
-static void jobs_share_the_media(void **state)
+TEST(jobs_share_the_media)
 {
     const struct source_columns columns = {.captions = CAPTIONS_FOLDER};
     char *path = path_join(directory, "names");
     u64 sums[2] = {0};
     i64 counts[2] = {0};
-    (void)state;
     put_folders();
     for (i64 jobs = 1; jobs <= 3; jobs += 2)
         for (i64 job = 0; job < jobs; job++) {
@@ -219,13 +212,12 @@ static void jobs_share_the_media(void **state)
 }
 
 /* The list that `generate` reads, with the captions that prepare learned. */
-static void lists_of_media_have_captions_of_names(void **state)
+TEST(lists_of_media_have_captions_of_names)
 {
     const struct source_columns columns = {.captions = CAPTIONS_FOLDER};
     char *path = path_join(directory, "names");
     struct media_list list;
     struct buffer all = {0};
-    (void)state;
     put_folders();
     assert_int_equal(media_list(&list, &(struct media_request){.data = path, .columns = &columns, .kinds = ~0u}), 0);
     for (i64 i = 0; i < list.count; i++)
@@ -238,15 +230,5 @@ static void lists_of_media_have_captions_of_names(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_become_captions),
-        cmocka_unit_test(media_get_captions),
-        cmocka_unit_test(a_position_among_names_is_resumed),
-        cmocka_unit_test(packed_tars_of_classes_are_read),
-        cmocka_unit_test(members_of_zips_are_read),
-        cmocka_unit_test(names_that_are_no_text_are_refused),
-        cmocka_unit_test(jobs_share_the_media),
-        cmocka_unit_test(lists_of_media_have_captions_of_names),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

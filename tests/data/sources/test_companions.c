@@ -22,15 +22,14 @@ static void put_both(const char *name, const char *const files[][2], i64 count)
     buffer_release(&tar);
 }
 
-static void texts_belong_to_their_media(void **state)
+TEST(texts_belong_to_their_media)
 {
-    (void)state;
     check_sources("companions.jsonl");
 }
 
 /* A text longer than a caption is a document among captioned media. */
 /* Among captioned media, of which there are as many, a text longer than a caption is a document. */
-static void long_texts_without_a_medium_are_documents(void **state)
+TEST(long_texts_without_a_medium_are_documents)
 {
     static char longer[CAPTION_BYTES_MAX + 2];
     memset(longer, 'x', sizeof longer - 1);
@@ -54,7 +53,6 @@ static void long_texts_without_a_medium_are_documents(void **state)
                  "captioned image'A' text'one'\ncaptioned image'B' text'two'\nplain text'%.200s'\n"
                  "2 " LONE_TEXTS " (some.tar:3)\n1 members ending in .orc (some.tar:4)\n",
                  LONE_TEXTS_AUTO}};
-    (void)state;
     put_both("some", some, COUNT_OF(some));
     for (i64 i = 0; i < COUNT_OF(rows); i++) {
         const struct source_columns columns = {.lone_texts = rows[i].lone_texts};
@@ -65,10 +63,9 @@ static void long_texts_without_a_medium_are_documents(void **state)
 }
 
 /* As `tar` writes a folder that is not sorted: half of the pairs are further away than is looked. */
-static void texts_far_from_their_medium_are_no_pages(void **state)
+TEST(texts_far_from_their_medium_are_no_pages)
 {
     struct buffer tar = {0};
-    (void)state;
     for (int i = 0; i < 6000; i++) {
         char name[32];
         snprintf(name, sizeof name, "%d.%s", i % 2 ? (7 * i + 5) % 3001 : i / 2, i % 2 ? "txt" : "png");
@@ -111,7 +108,7 @@ static void expect_links(const char *name, const char *expected)
 }
 
 /* Hard links as `cp -l` makes them, and symbolic ones, also to members that follow. */
-static void links_in_tars_have_the_bytes_of_their_targets(void **state)
+TEST(links_in_tars_have_the_bytes_of_their_targets)
 {
     static const char expected[] =
         "captioned image'RED' text'one'\ncaptioned image'RED' text'two'\ncaptioned image'RED' text'three'\n"
@@ -119,7 +116,6 @@ static void links_in_tars_have_the_bytes_of_their_targets(void **state)
         "3 media that are links to what the tar does not hold, with their texts (%s:e/6)\n";
     struct buffer tar = {0};
     struct sample sample;
-    (void)state;
     tar_member(&tar, "./d/1.png", "RED");
     tar_member(&tar, "./d/1.txt", "one");
     add_link(&tar, "d/2.png", '1', "d/1.png");
@@ -159,10 +155,9 @@ static void links_in_tars_have_the_bytes_of_their_targets(void **state)
 }
 
 /* `cat a.tar b.tar`, what stands behind the end mark, and a tar without one. */
-static void tars_behind_one_another_are_read(void **state)
+TEST(tars_behind_one_another_are_read)
 {
     struct buffer one = {0}, two = {0}, all = {0};
-    (void)state;
     tar_member(&one, "1.png", "A");
     tar_member(&one, "1.txt", "one");
     buffer_append(&all, one.data, one.length);
@@ -197,10 +192,9 @@ static void tars_behind_one_another_are_read(void **state)
 }
 
 /* Headers of tars have a checksum: with one bit changed, the tar says what it said, or is damaged. */
-static void no_changed_bit_of_a_header_changes_a_sample(void **state)
+TEST(no_changed_bit_of_a_header_changes_a_sample)
 {
     struct buffer tar = {0};
-    (void)state;
     tar_member(&tar, "1.png", "A");
     tar_member(&tar, "1.txt", "one");
     tar_end(&tar);
@@ -222,9 +216,8 @@ static void no_changed_bit_of_a_header_changes_a_sample(void **state)
     buffer_release(&tar);
 }
 
-static void utf16_is_named(void **state)
+TEST(utf16_is_named)
 {
-    (void)state;
     memory_free(put_file("wide.txt",
                          "\xff\xfe"
                          "a\0b\0",
@@ -234,14 +227,5 @@ static void utf16_is_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts_belong_to_their_media),
-        cmocka_unit_test(long_texts_without_a_medium_are_documents),
-        cmocka_unit_test(texts_far_from_their_medium_are_no_pages),
-        cmocka_unit_test(links_in_tars_have_the_bytes_of_their_targets),
-        cmocka_unit_test(tars_behind_one_another_are_read),
-        cmocka_unit_test(no_changed_bit_of_a_header_changes_a_sample),
-        cmocka_unit_test(utf16_is_named),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

@@ -1,7 +1,6 @@
 /* Folders of arbitrary user files: a stage notices changed inputs, inspect reports what becomes of
  * the files, and prepare resumes after a kill. */
 #include <fcntl.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,7 +93,7 @@ static void copy_times(const char *path, const struct stat *from)
     assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
-static void an_edit_of_equal_length_is_seen(void **state)
+TEST(an_edit_of_equal_length_is_seen)
 {
     char *data = in_folder("books"), *recipe = in_folder("books.yaml"), *file = in_folder("books/a.txt");
     struct stat before;
@@ -117,10 +116,9 @@ static void an_edit_of_equal_length_is_seen(void **state)
     memory_free(data);
     memory_free(recipe);
     memory_free(file);
-    (void)state;
 }
 
-static void a_page_is_of_the_stages_as_they_are(void **state)
+TEST(a_page_is_of_the_stages_as_they_are)
 {
     char *recipe = in_folder("paged.yaml"), *page = in_folder("paged/report.html");
     struct buffer yaml = {0}, html = {0};
@@ -142,11 +140,10 @@ static void a_page_is_of_the_stages_as_they_are(void **state)
     buffer_release(&html);
     memory_free(recipe);
     memory_free(page);
-    (void)state;
 }
 
 /* Files of the source tree are old enough for their hashes to be cached. */
-static void contents_are_read_once(void **state)
+TEST(contents_are_read_once)
 {
     char *recipe = in_folder("kept.yaml"), *cache = in_folder("run/inputs.cache");
     struct buffer kept = {0};
@@ -170,150 +167,6 @@ static void contents_are_read_once(void **state)
     buffer_release(&kept);
     memory_free(recipe);
     memory_free(cache);
-    (void)state;
-}
-
-static void what_an_older_version_made_is_refused_with_the_reason(void **state)
-{
-    char *data = in_folder("old"), *recipe = in_folder("old.yaml"), *done = in_folder("run/bpe/done.json");
-    text_in(folder, "old/a.txt", "a text\n");
-    put_recipe("old.yaml", data);
-    assert_int_equal(WEFT("run", recipe, "--redo"), 0);
-    struct json *j = json_load(done);
-    struct json *inputs = json_copy(json_get(json_get(j, "identity"), "inputs"));
-    json_set(inputs, data, json_of_string("0123456789abcdef"));
-    struct json *identity = json_copy(json_get(j, "identity"));
-    json_set(identity, "inputs", inputs);
-    json_set(j, "identity", identity);
-    json_set(j, "hash", json_of_string("fedcba9876543210"));
-    assert_int_equal(json_save(done, j), 0);
-    assert_int_equal(WEFT("run", recipe), 1);
-    expect_in(&complained, "by an older version, which did not look into the files");
-    json_free(j);
-    memory_free(data);
-    memory_free(recipe);
-    memory_free(done);
-    (void)state;
-}
-
-/* Adds an input like older programs did, which hashed shards completely. */
-static void add_file(struct buffer *all, const char *name)
-{
-    struct buffer content = {0};
-    char *path = string_format("%s/indexed%s", folder, name);
-    assert_int_equal(file_read(&content, path), 0);
-    u64 numbers[] = {1, (u64)content.length, hash_bytes(content.data, content.length, 0)};
-    buffer_append(all, name, (i64)strlen(name) + 1);
-    buffer_append(all, numbers, sizeof numbers);
-    buffer_release(&content);
-    memory_free(path);
-}
-
-static void give_digest_of_before(const char *done, const char *data)
-{
-    struct buffer all = {0};
-    add_file(&all, "/a.txt");
-    add_file(&all, "/x/00000.shard");
-    add_file(&all, "/x/index");
-    char *digest = string_format("xxh3-%016llx", (unsigned long long)hash_bytes(all.data, all.length, 0));
-    struct json *j = json_load(done), *inputs = json_get(json_get(j, "identity"), "inputs");
-    assert_string_not_equal(json_string(json_get(inputs, data), ""), digest);
-    json_set(inputs, data, json_of_string(digest));
-    assert_int_equal(json_save(done, j), 0);
-    json_free(j);
-    memory_free(digest);
-    buffer_release(&all);
-}
-
-/* An index holds the checksums of its shards: only the index is read, and results of older
- * programs, which read both, stay valid. */
-static void shards_are_known_by_their_index(void **state)
-{
-    char *data = in_folder("indexed"), *recipe = in_folder("indexed.yaml"), *done = in_folder("run/bpe/done.json");
-    text_in(folder, "indexed/a.txt", "a text of words\n");
-    text_in(folder, "indexed/x/index", "checksums");
-    text_in(folder, "indexed/x/00000.shard", "payloads");
-    put_recipe("indexed.yaml", data);
-    assert_int_equal(WEFT("run", recipe, "--redo"), 0);
-    give_digest_of_before(done, data);
-    assert_int_equal(WEFT("run", recipe), 0);
-    expect_in(&complained, "done before");
-    text_in(folder, "indexed/x/index", "checksumz");
-    assert_int_equal(WEFT("run", recipe), 1);
-    memory_free(data);
-    memory_free(recipe);
-    memory_free(done);
-    (void)state;
-}
-
-/* Adds /NAME with the content "words\n", as programs did that followed links as often as they
- * occurred. */
-static void add_words(struct buffer *all, const char *name)
-{
-    u64 numbers[] = {1, 6, hash_bytes("words\n", 6, 0)};
-    buffer_append(all, name, (i64)strlen(name) + 1);
-    buffer_append(all, numbers, sizeof numbers);
-}
-
-/* What is behind them changes with each look, and has no end. */
-static void links_into_the_system_are_not_followed(void **state)
-{
-    static const char *const links[][2] = {{"system/fd", "/proc/self/fd"},
-                                           {"system/net", "/sys/class/net"},
-                                           {"system/all", "/dev"},
-                                           {"system/status.txt", "/proc/self/status"}};
-    char *data = in_folder("system"), *recipe = in_folder("system.yaml");
-    text_in(folder, "system/a.txt", "a text of words\n");
-    put_recipe("system.yaml", data);
-    for (i64 i = 0; i < COUNT_OF(links); i++) {
-        char *link = in_folder(links[i][0]);
-        assert_int_equal(symlink(links[i][1], link), 0);
-        memory_free(link);
-    }
-    assert_int_equal(WEFT("run", recipe, "--redo"), 0);
-    expect_in(&complained, "skipped: 4 links into /proc, /sys and /dev (first: ");
-    assert_int_equal(WEFT("run", recipe), 0);
-    expect_in(&complained, "done before");
-    memory_free(data);
-    memory_free(recipe);
-    (void)state;
-}
-
-/* A folder that a link repeats enters once. What an older program made of it stays valid. */
-static void a_linked_folder_enters_once(void **state)
-{
-    char *data = in_folder("twice"), *recipe = in_folder("twice.yaml"), *done = in_folder("run/bpe/done.json");
-    char *link = in_folder("twice/link"), *loop = in_folder("twice/texts/loop");
-    struct buffer all = {0};
-    text_in(folder, "twice/texts/a.txt", "words\n");
-    put_recipe("twice.yaml", data);
-    assert_int_equal(symlink("texts", link), 0);
-    assert_int_equal(WEFT("run", recipe, "--redo"), 0);
-    expect_in(&complained, "(links to folders that are read by another name)");
-    assert_int_equal(WEFT("run", recipe), 0);
-    expect_in(&complained, "done before");
-    add_words(&all, "/link/a.txt");
-    add_words(&all, "/texts/a.txt");
-    char *digest = string_format("xxh3-%016llx", (unsigned long long)hash_bytes(all.data, all.length, 0));
-    struct json *j = json_load(done), *inputs = json_get(json_get(j, "identity"), "inputs");
-    assert_string_not_equal(json_string(json_get(inputs, data), ""), digest);
-    json_set(inputs, data, json_of_string(digest));
-    assert_int_equal(json_save(done, j), 0);
-    assert_int_equal(WEFT("run", recipe), 0);
-    expect_in(&complained, "done before");
-    assert_int_equal(symlink("..", loop), 0); /* by the older rule 2^16 files */
-    assert_int_equal(WEFT("run", recipe), 1);
-    text_in(folder, "twice/texts/a.txt", "wordz\n");
-    assert_int_equal(WEFT("run", recipe), 1);
-    json_free(j);
-    buffer_release(&all);
-    memory_free(digest);
-    memory_free(data);
-    memory_free(recipe);
-    memory_free(done);
-    memory_free(link);
-    memory_free(loop);
-    (void)state;
 }
 
 /* ---- inspect on a folder ---- */
@@ -328,7 +181,7 @@ static i64 number_at(const struct json *list, i64 index, const char *key)
     return json_integer(json_get(json_at(list, index), key), -1);
 }
 
-static void inspect_says_what_becomes_of_every_file(void **state)
+TEST(inspect_says_what_becomes_of_every_file)
 {
     char *data = in_folder("mixed"), *lines = in_folder("mixed/c.jsonl");
     for (i64 i = 0; i < 20; i++) {
@@ -376,32 +229,6 @@ static void inspect_says_what_becomes_of_every_file(void **state)
     expect_in(&said, "captioned picture        1\n");
     memory_free(data);
     memory_free(lines);
-    (void)state;
-}
-
-static void inspect_obeys_no_name(void **state)
-{
-    char *data = in_folder("named"), *loop = in_folder("named/loop"), *more = in_folder("named/more");
-    text_in(folder, "named/a.txt", "text\n");
-    text_in(folder, "named/\x1b[2J\n\xe2\x80\xae.orc", "?");
-    text_in(folder, "named/lines.jsonl",
-            "{\"image\": \"/dev/zero\", \"text\": \"x\"}\n{\"image\": \"../x.png\", \"text\": \"x\"}\n");
-    assert_int_equal(symlink(".", loop) || symlink("loop", more), 0);
-    assert_int_equal(WEFT("inspect", data), 0);
-    expect_in(&said, "named/\\u001b[2J\\u000a\\u202e.orc");
-    expect_in(&said, "`outside: allow`");
-    assert_null(strpbrk(said.data, "\x1b\xe2"));
-    assert_int_equal(WEFT("inspect", data, "--json"), 0);
-    assert_null(strpbrk(said.data, "\x1b\xe2"));
-    struct json *j = json_parse(said.data, said.length, "inspect");
-    assert_string_equal(text_at(json_get(j, "listing"), 0, "file"), "\x1b[2J\n\xe2\x80\xae.orc");
-    json_free(j);
-    assert_int_equal(WEFT("inspect", data, "--columns", "outside=allow"), 0);
-    assert_null(strstr(said.data, "`outside: allow`"));
-    memory_free(data);
-    memory_free(loop);
-    memory_free(more);
-    (void)state;
 }
 
 /* ---- Kill and resume ---- */
@@ -481,7 +308,7 @@ static void spoil_tables(const char *name)
     memory_free(path);
 }
 
-static void a_killed_prepare_goes_on_to_the_same_bytes(void **state)
+TEST(a_killed_prepare_goes_on_to_the_same_bytes)
 {
     struct buffer lines = {0}, yaml = {0}, whole = {0}, again = {0};
     char *recipe = in_folder("kill.yaml");
@@ -522,23 +349,175 @@ static void a_killed_prepare_goes_on_to_the_same_bytes(void **state)
     memory_free(first);
     memory_free(second);
     memory_free(third);
-    (void)state;
+}
+
+/* ---- Outputs of other versions, and links ---- */
+
+TEST(what_an_older_version_made_is_refused_with_the_reason)
+{
+    char *data = in_folder("old"), *recipe = in_folder("old.yaml"), *done = in_folder("run/bpe/done.json");
+    text_in(folder, "old/a.txt", "a text\n");
+    put_recipe("old.yaml", data);
+    assert_int_equal(WEFT("run", recipe, "--redo"), 0);
+    struct json *j = json_load(done);
+    struct json *inputs = json_copy(json_get(json_get(j, "identity"), "inputs"));
+    json_set(inputs, data, json_of_string("0123456789abcdef"));
+    struct json *identity = json_copy(json_get(j, "identity"));
+    json_set(identity, "inputs", inputs);
+    json_set(j, "identity", identity);
+    json_set(j, "hash", json_of_string("fedcba9876543210"));
+    assert_int_equal(json_save(done, j), 0);
+    assert_int_equal(WEFT("run", recipe), 1);
+    expect_in(&complained, "by an older version, which did not look into the files");
+    json_free(j);
+    memory_free(data);
+    memory_free(recipe);
+    memory_free(done);
+}
+
+/* Adds an input like older programs did, which hashed shards completely. */
+static void add_file(struct buffer *all, const char *name)
+{
+    struct buffer content = {0};
+    char *path = string_format("%s/indexed%s", folder, name);
+    assert_int_equal(file_read(&content, path), 0);
+    u64 numbers[] = {1, (u64)content.length, hash_bytes(content.data, content.length, 0)};
+    buffer_append(all, name, (i64)strlen(name) + 1);
+    buffer_append(all, numbers, sizeof numbers);
+    buffer_release(&content);
+    memory_free(path);
+}
+
+static void give_digest_of_before(const char *done, const char *data)
+{
+    struct buffer all = {0};
+    add_file(&all, "/a.txt");
+    add_file(&all, "/x/00000.shard");
+    add_file(&all, "/x/index");
+    char *digest = string_format("xxh3-%016llx", (unsigned long long)hash_bytes(all.data, all.length, 0));
+    struct json *j = json_load(done), *inputs = json_get(json_get(j, "identity"), "inputs");
+    assert_string_not_equal(json_string(json_get(inputs, data), ""), digest);
+    json_set(inputs, data, json_of_string(digest));
+    assert_int_equal(json_save(done, j), 0);
+    json_free(j);
+    memory_free(digest);
+    buffer_release(&all);
+}
+
+/* An index holds the checksums of its shards: only the index is read, and results of older
+ * programs, which read both, stay valid. */
+TEST(shards_are_known_by_their_index)
+{
+    char *data = in_folder("indexed"), *recipe = in_folder("indexed.yaml"), *done = in_folder("run/bpe/done.json");
+    text_in(folder, "indexed/a.txt", "a text of words\n");
+    text_in(folder, "indexed/x/index", "checksums");
+    text_in(folder, "indexed/x/00000.shard", "payloads");
+    put_recipe("indexed.yaml", data);
+    assert_int_equal(WEFT("run", recipe, "--redo"), 0);
+    give_digest_of_before(done, data);
+    assert_int_equal(WEFT("run", recipe), 0);
+    expect_in(&complained, "done before");
+    text_in(folder, "indexed/x/index", "checksumz");
+    assert_int_equal(WEFT("run", recipe), 1);
+    memory_free(data);
+    memory_free(recipe);
+    memory_free(done);
+}
+
+/* Adds /NAME with the content "words\n", as programs did that followed links as often as they
+ * occurred. */
+static void add_words(struct buffer *all, const char *name)
+{
+    u64 numbers[] = {1, 6, hash_bytes("words\n", 6, 0)};
+    buffer_append(all, name, (i64)strlen(name) + 1);
+    buffer_append(all, numbers, sizeof numbers);
+}
+
+/* What is behind them changes with each look, and has no end. */
+TEST(links_into_the_system_are_not_followed)
+{
+    static const char *const links[][2] = {{"system/fd", "/proc/self/fd"},
+                                           {"system/net", "/sys/class/net"},
+                                           {"system/all", "/dev"},
+                                           {"system/status.txt", "/proc/self/status"}};
+    char *data = in_folder("system"), *recipe = in_folder("system.yaml");
+    text_in(folder, "system/a.txt", "a text of words\n");
+    put_recipe("system.yaml", data);
+    for (i64 i = 0; i < COUNT_OF(links); i++) {
+        char *link = in_folder(links[i][0]);
+        assert_int_equal(symlink(links[i][1], link), 0);
+        memory_free(link);
+    }
+    assert_int_equal(WEFT("run", recipe, "--redo"), 0);
+    expect_in(&complained, "skipped: 4 links into /proc, /sys and /dev (first: ");
+    assert_int_equal(WEFT("run", recipe), 0);
+    expect_in(&complained, "done before");
+    memory_free(data);
+    memory_free(recipe);
+}
+
+/* A folder that a link repeats enters once. What an older program made of it stays valid. */
+TEST(a_linked_folder_enters_once)
+{
+    char *data = in_folder("twice"), *recipe = in_folder("twice.yaml"), *done = in_folder("run/bpe/done.json");
+    char *link = in_folder("twice/link"), *loop = in_folder("twice/texts/loop");
+    struct buffer all = {0};
+    text_in(folder, "twice/texts/a.txt", "words\n");
+    put_recipe("twice.yaml", data);
+    assert_int_equal(symlink("texts", link), 0);
+    assert_int_equal(WEFT("run", recipe, "--redo"), 0);
+    expect_in(&complained, "(links to folders that are read by another name)");
+    assert_int_equal(WEFT("run", recipe), 0);
+    expect_in(&complained, "done before");
+    add_words(&all, "/link/a.txt");
+    add_words(&all, "/texts/a.txt");
+    char *digest = string_format("xxh3-%016llx", (unsigned long long)hash_bytes(all.data, all.length, 0));
+    struct json *j = json_load(done), *inputs = json_get(json_get(j, "identity"), "inputs");
+    assert_string_not_equal(json_string(json_get(inputs, data), ""), digest);
+    json_set(inputs, data, json_of_string(digest));
+    assert_int_equal(json_save(done, j), 0);
+    assert_int_equal(WEFT("run", recipe), 0);
+    expect_in(&complained, "done before");
+    assert_int_equal(symlink("..", loop), 0); /* by the older rule 2^16 files */
+    assert_int_equal(WEFT("run", recipe), 1);
+    text_in(folder, "twice/texts/a.txt", "wordz\n");
+    assert_int_equal(WEFT("run", recipe), 1);
+    json_free(j);
+    buffer_release(&all);
+    memory_free(digest);
+    memory_free(data);
+    memory_free(recipe);
+    memory_free(done);
+    memory_free(link);
+    memory_free(loop);
+}
+
+TEST(inspect_obeys_no_name)
+{
+    char *data = in_folder("named"), *loop = in_folder("named/loop"), *more = in_folder("named/more");
+    text_in(folder, "named/a.txt", "text\n");
+    text_in(folder, "named/\x1b[2J\n\xe2\x80\xae.orc", "?");
+    text_in(folder, "named/lines.jsonl",
+            "{\"image\": \"/dev/zero\", \"text\": \"x\"}\n{\"image\": \"../x.png\", \"text\": \"x\"}\n");
+    assert_int_equal(symlink(".", loop) || symlink("loop", more), 0);
+    assert_int_equal(WEFT("inspect", data), 0);
+    expect_in(&said, "named/\\u001b[2J\\u000a\\u202e.orc");
+    expect_in(&said, "`outside: allow`");
+    assert_null(strpbrk(said.data, "\x1b\xe2"));
+    assert_int_equal(WEFT("inspect", data, "--json"), 0);
+    assert_null(strpbrk(said.data, "\x1b\xe2"));
+    struct json *j = json_parse(said.data, said.length, "inspect");
+    assert_string_equal(text_at(json_get(j, "listing"), 0, "file"), "\x1b[2J\n\xe2\x80\xae.orc");
+    json_free(j);
+    assert_int_equal(WEFT("inspect", data, "--columns", "outside=allow"), 0);
+    assert_null(strstr(said.data, "`outside: allow`"));
+    memory_free(data);
+    memory_free(loop);
+    memory_free(more);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_edit_of_equal_length_is_seen),
-        cmocka_unit_test(a_page_is_of_the_stages_as_they_are),
-        cmocka_unit_test(contents_are_read_once),
-        cmocka_unit_test(inspect_says_what_becomes_of_every_file),
-        cmocka_unit_test(a_killed_prepare_goes_on_to_the_same_bytes),
-        cmocka_unit_test(what_an_older_version_made_is_refused_with_the_reason),
-        cmocka_unit_test(shards_are_known_by_their_index),
-        cmocka_unit_test(links_into_the_system_are_not_followed),
-        cmocka_unit_test(a_linked_folder_enters_once),
-        cmocka_unit_test(inspect_obeys_no_name),
-    };
     setenv("WEFT_THREADS", "1", 1);
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

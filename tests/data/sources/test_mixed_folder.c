@@ -214,9 +214,8 @@ static void take_one(void *context, void *content, struct medium *medium)
     result.arrived++;
 }
 
-static void exactly_the_damaged_are_named(void **state)
+TEST_WITH(exactly_the_damaged_are_named, make, clear)
 {
-    (void)state;
     const struct media_request request = {
         .data = folder, .split = SPLIT_TRAIN, .kinds = 1 << MODALITY_IMAGE | 1 << MODALITY_VIDEO | 1 << MODALITY_AUDIO};
     struct media_reader reader = {
@@ -237,6 +236,5 @@ static void exactly_the_damaged_are_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(exactly_the_damaged_are_named, make, clear)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(NULL, NULL);
 }

@@ -1,6 +1,5 @@
 /* Tokenizers learn from the files that `prepare` trains on: no stage reads files that another holds
  * out; and the text tokenizer reads all files evenly. */
-#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,6 @@
 #include "data/sources/media_list.h"
 #include "tests/tar_text.h"
 #include "tests/files.h"
-#include <cmocka.h>
 
 static char *folder, *data, *out;
 static struct device device;
@@ -80,7 +78,7 @@ static i64 ids_of(const struct text_tokenizer *tokenizer, const char *word)
     return count;
 }
 
-static void the_text_tokenizer_learns_from_train_alone(void **state)
+TEST_WITH(the_text_tokenizer_learns_from_train_alone, begin, NULL)
 {
     put_words("test/a.txt", 5000, "hidden");
     put_words("train/b.txt", 5000, "learned");
@@ -90,17 +88,15 @@ static void the_text_tokenizer_learns_from_train_alone(void **state)
     assert_in_range(ids_of(t, "hidden"), 3, 6);
     assert_in_range(ids_of(t, "unseen"), 3, 6);
     text_tokenizer_free(t);
-    (void)state;
 }
 
 /* A conversation of 4 messages is one sample: bad lines are a share of samples, not of texts. */
-static void bad_samples_are_a_share_of_all_samples(void **state)
+TEST_WITH(bad_samples_are_a_share_of_all_samples, begin, NULL)
 {
     static const struct {
         i64 good;
         bool refused; /* bad_share is 0.05 */
     } cases[] = {{18, true}, {19, false}, {4, true}};
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         struct buffer lines = {0};
         struct text_settings settings = {0};
@@ -125,7 +121,7 @@ static void bad_samples_are_a_share_of_all_samples(void **state)
     }
 }
 
-static void special_tokens_of_the_user_are_all_added(void **state)
+TEST_WITH(special_tokens_of_the_user_are_all_added, begin, NULL)
 {
     static const char *const tokens[] = {"<think>", "</think>", "<tool>"};
     static const struct setting_override more[] = {{"special", "[<think>, </think>, <tool>]"}};
@@ -137,12 +133,11 @@ static void special_tokens_of_the_user_are_all_added(void **state)
         assert_true(text_token_is_special(t, id));
     }
     text_tokenizer_free(t);
-    (void)state;
 }
 
 /* Digits of Qwen2 stand alone, those of Llama 3 by up to three, those of GPT-2 together. NFC makes one
  * letter, of 2 bytes, of an e and its accent. */
-static void the_family_and_nfc_are_those_asked_for(void **state)
+TEST_WITH(the_family_and_nfc_are_those_asked_for, begin, NULL)
 {
     static const struct {
         struct setting_override more[2];
@@ -157,10 +152,9 @@ static void the_family_and_nfc_are_those_asked_for(void **state)
         assert_int_equal(ids_of(t, "e\xcc\x81"), cases[i].accent);
         text_tokenizer_free(t);
     }
-    (void)state;
 }
 
-static void all_files_are_read_evenly(void **state)
+TEST_WITH(all_files_are_read_evenly, begin, NULL)
 {
     static const struct setting_override more[] = {{"bytes", "20000"}};
     put_words("a.txt", 60000, "first");
@@ -176,7 +170,6 @@ static void all_files_are_read_evenly(void **state)
     for (i64 i = 0; i < COUNT_OF(words); i++)
         assert_int_equal(ids_of(t, words[i]), 1);
     text_tokenizer_free(t);
-    (void)state;
 }
 
 /* ---- randomly held-out parts ---- */
@@ -216,7 +209,7 @@ static i64 files_of(bool *there, const char *part)
     return count;
 }
 
-static void no_stage_learns_what_another_holds_out(void **state)
+TEST_WITH(no_stage_learns_what_another_holds_out, begin, NULL)
 {
     static const struct setting_override more[] = {{"vocabulary", "2000"}, {"validation", "0.4"}, {"test", "0.2"}};
     bool there[WORDS];
@@ -237,10 +230,9 @@ static void no_stage_learns_what_another_holds_out(void **state)
     assert_in_range(files_of(there, "validation"), 6, 30);
     assert_in_range(files_of(there, "test"), 2, 20);
     text_tokenizer_free(t);
-    (void)state;
 }
 
-static void tokenizers_of_media_take_captions_of_any_form(void **state)
+TEST_WITH(tokenizers_of_media_take_captions_of_any_form, begin, NULL)
 {
     struct buffer bytes = {"?", 1, 0}, seen = {0}, line = {"{\"file_name\": \"c.wav\", \"text\": \"said\"}", 38, 0};
     const char *const names[] = {"train/a.jpg", "train/a.txt", "train/b.png", "train/c.wav", "test/d.png"};
@@ -255,7 +247,6 @@ static void tokenizers_of_media_take_captions_of_any_form(void **state)
     media_list_release(&list);
     assert_string_equal(seen.data, "train/a.jpg '?'\ntrain/c.wav 'said'\ntrain/b.png ''\n");
     buffer_release(&seen);
-    (void)state;
 }
 
 /* The media of train as PATH 'TEXT', or the bytes of those that are carried. */
@@ -291,7 +282,7 @@ static void expect_media(u32 kinds, const char *expected)
     "{\"messages\": [{\"role\": \"user\", \"content\": \"<image>what?\"}, {\"role\": \"assistant\", \"content\": "     \
     "\"it\"}], "
 /* LLaVA's layout: conversations first, each naming pictures, some of which have captions too. */
-static void tokenizers_of_media_take_those_of_conversations_once(void **state)
+TEST_WITH(tokenizers_of_media_take_those_of_conversations_once, begin, NULL)
 {
     static const char *const names[] = {"train/p/a.jpg", "train/p/b.jpg", "train/p/c.jpg", "train/p/d.jpg",
                                         "train/p/e.jpg", "train/p/s.wav", "test/f.jpg"};
@@ -311,11 +302,10 @@ static void tokenizers_of_media_take_those_of_conversations_once(void **state)
     expect_media(1 << MODALITY_IMAGE, "train/p/b.jpg 'bee'\ntrain/p/d.jpg 'dee'\ntrain/p/d.jpg 'D'\ntrain/p/e.jpg ''\n"
                                       "train/p/a.jpg ''\ntrain/p/c.jpg ''\n");
     expect_media(1 << MODALITY_AUDIO, "train/p/s.wav ''\n");
-    (void)state;
 }
 
 /* Pictures inside of an archive: those of conversations once each. */
-static void carried_media_of_conversations_are_taken_once(void **state)
+TEST_WITH(carried_media_of_conversations_are_taken_once, begin, NULL)
 {
     struct buffer tar = {0};
     static const char turn[] = TURN "\"images\": [\"png\"]}";
@@ -331,21 +321,9 @@ static void carried_media_of_conversations_are_taken_once(void **state)
     put_in(data, "train/all.tar", tar.data, tar.length);
     expect_media(1 << MODALITY_IMAGE, "first\nsecond\ncaptioned\n");
     buffer_release(&tar);
-    (void)state;
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(the_text_tokenizer_learns_from_train_alone, begin),
-        cmocka_unit_test_setup(bad_samples_are_a_share_of_all_samples, begin),
-        cmocka_unit_test_setup(special_tokens_of_the_user_are_all_added, begin),
-        cmocka_unit_test_setup(the_family_and_nfc_are_those_asked_for, begin),
-        cmocka_unit_test_setup(all_files_are_read_evenly, begin),
-        cmocka_unit_test_setup(no_stage_learns_what_another_holds_out, begin),
-        cmocka_unit_test_setup(tokenizers_of_media_take_captions_of_any_form, begin),
-        cmocka_unit_test_setup(tokenizers_of_media_take_those_of_conversations_once, begin),
-        cmocka_unit_test_setup(carried_media_of_conversations_are_taken_once, begin),
-    };
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }

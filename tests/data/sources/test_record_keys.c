@@ -3,13 +3,12 @@
  * trainers named in docs/collections.md make of such records. */
 #include "tests/source_cases.h"
 
-static void keys_change_samples_or_are_named(void **state)
+TEST(keys_change_samples_or_are_named)
 {
-    (void)state;
     check_sources("record_keys.jsonl");
 }
 
-static void a_record_names_its_split(void **state)
+TEST(a_record_names_its_split)
 {
     static const enum split expected[] = {SPLIT_TEST, SPLIT_VALIDATION, SPLIT_TRAIN};
     char *path = put_text("own.jsonl", "{\"text\": \"a\", \"split\": \"test\"}\n{\"text\": \"b\", \"split\": \"dev\"}\n"
@@ -23,14 +22,9 @@ static void a_record_names_its_split(void **state)
     }
     source_close(source);
     memory_free(path);
-    (void)state;
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keys_change_samples_or_are_named),
-        cmocka_unit_test(a_record_names_its_split),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

@@ -6,34 +6,9 @@
 
 /* ---- folders ---- */
 
-static void folders_give_captioned_media(void **state)
+TEST(folders_give_captioned_media)
 {
-    (void)state;
     check_sources("source_folders.jsonl");
-}
-
-/* Documents are texts, and their names say no part. */
-static void documents_are_texts(void **state)
-{
-    static const char *const pages[][2] = {
-        {"pages/a.md", "one"},       {"pages/b.MARKDOWN", "two"},   {"pages/c.rst", "three"},
-        {"pages/README.md", "four"}, {"pages/training.md", "five"}, {"pages/test-plan.rst", "six"},
-        {"pages/ls.1.gz", "?"},      {"pages/changelog.gz", "?"},   {"pages/old.zst", "?"}};
-    (void)state;
-    put_all(pages, COUNT_OF(pages));
-    char *command = string_format("echo packed | gzip > %s/pages/e.md.gz", directory);
-    assert_int_equal(system(command), 0);
-    memory_free(command);
-    expect_source("pages", NULL,
-                  "plain text'four\n'\nplain text'one\n'\nplain text'two\n'\nplain text'three\n'\n"
-                  "plain text'packed\n'\nplain text'six\n'\nplain text'five\n'\n"
-                  "2 files ending in .gz whose names do not say what is in them: expected NAME.txt.gz, .md.gz, "
-                  ".jsonl.gz, .json.gz, .csv.gz, .tsv.gz or .tar.gz (pages/changelog.gz)\n1 files ending in .zst whose "
-                  "names do not say what is in them: expected NAME.txt.zst, .md.zst, .jsonl.zst, .json.zst, .csv.zst, "
-                  ".tsv.zst or .tar.zst (pages/old.zst)\n");
-    for (i64 i = 0; i < COUNT_OF(pages); i++) /* one document by its own name */
-        if (strstr(pages[i][0], "README"))
-            expect_source(pages[i][0], NULL, "plain text'four\n'\n");
 }
 
 static void link_to(const char *name, const char *target)
@@ -44,11 +19,10 @@ static void link_to(const char *name, const char *target)
 }
 
 /* Without a memory of folders the two loops would show each text 2^16 times. */
-static void linked_folders_are_read_once(void **state)
+TEST(linked_folders_are_read_once)
 {
     static const char *const files[][2] = {
         {"linked/train/a.txt", "one"}, {"linked/test/b.txt", "two"}, {"beside/c.txt", "three"}};
-    (void)state;
     put_all(files, COUNT_OF(files));
     link_to("linked/a-copy", "train");
     link_to("linked/self", ".");
@@ -64,7 +38,7 @@ static void linked_folders_are_read_once(void **state)
 
 /* What a run writes beside the output of a stage, and prompts of every format, are not noted; a
  * done.json of the data is read, and what truly has no text is noted. */
-static void what_is_no_data_is_not_noted(void **state)
+TEST(what_is_no_data_is_not_noted)
 {
 #define PROMPT                                                                                                         \
     "{\"prompt\": [{\"role\": \"user\", \"content\": \"2 + 2\"}], \"reward_model\": {\"ground_truth\": \"4\"}}"
@@ -90,7 +64,6 @@ static void what_is_no_data_is_not_noted(void **state)
                                            {"alone/b.png", "P"}};
     struct sample sample;
     i64 count;
-    (void)state;
     put_all(files, COUNT_OF(files));
     assert_int_equal(file_copy(path_of("made/train/p.parquet"), GOLDEN "/tables/forms/verl.parquet"), 0);
     expect_source("made", NULL, "plain text'text\n'\n");
@@ -129,13 +102,12 @@ static void what_is_no_data_is_not_noted(void **state)
 }
 
 /* A pipe has no writer: an open that waits for one ends the test by SIGALRM. */
-static void what_is_no_file_is_not_opened(void **state)
+TEST(what_is_no_file_is_not_opened)
 {
     static const char *const files[][2] = {{"special/a.png", "P"},
                                            {"special/b.png", "P"},
                                            {"special/c.txt", "text"},
                                            {"special/m.jsonl", "{\"image\": \"p.png\", \"text\": \"x\"}\n"}};
-    (void)state;
     alarm(TEST_SECONDS_MOST);
     put_all(files, COUNT_OF(files));
     assert_int_equal(mkfifo(path_of("special/a.txt"), 0600), 0);
@@ -178,7 +150,7 @@ static void put_lines(const char *const *references, i64 count)
     buffer_release(&lines);
 }
 
-static void records_name_media_of_their_data(void **state)
+TEST(records_name_media_of_their_data)
 {
     static const char *const files[][2] = {{"border/in/a.png", "P"},
                                            {"border/in/deep/b.png", "P"},
@@ -193,7 +165,6 @@ static void records_name_media_of_their_data(void **state)
         "../out.png",         "../folder/c.png",     "../../missing.png",       "/missing.png",
         "../up/inside/c.png", "../../link/../a.png", "../folder/../media/d.png"};
     char *media = path_join(directory, "border/media");
-    (void)state;
     put_all(files, COUNT_OF(files));
     link_to("border/link", "in");
     link_to("border/in/inner.png", "deep/b.png");
@@ -243,7 +214,7 @@ static void records_name_media_of_their_data(void **state)
 
 /* Runs in a child process as user nobody, because the tests may run as root, who may read
  * everything. */
-static void what_may_not_be_read_is_passed(void **state)
+TEST(what_may_not_be_read_is_passed)
 {
     static const char *const files[][2] = {{"shut/a.txt", "a"}, {"shut/b.txt", "b"}, {"shut/deep/c.txt", "c"}};
     put_all(files, COUNT_OF(files));
@@ -268,7 +239,6 @@ static void what_may_not_be_read_is_passed(void **state)
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     memory_free(file);
     memory_free(below);
-    (void)state;
 }
 
 /* ---- parts ---- */
@@ -297,7 +267,7 @@ static void expect_parts(const char *name, const char *expected)
     buffer_release(&drawn);
 }
 
-static void names_say_the_part(void **state)
+TEST(names_say_the_part)
 {
     static const char *const files[][2] = {{"p1/test/a.txt", "1"},
                                            {"p1/train/deep/test/b.txt", "2"},
@@ -312,10 +282,9 @@ static void names_say_the_part(void **state)
     expect_parts("p1", "train/deep/test/b.txt:1:t\nval/c.txt:1:v\ntest/a.txt:1:x\n");
     expect_parts("p2", "books/a.txt:1:t\nvalidation/b.txt:1:v\n");
     expect_parts("p3", "train-0.txt:1:t\ntest.jsonl:1:x\n");
-    (void)state;
 }
 
-static void metadata_may_stand_above_the_parts(void **state)
+TEST(metadata_may_stand_above_the_parts)
 {
     static const char *const files[][2] = {{"up/train/a.png", "P"},
                                            {"up/test/b.png", "P"},
@@ -325,12 +294,11 @@ static void metadata_may_stand_above_the_parts(void **state)
                                                                  "{\"file_name\": \"c.png\", \"text\": \"3\"}\n"}};
     put_all(files, COUNT_OF(files));
     expect_parts("up", "metadata.jsonl:1:x\nmetadata.jsonl:2:t\n");
-    (void)state;
 }
 
 /* Five captions of one picture are in the same split,
  * independently of the folder's path and other files. */
-static void draws_follow_the_medium(void **state)
+TEST(draws_follow_the_medium)
 {
     struct buffer lines = {0}, first = {0}, second = {0};
     struct source_request request = {.seed = 3, .validation = 0.5};
@@ -359,22 +327,32 @@ static void draws_follow_the_medium(void **state)
     memory_free(sides);
     memory_free(path);
     memory_free(moved);
-    (void)state;
+}
+
+/* Documents are texts, and their names say no part. */
+TEST(documents_are_texts)
+{
+    static const char *const pages[][2] = {
+        {"pages/a.md", "one"},       {"pages/b.MARKDOWN", "two"},   {"pages/c.rst", "three"},
+        {"pages/README.md", "four"}, {"pages/training.md", "five"}, {"pages/test-plan.rst", "six"},
+        {"pages/ls.1.gz", "?"},      {"pages/changelog.gz", "?"},   {"pages/old.zst", "?"}};
+    put_all(pages, COUNT_OF(pages));
+    char *command = string_format("echo packed | gzip > %s/pages/e.md.gz", directory);
+    assert_int_equal(system(command), 0);
+    memory_free(command);
+    expect_source("pages", NULL,
+                  "plain text'four\n'\nplain text'one\n'\nplain text'two\n'\nplain text'three\n'\n"
+                  "plain text'packed\n'\nplain text'six\n'\nplain text'five\n'\n"
+                  "2 files ending in .gz whose names do not say what is in them: expected NAME.txt.gz, .md.gz, "
+                  ".jsonl.gz, .json.gz, .csv.gz, .tsv.gz or .tar.gz (pages/changelog.gz)\n1 files ending in .zst whose "
+                  "names do not say what is in them: expected NAME.txt.zst, .md.zst, .jsonl.zst, .json.zst, .csv.zst, "
+                  ".tsv.zst or .tar.zst (pages/old.zst)\n");
+    for (i64 i = 0; i < COUNT_OF(pages); i++) /* one document by its own name */
+        if (strstr(pages[i][0], "README"))
+            expect_source(pages[i][0], NULL, "plain text'four\n'\n");
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(folders_give_captioned_media),
-        cmocka_unit_test(linked_folders_are_read_once),
-        cmocka_unit_test(what_is_no_data_is_not_noted),
-        cmocka_unit_test(what_is_no_file_is_not_opened),
-        cmocka_unit_test(records_name_media_of_their_data),
-        cmocka_unit_test(what_may_not_be_read_is_passed),
-        cmocka_unit_test(names_say_the_part),
-        cmocka_unit_test(metadata_may_stand_above_the_parts),
-        cmocka_unit_test(draws_follow_the_medium),
-        cmocka_unit_test(documents_are_texts),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

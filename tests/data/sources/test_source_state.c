@@ -70,6 +70,29 @@ static struct source *opened(const struct source_request *request)
     return source;
 }
 
+/* The folder has what a position must carry: without it the other test compares nothing. */
+TEST(the_folder_has_all_that_is_carried)
+{
+    static const char *const members[] = {"file", "lost", "notes", "prompts", "named", "waiting"};
+    struct buffer passed = {0};
+    i64 count, most = 0;
+    put_all(files, COUNT_OF(files));
+    struct source *source = opened(&requests[0]);
+    while (read_one(&passed, source))
+        ;
+    struct json *position = source_state(source);
+    for (i64 i = 0; i < COUNT_OF(members); i++)
+        if (!json_count(json_get(position, members[i])) && json_integer(json_get(position, members[i]), 0) <= 0)
+            fail_msg("%s is nothing", members[i]);
+    const struct source_note *notes = source_notes(source, &count);
+    for (i64 i = 0; i < count; i++)
+        most = max_i64(most, notes[i].count);
+    assert_true(count > 2 && most > 1);
+    json_free(position);
+    source_close(source);
+    buffer_release(&passed);
+}
+
 /* Reads `count` results, then saves, closes, resumes, and compares with `whole` from there to the end. */
 static bool goes_on(const struct source_request *request, i64 count)
 {
@@ -99,10 +122,9 @@ static bool goes_on(const struct source_request *request, i64 count)
     return more;
 }
 
-static void a_resumed_source_is_one_that_was_never_stopped(void **state)
+TEST(a_resumed_source_is_one_that_was_never_stopped)
 {
     i64 count = 0;
-    (void)state;
     put_all(files, COUNT_OF(files));
     for (i64 k = 0; k < COUNT_OF(requests); k++)
         for (i64 i = 0; goes_on(&requests[k], i); i++)
@@ -110,35 +132,7 @@ static void a_resumed_source_is_one_that_was_never_stopped(void **state)
     assert_true(count > 40); /* results of all requests */
 }
 
-/* The folder has what a position must carry: without it the other test compares nothing. */
-static void the_folder_has_all_that_is_carried(void **state)
-{
-    static const char *const members[] = {"file", "lost", "notes", "prompts", "named", "waiting"};
-    struct buffer passed = {0};
-    i64 count, most = 0;
-    (void)state;
-    put_all(files, COUNT_OF(files));
-    struct source *source = opened(&requests[0]);
-    while (read_one(&passed, source))
-        ;
-    struct json *position = source_state(source);
-    for (i64 i = 0; i < COUNT_OF(members); i++)
-        if (!json_count(json_get(position, members[i])) && json_integer(json_get(position, members[i]), 0) <= 0)
-            fail_msg("%s is nothing", members[i]);
-    const struct source_note *notes = source_notes(source, &count);
-    for (i64 i = 0; i < count; i++)
-        most = max_i64(most, notes[i].count);
-    assert_true(count > 2 && most > 1);
-    json_free(position);
-    source_close(source);
-    buffer_release(&passed);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_folder_has_all_that_is_carried),
-        cmocka_unit_test(a_resumed_source_is_one_that_was_never_stopped),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

@@ -2,14 +2,13 @@
  * place and skipped. */
 #include "tests/source_cases.h"
 
-static void files_become_samples(void **state)
+TEST(files_become_samples)
 {
-    (void)state;
     check_sources("sources.jsonl");
     assert_null(source_open("/nowhere/at/all", NULL));
 }
 
-static void names_say_where(void **state)
+TEST(names_say_where)
 {
     char *path = put_file("where.jsonl", "{\"text\": \"a\"}\n{\"text\": 1}", 26);
     struct source *source = source_open(path, NULL);
@@ -22,10 +21,9 @@ static void names_say_where(void **state)
     assert_int_equal(source_next(source, &sample), SOURCE_END);
     source_close(source);
     memory_free(path);
-    (void)state;
 }
 
-static void text_is_cut_at_blank_lines(void **state)
+TEST(text_is_cut_at_blank_lines)
 {
     struct buffer whole = {0}, again = {0};
     struct sample sample;
@@ -50,7 +48,6 @@ static void text_is_cut_at_blank_lines(void **state)
     expect_source("bad.txt", NULL, "bad: bad.txt:1: byte 2 of a text is not UTF-8\n");
     memory_free(put_file("short.txt", "\xef\xbb", 2));
     expect_source("short.txt", NULL, "bad: short.txt:1: byte 0 of a text is not UTF-8\n");
-    (void)state;
 }
 
 /* ---- compressed: stored blocks, written by hand ---- */
@@ -84,7 +81,7 @@ static void zstd(struct buffer *out, const char *bytes, u8 count)
     buffer_append(out, bytes, count);
 }
 
-static void compressed_files_are_read(void **state)
+TEST(compressed_files_are_read)
 {
     const char line[] = "{\"text\": \"packed\"}\n";
     struct buffer gz = {0}, zst = {0};
@@ -104,7 +101,6 @@ static void compressed_files_are_read(void **state)
         "damaged: y.jsonl.gz: byte 21: the file ends within the gzip member that begins at byte 0: it is cut short\n");
     buffer_release(&gz);
     buffer_release(&zst);
-    (void)state;
 }
 
 /* ---- Megatron: the golden bytes of its own writer, documents [1,2,3] and [4,5] as u16 ---- */
@@ -116,7 +112,7 @@ static const u8 golden_idx[] = {0x4d, 0x4d, 0x49, 0x44, 0x49, 0x44, 0x58, 0, 0, 
 
 static const u8 golden_bin[] = {1, 0, 2, 0, 3, 0, 4, 0, 5, 0};
 
-static void damaged_indexes_are_refused(void **state)
+TEST(damaged_indexes_are_refused)
 {
     memory_free(put_file("m.bin", golden_bin, sizeof golden_bin));
     for (i64 kept = 0; kept < (i64)sizeof golden_idx; kept++) {
@@ -140,10 +136,9 @@ static void damaged_indexes_are_refused(void **state)
     expect_source("m.idx", NULL,
                   "damaged: m.idx: byte 18: 2 sequences and -9223372036854775808 marks of documents do not fit into 82 "
                   "bytes: cut short\n");
-    (void)state;
 }
 
-static void damaged_files_are_passed(void **state)
+TEST(damaged_files_are_passed)
 {
     struct buffer tar = {0}, gz = {0};
     static const char *const files[][2] = {{"torn/c.txt", "whole"}};
@@ -172,15 +167,9 @@ static void damaged_files_are_passed(void **state)
     buffer_release(&tar);
     memory_free(link);
     memory_free(path);
-    (void)state;
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_become_samples),        cmocka_unit_test(names_say_where),
-        cmocka_unit_test(text_is_cut_at_blank_lines),  cmocka_unit_test(compressed_files_are_read),
-        cmocka_unit_test(damaged_indexes_are_refused), cmocka_unit_test(damaged_files_are_passed),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

@@ -15,7 +15,7 @@ static void add_pax(struct buffer *tar)
     snprintf(tar->data + at + 148, 8, "%06o", sum);
 }
 
-static void members_say_where_they_stand(void **state)
+TEST(members_say_where_they_stand)
 {
     struct buffer tar = {0};
     struct sample sample;
@@ -38,13 +38,11 @@ static void members_say_where_they_stand(void **state)
     source_close(source);
     buffer_release(&tar);
     memory_free(path);
-    (void)state;
 }
 
-static void members_with_one_key_are_a_sample(void **state)
+TEST(members_with_one_key_are_a_sample)
 {
     struct buffer tar = {0};
-    (void)state;
     check_sources("tar_samples.jsonl");
     tar_member(&tar, "a.png", "PNG");
     tar_member(&tar, "a.txt", "apple");
@@ -54,7 +52,7 @@ static void members_with_one_key_are_a_sample(void **state)
 }
 
 /* A name that a sample has already begins the next one, as in tars that were joined. */
-static void repeated_names_are_samples_of_their_own(void **state)
+TEST(repeated_names_are_samples_of_their_own)
 {
     struct buffer tar = {0};
     for (int times = 0; times < 2; times++) {
@@ -74,11 +72,10 @@ static void repeated_names_are_samples_of_their_own(void **state)
                   "them there), or captions: folder or name, which take the names of folders and files\n"
                   "captioned image'LATER' text'three'\n");
     buffer_release(&tar);
-    (void)state;
 }
 
 /* A key of more members than a sample may have, in names with dots. */
-static void keys_of_many_members_are_cut_between_names(void **state)
+TEST(keys_of_many_members_are_cut_between_names)
 {
     struct buffer tar = {0}, expected = {0};
     for (int i = 0; i < 5000; i++) {
@@ -96,12 +93,11 @@ static void keys_of_many_members_are_cut_between_names(void **state)
     expect_source("many.tar", NULL, expected.data);
     buffer_release(&tar);
     buffer_release(&expected);
-    (void)state;
 }
 
 /* Of every ending that is read a medium and its caption; of every other ending neither is, and the
  * caption is no document. */
-static void endings_of_media_are_read_or_left_out_with_their_texts(void **state)
+TEST(endings_of_media_are_read_or_left_out_with_their_texts)
 {
     i64 left_out = 0, count;
     assert_int_equal(directory_make(path_of("ends")), 0);
@@ -143,17 +139,9 @@ static void endings_of_media_are_read_or_left_out_with_their_texts(void **state)
         left_out -= files[i].why && strcmp(files[i].why, "texts beside a medium that is not read") == 0;
     assert_int_equal(left_out, -1);
     source_close(source);
-    (void)state;
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_say_where_they_stand),
-        cmocka_unit_test(members_with_one_key_are_a_sample),
-        cmocka_unit_test(repeated_names_are_samples_of_their_own),
-        cmocka_unit_test(keys_of_many_members_are_cut_between_names),
-        cmocka_unit_test(endings_of_media_are_read_or_left_out_with_their_texts),
-    };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return tests_run(make_directory, remove_directory);
 }

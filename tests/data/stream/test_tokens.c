@@ -71,32 +71,7 @@ static void put_addresses(const struct started_server *servers, i64 count)
     buffer_release(&all);
 }
 
-static void a_killed_server_is_replaced_by_another(void **state)
-{
-    struct started_server servers[SERVERS] = {{0}};
-    (void)state;
-    char **lines = lines_of("parts", &in_turns);
-    clear_ring();
-    for (i64 i = 0; i < SERVERS; i++)
-        start(&servers[i], "streams", i);
-    put_addresses(servers, SERVERS);
-    struct loader *l = open_data("streams", "ring", &in_turns);
-    for (i64 step = 0; step < STEPS; step++) {
-        if (step == 12 || step == 60)
-            end(&servers[step == 60], SIGKILL); /* first one, then the other */
-        if (step == 36)
-            start(&servers[0], "streams", 0);
-        expect_lines(l, lines, step, step + 1);
-        struct loader_cursor cursor = loader_cursor(l);
-        assert_int_equal(loader_passed(l, &cursor), 0);
-    }
-    assert_int_equal(loader_restarts(l), 0);
-    loader_close(l);
-    end(&servers[0], SIGTERM);
-    string_list_free(lines, STEPS);
-}
-
-/* ---- Several readers ---- */
+/* ---- Readers ---- */
 
 /* Forks one of two readers of a run, with a ring of its own,
  * starting after `done` steps; it exits with 0. */
@@ -151,251 +126,7 @@ static void expect_good_end(pid_t child)
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* Ranks on two machines: one is killed with its disk and resumes from an older checkpoint, then the
- * server is killed. */
-static void readers_of_a_run_have_the_rows_of_the_folder(void **state)
-{
-    struct started_server server = {0};
-    pid_t readers[2];
-    (void)state;
-    char **lines = lines_of("parts", &in_turns), *lost = in_folder("ring-1"), *said = in_folder("reader-1");
-    start(&server, "streams", 20);
-    put_addresses(&server, 1);
-    for (i64 i = 0; i < 2; i++)
-        readers[i] = begin_reader(i, NULL, 0, lines);
-    while (step_of_reader(1) < 40)
-        usleep(1000);
-    assert_true(kill(readers[1], SIGKILL) == 0 && waitpid(readers[1], NULL, 0) == readers[1]);
-    assert_int_equal(directory_remove(lost), 0);
-    struct loader_cursor cursor = cursor_behind(12);
-    assert_int_equal(unlink(said), 0);
-    readers[1] = begin_reader(1, &cursor, 12, lines);
-    while (step_of_reader(1) < 30)
-        usleep(1000);
-    end(&server, SIGKILL);
-    start(&server, "streams", 20);
-    for (i64 i = 0; i < 2; i++)
-        expect_good_end(readers[i]);
-    end(&server, SIGTERM);
-    string_list_free(lines, STEPS);
-    memory_free(lost);
-    memory_free(said);
-}
-
-/* Two runs at one server are independent. */
-static void runs_do_not_wait_for_each_other(void **state)
-{
-    const char *const words[2][5] = {{WEFT_PROGRAM, "serve-tokens", "--as", "a:0/1"},
-                                     {WEFT_PROGRAM, "serve-tokens", "--as", "b:0/1"}};
-    struct started_server server = {0};
-    (void)state;
-    char **lines = lines_of("parts", &in_turns);
-    start(&server, "streams", 21);
-    put_addresses(&server, 1);
-    struct loader *ahead = open_reader("streams", "ring-a", &in_turns, words[0]);
-    struct loader *behind = open_reader("streams", "ring-b", &in_turns, words[1]);
-    expect_lines(ahead, lines, 0, STEPS);
-    expect_lines(behind, lines, 0, STEPS);
-    loader_close(ahead);
-    loader_close(behind);
-    end(&server, SIGTERM);
-    string_list_free(lines, STEPS);
-}
-
-static u64 hash_of_shard(const char *directory)
-{
-    struct buffer bytes = {0};
-    char *path = path_join(directory, "00000.shard");
-    if (file_read(&bytes, path) < 0)
-        fail_msg("%s", error_text());
-    u64 hash = hash_bytes(bytes.data, bytes.length, 0);
-    buffer_release(&bytes);
-    memory_free(path);
-    return hash;
-}
-
-static u64 hash_of_number(struct ring *r, i64 number)
-{
-    char *directory;
-    assert_int_equal(ring_shard(&directory, r, 0, 0, number), 0);
-    u64 hash = hash_of_shard(directory);
-    memory_free(directory);
-    return hash;
-}
-
-static void expect_gone(const char *part, i64 number)
-{
-    while (ring_has(part, number))
-        usleep(1000);
-}
-
-static void shards_go_once_the_slowest_is_past_them(void **state)
-{
-    const char *const words[] = {WEFT_PROGRAM, "serve-tokens", "--readers", "2", NULL};
-    char *ring = in_folder("ring-of-two"), *stream = in_folder("stream"), *part = path_join(ring, "0");
-    struct ring *r[2];
-    u64 hashes[8];
-    (void)state;
-    unsetenv("WEFT_TOKENS");
-    for (i64 i = 0; i < 2; i++) {
-        r[i] = ring_open(ring, stream, words);
-        ring_read_as(r[i], i);
-    }
-    for (i64 number = 0; number < 4; number++)
-        hashes[number] = hash_of_number(r[0], number);
-    assert_true(ring_has(part, 0)); /* the other reader has not connected yet */
-    for (i64 number = 0; number < 3; number++)
-        assert_true(hash_of_number(r[1], number) == hashes[number]);
-    expect_gone(part, 1);
-    assert_true(ring_has(part, 2));
-    ring_close(r[0]); /* also stops the filler of the ring */
-    for (i64 number = 3; number < 6; number++)
-        hashes[number] = hash_of_number(r[1], number);
-    usleep(50000);
-    assert_true(ring_has(part, 3) && !ring_has(part, 6)); /* position of the first reader, and 2 ahead */
-    r[0] = ring_open(ring, stream, words);
-    ring_read_as(r[0], 0);
-    for (i64 number = 1; number < 6; number++) /* the first two are made again */
-        assert_true(hash_of_number(r[0], number) == hashes[number]);
-    hashes[6] = hash_of_number(r[1], 6);
-    assert_true(hash_of_number(r[0], 6) == hashes[6]);
-    expect_gone(part, 5);
-    for (i64 i = 0; i < 2; i++)
-        ring_close(r[i]);
-    memory_free(ring);
-    memory_free(stream);
-    memory_free(part);
-}
-
-/* ---- Ranks ---- */
-
 enum { RANKS = 4 };
-
-/* Starts rank `rank`; every two ranks share a disk. */
-static pid_t begin_rank(const char *recipe, int rank, int port, bool disks)
-{
-    char *at = string_format("%d", port), *disk = string_format("%s/disk-%d", folder, rank / 2),
-         *err = string_format("%s/stderr-of-%d", folder, rank), number[2] = {(char)('0' + rank), 0};
-    pid_t child = fork();
-    if (child == 0) {
-        int descriptor = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-        if (descriptor < 0 || dup2(descriptor, 2) < 0 || setenv("RANK", number, 1) || setenv("WORLD_SIZE", "4", 1) ||
-            setenv("MASTER_ADDR", "127.0.0.1", 1) || setenv("MASTER_PORT", at, 1) || setenv("WEFT_THREADS", "1", 1) ||
-            (disks && setenv("WEFT_RING", disk, 1)))
-            _exit(9);
-        weft_become((char *[]){"weft", "run", (char *)(uintptr_t)recipe, NULL});
-    }
-    memory_free(at);
-    memory_free(disk);
-    memory_free(err);
-    return child;
-}
-
-/* Kills the ranks once the file `until` exists (NULL: never). Returns how many exited with 0. */
-static int run_ranks(const char *recipe, bool disks, const char *until)
-{
-    pid_t ranks[RANKS];
-    int port = ranks_free_port(), ended = 0, well = 0;
-    for (int r = 0; r < RANKS; r++)
-        ranks[r] = begin_rank(recipe, r, port, disks);
-    while (ended < RANKS) {
-        bool is_there = until && file_exists(until);
-        for (int r = 0, how; r < RANKS; r++) {
-            if (ranks[r] && is_there)
-                kill(ranks[r], SIGKILL);
-            if (ranks[r] && waitpid(ranks[r], &how, WNOHANG) == ranks[r]) {
-                ranks[r] = 0;
-                ended++;
-                well += WIFEXITED(how) && WEXITSTATUS(how) == 0;
-            }
-        }
-        usleep(500);
-    }
-    for (int r = 0; r < RANKS && !until && well < RANKS; r++) {
-        char *err = string_format("%s/stderr-of-%d", folder, r), *said = read_stderr(err);
-        print_message("rank %d: %s\n", r, said);
-        memory_free(err);
-        memory_free(said);
-    }
-    return well;
-}
-
-static i64 entries_of(const char *name)
-{
-    char *path = in_folder(name), **names;
-    i64 count = 0;
-    if (file_exists(path)) {
-        assert_int_equal(directory_list(&names, &count, path), 0);
-        string_list_free(names, count);
-    }
-    memory_free(path);
-    return count;
-}
-
-/* Shards from servers, then prepared on each disk; ranks are killed and one disk is lost. */
-static void ranks_with_disks_of_their_own_make_the_same_model(void **state)
-{
-    static const char *const names[] = {"served", "alone"};
-    struct started_server server = {0};
-    (void)state;
-    unsetenv("WEFT_TOKENS");
-    char *before = write_recipe("before", "", ""), *lost = in_folder("disk-1");
-    assert_int_equal(run_ranks(before, false, NULL), RANKS);
-    for (i64 i = 0; i < COUNT_OF(names); i++) {
-        char *recipe = write_recipe(names[i], ", stream: {on: true, shards: 2}", "");
-        char *shards = string_format("run-%s/shards", names[i]), *stage = in_folder(shards);
-        if (i == 0) {
-            char *first = string_format("%s run %s shards > /dev/null 2>&1", WEFT_PROGRAM, recipe);
-            assert_int_equal(system(first), 0);
-            memory_free(first);
-            start(&server, shards, 22);
-            put_addresses(&server, 1);
-        } else {
-            unsetenv("WEFT_TOKENS");
-        }
-        char *until = string_format("%s/run-%s/base.partial/checkpoints/step-000012", folder, names[i]);
-        char *last = string_format("%s/run-%s/base.partial/checkpoints/step-000020", folder, names[i]);
-        bool was_over = run_ranks(recipe, true, until) == RANKS || file_exists(last);
-        assert_int_equal(directory_remove(lost), 0);
-        assert_int_equal(run_ranks(recipe, true, NULL), RANKS);
-        assert_true(hash_of_model("before") == hash_of_model(names[i]));
-        assert_true(entries_of("disk-0") == 0 && entries_of("disk-1") == 0);
-        assert_true(was_over || file_exists(lost));
-        memory_free(recipe);
-        memory_free(shards);
-        memory_free(stage);
-        memory_free(until);
-        memory_free(last);
-    }
-    end(&server, SIGTERM);
-    memory_free(before);
-    memory_free(lost);
-}
-
-static void without_servers_it_is_said_which_were_asked(void **state)
-{
-    (void)state;
-    char *ring = in_folder("ring"), *stream = in_folder("stream"), *err = in_folder("filler"), *directory;
-    assert_int_equal(setenv("WEFT_TOKENS", "127.0.0.1:1 localhost:1", 1) || setenv("WEFT_WAIT_S", "1", 1), 0);
-    clear_ring();
-    int kept = dup(2), descriptor = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    assert_true(kept >= 0 && descriptor >= 0 && dup2(descriptor, 2) == 2);
-    struct ring *r = ring_open(ring, stream, filler);
-    int status = ring_shard(&directory, r, 0, 0, 0);
-    assert_true(dup2(kept, 2) == 2 && close(kept) == 0 && close(descriptor) == 0);
-    assert_int_equal(status, -1);
-    assert_non_null(strstr(error_text(), "see its messages above"));
-    char *said = read_stderr(err);
-    assert_non_null(strstr(said, "no server has given a shard for 1 s"));
-    assert_non_null(strstr(said, "127.0.0.1:1: "));
-    assert_non_null(strstr(said, "Connection refused"));
-    ring_close(r);
-    assert_int_equal(unsetenv("WEFT_WAIT_S"), 0);
-    memory_free(said);
-    memory_free(ring);
-    memory_free(stream);
-    memory_free(err);
-}
 
 /* ---- Requests ---- */
 
@@ -516,250 +247,6 @@ static void expect_refusal(const struct started_server *server, const struct tok
     token_reader_close(reader);
 }
 
-static void expect_said(const struct started_server *server, const char *text, int status, const char *words)
-{
-    int s = say(server, text, (i64)strlen(text)), said_status = 0;
-    char *said = hear(s);
-    if (sscanf(said, "HTTP/1.1 %d", &said_status) != 1 || said_status != status || !strstr(said, words))
-        fail_msg("%d, \"%s\" are not in: %s", status, words, said);
-    expect_hang_up(s);
-    memory_free(said);
-}
-
-static void nonsense_is_refused_and_serving_goes_on(void **state)
-{
-    struct started_server server = {0};
-    (void)state;
-    unsetenv("WEFT_TOKENS");
-    start(&server, "stream", 7);
-    assert_int_equal(strncmp(server.address, "127.0.0.1:", 10), 0); /* loopback only */
-    const struct token_request sane = token_request(identity_of("stream"), &only, 0, 1, 0, 0);
-    expect_said(&server, "GET /other HTTP/1.1\r\nHost: here\r\n\r\n", 400, "not a request for shards");
-    expect_said(&server, "GET /index?version=3 HTTP/1.1\r\nHost: here\r\n\r\n", 400, "its stream is no number");
-    expect_said(&server, "GET /index?version=-3 HTTP/1.1\r\nHost: here\r\n\r\n", 400, "its version is no number");
-    char *text = text_of(&sane, ""), *post = string_format("POST%s", text + 3);
-    expect_said(&server, post, 405, "POST is no request for shards");
-    struct token_request r = sane;
-    r.version++;
-    expect_refusal(&server, &r, "asked in version 4 of the protocol, and this is version 3");
-    r = sane;
-    r.stream++;
-    expect_refusal(&server, &r, "another stream is served here");
-    r = sane;
-    r.partition = 1;
-    expect_refusal(&server, &r, "cannot be");
-    r = sane;
-    r.number = ~(u64)0;
-    expect_refusal(&server, &r, "cannot be");
-    r = sane;
-    r.reader = 1;
-    expect_refusal(&server, &r, "reader 1 of 1 cannot be");
-    r.readers = TOKENS_READERS_MOST + 1;
-    expect_refusal(&server, &r, "of 65537 cannot be");
-    for (i64 bytes = 0; bytes < (i64)strlen(text); bytes += 11) {
-        int s = say(&server, text, bytes);
-        assert_int_equal(shutdown(s, SHUT_WR), 0);
-        expect_hang_up(s);
-    }
-    assert_true(identity_of("stream") != identity_of("streams"));
-    struct token_reader *reader = ask_well(&server, &sane);
-    i64 bytes;
-    r = sane;
-    r.run = 4;
-    assert_int_equal(ask(reader, &r, &bytes), -1); /* on the connection of another run */
-    assert_non_null(strstr(error_text(), "one connection, one part"));
-    token_reader_close(reader);
-    reader = ask_well(&server, &sane);
-    r = sane;
-    r.number = 1000;
-    assert_int_equal(ask(reader, &r, &bytes), RING_ENDED);
-    token_reader_close(reader);
-    end(&server, SIGTERM);
-    memory_free(text);
-    memory_free(post);
-}
-
-/* ---- Strangers ---- */
-
-static void strangers_keep_no_reader_away(void **state)
-{
-    enum { SILENT = 300, FLOOD = 2000, FLOOD_NIGHTLY = 10000 };
-    static const char http[] = "GET / HTTP/1.1\r\nHost: here\r\n\r\n";
-    static const char old[72] = "WEFTASKS\2"; /* a request of version 2 */
-    struct started_server server = {0};
-    const struct token_request request = token_request(identity_of("stream"), &only, 0, 1, 0, 0);
-    const struct token_request idle = token_request(identity_of("stream"), &(struct ring_name){4, 0, 1}, 0, 1, 0, 0);
-    char *text = text_of(&request, ""), *idle_text = text_of(&idle, "");
-    u8 noise[4096];
-    int silent[SILENT];
-    (void)state;
-    unsetenv("WEFT_TOKENS");
-    start(&server, "stream", 8);
-    for (int i = 0; i < SILENT; i++)
-        silent[i] = say(&server, NULL, 0);
-    token_reader_close(ask_well(&server, &request));
-    for (int i = 0; i < SILENT; i++)
-        close(silent[i]);
-    secret_draw(noise, sizeof noise);
-    expect_hang_up(say(&server, http, sizeof http - 1));
-    expect_hang_up(say(&server, noise, sizeof noise));
-    pid_t flood = fork();
-    if (flood == 0) {
-        for (i64 i = 0; i < (is_nightly() ? FLOOD_NIGHTLY : FLOOD); i++)
-            close(connect_to(server.address));
-        _exit(0);
-    }
-    for (int i = 0; i < 20; i++)
-        token_reader_close(ask_well(&server, &request));
-    assert_int_equal(waitpid(flood, NULL, 0), flood);
-    int half = say(&server, text, (i64)strlen(text) / 2), quiet = say(&server, NULL, 0);
-    int reader = say(&server, idle_text, (i64)strlen(idle_text)), reader_of_old = say(&server, old, sizeof old);
-    char *said = hear(reader);
-    assert_int_equal(strncmp(said, "HTTP/1.1 200", 12), 0);
-    memory_free(said);
-    pid_t drips = fork(); /* a request, byte by byte, that would take minutes */
-    if (drips == 0) {
-        int s = say(&server, text, 1);
-        for (i64 at = 1; at < (i64)strlen(text); at++, usleep(800000))
-            if (send(s, text + at, 1, MSG_NOSIGNAL) < 0)
-                _exit(0);
-        _exit(1);
-    }
-    token_reader_close(ask_well(&server, &request));
-    expect_hang_up(half);
-    expect_hang_up(quiet);
-    expect_good_end(drips);
-    char head[64] = "";
-    assert_int_equal(recv(reader_of_old, head, sizeof head, MSG_WAITALL), sizeof head); /* the size of its reply */
-    assert_int_equal(strncmp(head, "HTTP/1.1 408", 12), 0);
-    close(reader_of_old);
-    send_all(reader, idle_text, (i64)strlen(idle_text)); /* a reader may be idle for longer */
-    said = hear(reader);
-    assert_int_equal(strncmp(said, "HTTP/1.1 200", 12), 0);
-    close(reader);
-    end(&server, SIGTERM);
-    memory_free(said);
-    memory_free(text);
-    memory_free(idle_text);
-}
-
-/* The text with which a connection was refused, "" for another answer, NULL for none yet. */
-static const char *heard_refusal(int s)
-{
-    static char heard[4096];
-    ssize_t got = recv(s, heard, sizeof heard - 1, MSG_PEEK | MSG_DONTWAIT);
-    if (got < 12)
-        return NULL;
-    heard[got] = 0;
-    return strncmp(heard, "HTTP/1.1 5", 10) == 0 ? heard : "";
-}
-
-/* One reader is served, others wait for it, and the last one to come is refused. */
-static void one_address_leaves_room_for_others(void **state)
-{
-    enum { MOST = 192 };
-    struct started_server server = {0};
-    const struct token_request request = token_request(identity_of("stream"), &only, 0, 1, 0, 0);
-    char *request_text = text_of(&request, "");
-    int sockets[MOST + 1];
-    (void)state;
-    unsetenv("WEFT_TOKENS");
-    start(&server, "stream", 9);
-    for (int i = 0; i <= MOST; i++)
-        sockets[i] = say(&server, request_text, (i64)strlen(request_text));
-    bool refused = false;
-    for (int tries = 0; !refused; tries++, usleep(1000)) {
-        assert_true(tries < 100000);
-        for (int i = 0; i <= MOST && !refused; i++) {
-            const char *text = heard_refusal(sockets[i]);
-            refused = text && strstr(text, "192 of them from this address: no more are served");
-            assert_true(!text || !*text || refused);
-        }
-    }
-    for (int i = 0; i <= MOST; i++)
-        close(sockets[i]);
-    end(&server, SIGTERM);
-    memory_free(request_text);
-}
-
-/* ---- The secret ---- */
-
-/* Sends a request with these headers. Returns its status, and the server's nonce. */
-static int status_of(int s, const struct token_request *request, const char *headers, char nonce[TOKENS_HEX + 1])
-{
-    char *text = text_of(request, headers);
-    int status = 0;
-    send_all(s, text, (i64)strlen(text));
-    char *said = hear(s), *at = strcasestr(said, "WWW-Authenticate: ");
-    assert_true(sscanf(said, "HTTP/1.1 %d", &status) == 1);
-    if (nonce)
-        assert_true(at && sscanf(at + 18, "Weft %64s", nonce) == 1);
-    memory_free(said);
-    memory_free(text);
-    return status;
-}
-
-/* The headers that prove the secret; memory_free. */
-static char *proof_headers(const struct token_request *request, const char *server_nonce)
-{
-    struct secret secret;
-    char nonce[TOKENS_HEX + 1], proof[TOKENS_HEX + 1], *target = token_target(request, TOKENS_INDEX);
-    secret_load(&secret);
-    token_nonce(nonce);
-    token_reader_proof(proof, &secret, target, server_nonce, nonce);
-    memory_free(target);
-    return string_format("Weft-Nonce: %s\r\nAuthorization: Weft %s %s\r\n", nonce, server_nonce, proof);
-}
-
-static void readers_and_servers_prove_the_secret(void **state)
-{
-    struct started_server server = {0}, plain = {0};
-    const struct token_request request = token_request(identity_of("stream"), &only, 0, 1, 0, 0);
-    struct token_request next = request;
-    char nonce[TOKENS_HEX + 1], later[TOKENS_HEX + 1];
-    (void)state;
-    unsetenv("WEFT_TOKENS");
-    start(&plain, "stream", 10);
-    setenv("WEFT_SECRET", "a secret of this run", 1);
-    start(&server, "stream", 11);
-    token_reader_close(ask_well(&server, &request));
-    expect_refusal(&plain, &request, "it has another WEFT_SECRET than this reader, or none");
-    int s = say(&server, NULL, 0), other = say(&server, NULL, 0);
-    assert_int_equal(status_of(s, &request, "", nonce), 401);
-    char *headers = proof_headers(&request, nonce);
-    assert_int_equal(status_of(s, &request, headers, later), 200);
-    assert_string_not_equal(nonce, later);
-    assert_int_equal(status_of(s, &request, headers, NULL), 401);      /* the same request again */
-    assert_int_equal(status_of(other, &request, headers, later), 401); /* and on another connection */
-    memory_free(headers);
-    headers = proof_headers(&request, later);
-    next.number = 1;
-    assert_int_equal(status_of(other, &next, headers, NULL), 403); /* its proof is of another request */
-    memory_free(headers);
-    close(other);
-    assert_int_equal(status_of(s, &request, "", nonce), 401);
-    headers = proof_headers(&request, nonce);
-    headers[strlen(headers) - 3] ^= 1;
-    assert_int_equal(status_of(s, &request, headers, NULL), 403);
-    expect_hang_up(s);
-    memory_free(headers);
-    put_addresses(&server, 1); /* and the whole reader */
-    char **lines = lines_of("whole", &in_turns);
-    clear_ring();
-    struct loader *l = open_data("stream", "ring", &in_turns);
-    expect_lines(l, lines, 0, 3);
-    loader_close(l);
-    setenv("WEFT_SECRET", "another secret", 1);
-    expect_refusal(&server, &request, "it has another WEFT_SECRET than this reader, or none");
-    unsetenv("WEFT_SECRET");
-    unsetenv("WEFT_TOKENS");
-    expect_refusal(&server, &request, "this server expects WEFT_SECRET of its readers");
-    token_reader_close(ask_well(&plain, &request));
-    end(&server, SIGTERM);
-    end(&plain, SIGTERM);
-    string_list_free(lines, STEPS);
-}
-
 /* ---- Replies ---- */
 
 enum { BODY = 80 };
@@ -778,6 +265,23 @@ static struct sane_reply sane_reply(const struct token_delivery *d)
         a.body[i] = (char)('0' + i % 64);
     a.hash = token_reply_hash(a.status, d->target, a.body, BODY);
     return a;
+}
+
+TEST(addresses_are_read)
+{
+    static const char *const bad[] = {"", "here", "here:", "here:x", "1:2:70000", ":-1"};
+    for (i64 i = 0; i < COUNT_OF(bad); i++) {
+        assert_int_equal(socket_listen(bad[i]), -1);
+        assert_non_null(strstr(error_text(), "expected HOST:PORT"));
+        assert_null(token_reader_open(bad[i]));
+        assert_non_null(strstr(error_text(), "expected HOST:PORT"));
+    }
+    int s = socket_listen("localhost:0");
+    assert_true(s >= 0);
+    char *name = socket_name(s, false);
+    assert_null(strstr(name, ":0"));
+    close(s);
+    memory_free(name);
 }
 
 /* Gives a delivery this reply, in two pieces. Returns as token_delivery_end. */
@@ -807,7 +311,7 @@ static int tell(struct token_delivery d, const struct sane_reply *a, i64 *end)
     return kind;
 }
 
-static void an_answer_is_believed_once_all_of_it_fits(void **state)
+TEST(an_answer_is_believed_once_all_of_it_fits)
 {
     const struct token_request r = token_request(7, &only, 1, 3, 0, 5);
     struct secret none = {.given = false}, secret;
@@ -815,7 +319,6 @@ static void an_answer_is_believed_once_all_of_it_fits(void **state)
     char *target = token_target(&r, TOKENS_INDEX), *path = in_folder("told");
     struct token_delivery d = {.target = target, .nonce = "", .secret = &none, .body = &index};
     i64 end = 0;
-    (void)state;
     for (int part = 0; part < TOKENS_PARTS; part++) {
         struct token_request changed = r;
         d.part = (enum token_part)part;
@@ -889,7 +392,7 @@ static void an_answer_is_believed_once_all_of_it_fits(void **state)
 }
 
 /* Blocks are hashed and written as they come, however they are cut. */
-static void a_shard_of_many_blocks_arrives_in_pieces(void **state)
+TEST(a_shard_of_many_blocks_arrives_in_pieces)
 {
     static const i64 sizes[] = {5 << 19, TOKENS_BLOCK_BYTES, 3 * TOKENS_BLOCK_BYTES, TOKENS_BLOCK_BYTES + 1};
     static const i64 pieces[] = {16384, 777777, TOKENS_BLOCK_BYTES, 5 << 19};
@@ -897,7 +400,6 @@ static void a_shard_of_many_blocks_arrives_in_pieces(void **state)
     struct buffer rest = {0}, bytes = {0}, written = {0};
     char *path = in_folder("told"), head[128];
     i64 end;
-    (void)state;
     for (i64 i = 0; i < 3 * TOKENS_BLOCK_BYTES / 8; i++)
         buffer_append(&bytes, &(u64){(u64)i * 0x9e3779b97f4a7c15}, 8);
     for (i64 k = 0; k < COUNT_OF(sizes) * COUNT_OF(pieces); k++) {
@@ -950,7 +452,7 @@ static pid_t begin_strange(struct started_server *server, const char *const *tex
     return child;
 }
 
-static void what_answers_strangely_is_said(void **state)
+TEST(what_answers_strangely_is_said)
 {
     static const char old[64 + 12] = "WEFTGIVE\2\0\0\0\3"; /* a refusal of version 2 */
     static const struct {
@@ -973,7 +475,6 @@ static void what_answers_strangely_is_said(void **state)
          "bytes remaining to read"}, /* of libcurl, for a body that ends early */
         {"", 0, "Empty reply from server"}};
     const struct token_request request = token_request(7, &only, 0, 1, 0, 0);
-    (void)state;
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         struct started_server server;
         i64 bytes = cases[i].bytes ? cases[i].bytes : (i64)strlen(cases[i].text);
@@ -984,7 +485,7 @@ static void what_answers_strangely_is_said(void **state)
 }
 
 /* A server whose first replies are damaged, or of a stranger, is asked again; another one has the shard. */
-static void a_damaged_shard_is_asked_for_again(void **state)
+TEST(a_damaged_shard_is_asked_for_again)
 {
     static const char *const texts[] = {
         "HTTP/1.1 200 OK\r\nWeft-Tokens: 3\r\nWeft-Hash: 0123456789abcdef\r\nContent-Length: 70\r\n\r\n"
@@ -992,7 +493,6 @@ static void a_damaged_shard_is_asked_for_again(void **state)
         "HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\nnever"};
     const i64 bytes[] = {(i64)strlen(texts[0]), (i64)strlen(texts[1])};
     struct started_server servers[2] = {{0}};
-    (void)state;
     pid_t child = begin_strange(&servers[0], texts, bytes, 2);
     start(&servers[1], "stream", 12);
     put_addresses(servers, 2);
@@ -1007,42 +507,514 @@ static void a_damaged_shard_is_asked_for_again(void **state)
     string_list_free(lines, STEPS);
 }
 
-static void addresses_are_read(void **state)
+static void expect_said(const struct started_server *server, const char *text, int status, const char *words)
 {
-    static const char *const bad[] = {"", "here", "here:", "here:x", "1:2:70000", ":-1"};
-    (void)state;
-    for (i64 i = 0; i < COUNT_OF(bad); i++) {
-        assert_int_equal(socket_listen(bad[i]), -1);
-        assert_non_null(strstr(error_text(), "expected HOST:PORT"));
-        assert_null(token_reader_open(bad[i]));
-        assert_non_null(strstr(error_text(), "expected HOST:PORT"));
+    int s = say(server, text, (i64)strlen(text)), said_status = 0;
+    char *said = hear(s);
+    if (sscanf(said, "HTTP/1.1 %d", &said_status) != 1 || said_status != status || !strstr(said, words))
+        fail_msg("%d, \"%s\" are not in: %s", status, words, said);
+    expect_hang_up(s);
+    memory_free(said);
+}
+
+TEST(nonsense_is_refused_and_serving_goes_on)
+{
+    struct started_server server = {0};
+    unsetenv("WEFT_TOKENS");
+    start(&server, "stream", 7);
+    assert_int_equal(strncmp(server.address, "127.0.0.1:", 10), 0); /* loopback only */
+    const struct token_request sane = token_request(identity_of("stream"), &only, 0, 1, 0, 0);
+    expect_said(&server, "GET /other HTTP/1.1\r\nHost: here\r\n\r\n", 400, "not a request for shards");
+    expect_said(&server, "GET /index?version=3 HTTP/1.1\r\nHost: here\r\n\r\n", 400, "its stream is no number");
+    expect_said(&server, "GET /index?version=-3 HTTP/1.1\r\nHost: here\r\n\r\n", 400, "its version is no number");
+    char *text = text_of(&sane, ""), *post = string_format("POST%s", text + 3);
+    expect_said(&server, post, 405, "POST is no request for shards");
+    struct token_request r = sane;
+    r.version++;
+    expect_refusal(&server, &r, "asked in version 4 of the protocol, and this is version 3");
+    r = sane;
+    r.stream++;
+    expect_refusal(&server, &r, "another stream is served here");
+    r = sane;
+    r.partition = 1;
+    expect_refusal(&server, &r, "cannot be");
+    r = sane;
+    r.number = ~(u64)0;
+    expect_refusal(&server, &r, "cannot be");
+    r = sane;
+    r.reader = 1;
+    expect_refusal(&server, &r, "reader 1 of 1 cannot be");
+    r.readers = TOKENS_READERS_MOST + 1;
+    expect_refusal(&server, &r, "of 65537 cannot be");
+    for (i64 bytes = 0; bytes < (i64)strlen(text); bytes += 11) {
+        int s = say(&server, text, bytes);
+        assert_int_equal(shutdown(s, SHUT_WR), 0);
+        expect_hang_up(s);
     }
-    int s = socket_listen("localhost:0");
-    assert_true(s >= 0);
-    char *name = socket_name(s, false);
-    assert_null(strstr(name, ":0"));
-    close(s);
-    memory_free(name);
+    assert_true(identity_of("stream") != identity_of("streams"));
+    struct token_reader *reader = ask_well(&server, &sane);
+    i64 bytes;
+    r = sane;
+    r.run = 4;
+    assert_int_equal(ask(reader, &r, &bytes), -1); /* on the connection of another run */
+    assert_non_null(strstr(error_text(), "one connection, one part"));
+    token_reader_close(reader);
+    reader = ask_well(&server, &sane);
+    r = sane;
+    r.number = 1000;
+    assert_int_equal(ask(reader, &r, &bytes), RING_ENDED);
+    token_reader_close(reader);
+    end(&server, SIGTERM);
+    memory_free(text);
+    memory_free(post);
+}
+
+/* ---- Strangers ---- */
+
+TEST(strangers_keep_no_reader_away)
+{
+    enum { SILENT = 300, FLOOD = 2000, FLOOD_NIGHTLY = 10000 };
+    static const char http[] = "GET / HTTP/1.1\r\nHost: here\r\n\r\n";
+    static const char old[72] = "WEFTASKS\2"; /* a request of version 2 */
+    struct started_server server = {0};
+    const struct token_request request = token_request(identity_of("stream"), &only, 0, 1, 0, 0);
+    const struct token_request idle = token_request(identity_of("stream"), &(struct ring_name){4, 0, 1}, 0, 1, 0, 0);
+    char *text = text_of(&request, ""), *idle_text = text_of(&idle, "");
+    u8 noise[4096];
+    int silent[SILENT];
+    unsetenv("WEFT_TOKENS");
+    start(&server, "stream", 8);
+    for (int i = 0; i < SILENT; i++)
+        silent[i] = say(&server, NULL, 0);
+    token_reader_close(ask_well(&server, &request));
+    for (int i = 0; i < SILENT; i++)
+        close(silent[i]);
+    secret_draw(noise, sizeof noise);
+    expect_hang_up(say(&server, http, sizeof http - 1));
+    expect_hang_up(say(&server, noise, sizeof noise));
+    pid_t flood = fork();
+    if (flood == 0) {
+        for (i64 i = 0; i < (is_nightly() ? FLOOD_NIGHTLY : FLOOD); i++)
+            close(connect_to(server.address));
+        _exit(0);
+    }
+    for (int i = 0; i < 20; i++)
+        token_reader_close(ask_well(&server, &request));
+    assert_int_equal(waitpid(flood, NULL, 0), flood);
+    int half = say(&server, text, (i64)strlen(text) / 2), quiet = say(&server, NULL, 0);
+    int reader = say(&server, idle_text, (i64)strlen(idle_text)), reader_of_old = say(&server, old, sizeof old);
+    char *said = hear(reader);
+    assert_int_equal(strncmp(said, "HTTP/1.1 200", 12), 0);
+    memory_free(said);
+    pid_t drips = fork(); /* a request, byte by byte, that would take minutes */
+    if (drips == 0) {
+        int s = say(&server, text, 1);
+        for (i64 at = 1; at < (i64)strlen(text); at++, usleep(800000))
+            if (send(s, text + at, 1, MSG_NOSIGNAL) < 0)
+                _exit(0);
+        _exit(1);
+    }
+    token_reader_close(ask_well(&server, &request));
+    expect_hang_up(half);
+    expect_hang_up(quiet);
+    expect_good_end(drips);
+    char head[64] = "";
+    assert_int_equal(recv(reader_of_old, head, sizeof head, MSG_WAITALL), sizeof head); /* the size of its reply */
+    assert_int_equal(strncmp(head, "HTTP/1.1 408", 12), 0);
+    close(reader_of_old);
+    send_all(reader, idle_text, (i64)strlen(idle_text)); /* a reader may be idle for longer */
+    said = hear(reader);
+    assert_int_equal(strncmp(said, "HTTP/1.1 200", 12), 0);
+    close(reader);
+    end(&server, SIGTERM);
+    memory_free(said);
+    memory_free(text);
+    memory_free(idle_text);
+}
+
+/* The text with which a connection was refused, "" for another answer, NULL for none yet. */
+static const char *heard_refusal(int s)
+{
+    static char heard[4096];
+    ssize_t got = recv(s, heard, sizeof heard - 1, MSG_PEEK | MSG_DONTWAIT);
+    if (got < 12)
+        return NULL;
+    heard[got] = 0;
+    return strncmp(heard, "HTTP/1.1 5", 10) == 0 ? heard : "";
+}
+
+/* One reader is served, others wait for it, and the last one to come is refused. */
+TEST(one_address_leaves_room_for_others)
+{
+    enum { MOST = 192 };
+    struct started_server server = {0};
+    const struct token_request request = token_request(identity_of("stream"), &only, 0, 1, 0, 0);
+    char *request_text = text_of(&request, "");
+    int sockets[MOST + 1];
+    unsetenv("WEFT_TOKENS");
+    start(&server, "stream", 9);
+    for (int i = 0; i <= MOST; i++)
+        sockets[i] = say(&server, request_text, (i64)strlen(request_text));
+    bool refused = false;
+    for (int tries = 0; !refused; tries++, usleep(1000)) {
+        assert_true(tries < 100000);
+        for (int i = 0; i <= MOST && !refused; i++) {
+            const char *text = heard_refusal(sockets[i]);
+            refused = text && strstr(text, "192 of them from this address: no more are served");
+            assert_true(!text || !*text || refused);
+        }
+    }
+    for (int i = 0; i <= MOST; i++)
+        close(sockets[i]);
+    end(&server, SIGTERM);
+    memory_free(request_text);
+}
+
+/* ---- The secret ---- */
+
+/* Sends a request with these headers. Returns its status, and the server's nonce. */
+static int status_of(int s, const struct token_request *request, const char *headers, char nonce[TOKENS_HEX + 1])
+{
+    char *text = text_of(request, headers);
+    int status = 0;
+    send_all(s, text, (i64)strlen(text));
+    char *said = hear(s), *at = strcasestr(said, "WWW-Authenticate: ");
+    assert_true(sscanf(said, "HTTP/1.1 %d", &status) == 1);
+    if (nonce)
+        assert_true(at && sscanf(at + 18, "Weft %64s", nonce) == 1);
+    memory_free(said);
+    memory_free(text);
+    return status;
+}
+
+/* The headers that prove the secret; memory_free. */
+static char *proof_headers(const struct token_request *request, const char *server_nonce)
+{
+    struct secret secret;
+    char nonce[TOKENS_HEX + 1], proof[TOKENS_HEX + 1], *target = token_target(request, TOKENS_INDEX);
+    secret_load(&secret);
+    token_nonce(nonce);
+    token_reader_proof(proof, &secret, target, server_nonce, nonce);
+    memory_free(target);
+    return string_format("Weft-Nonce: %s\r\nAuthorization: Weft %s %s\r\n", nonce, server_nonce, proof);
+}
+
+TEST(readers_and_servers_prove_the_secret)
+{
+    struct started_server server = {0}, plain = {0};
+    const struct token_request request = token_request(identity_of("stream"), &only, 0, 1, 0, 0);
+    struct token_request next = request;
+    char nonce[TOKENS_HEX + 1], later[TOKENS_HEX + 1];
+    unsetenv("WEFT_TOKENS");
+    start(&plain, "stream", 10);
+    setenv("WEFT_SECRET", "a secret of this run", 1);
+    start(&server, "stream", 11);
+    token_reader_close(ask_well(&server, &request));
+    expect_refusal(&plain, &request, "it has another WEFT_SECRET than this reader, or none");
+    int s = say(&server, NULL, 0), other = say(&server, NULL, 0);
+    assert_int_equal(status_of(s, &request, "", nonce), 401);
+    char *headers = proof_headers(&request, nonce);
+    assert_int_equal(status_of(s, &request, headers, later), 200);
+    assert_string_not_equal(nonce, later);
+    assert_int_equal(status_of(s, &request, headers, NULL), 401);      /* the same request again */
+    assert_int_equal(status_of(other, &request, headers, later), 401); /* and on another connection */
+    memory_free(headers);
+    headers = proof_headers(&request, later);
+    next.number = 1;
+    assert_int_equal(status_of(other, &next, headers, NULL), 403); /* its proof is of another request */
+    memory_free(headers);
+    close(other);
+    assert_int_equal(status_of(s, &request, "", nonce), 401);
+    headers = proof_headers(&request, nonce);
+    headers[strlen(headers) - 3] ^= 1;
+    assert_int_equal(status_of(s, &request, headers, NULL), 403);
+    expect_hang_up(s);
+    memory_free(headers);
+    put_addresses(&server, 1); /* and the whole reader */
+    char **lines = lines_of("whole", &in_turns);
+    clear_ring();
+    struct loader *l = open_data("stream", "ring", &in_turns);
+    expect_lines(l, lines, 0, 3);
+    loader_close(l);
+    setenv("WEFT_SECRET", "another secret", 1);
+    expect_refusal(&server, &request, "it has another WEFT_SECRET than this reader, or none");
+    unsetenv("WEFT_SECRET");
+    unsetenv("WEFT_TOKENS");
+    expect_refusal(&server, &request, "this server expects WEFT_SECRET of its readers");
+    token_reader_close(ask_well(&plain, &request));
+    end(&server, SIGTERM);
+    end(&plain, SIGTERM);
+    string_list_free(lines, STEPS);
+}
+
+/* ---- Several readers ---- */
+
+static u64 hash_of_shard(const char *directory)
+{
+    struct buffer bytes = {0};
+    char *path = path_join(directory, "00000.shard");
+    if (file_read(&bytes, path) < 0)
+        fail_msg("%s", error_text());
+    u64 hash = hash_bytes(bytes.data, bytes.length, 0);
+    buffer_release(&bytes);
+    memory_free(path);
+    return hash;
+}
+
+static u64 hash_of_number(struct ring *r, i64 number)
+{
+    char *directory;
+    assert_int_equal(ring_shard(&directory, r, 0, 0, number), 0);
+    u64 hash = hash_of_shard(directory);
+    memory_free(directory);
+    return hash;
+}
+
+static void expect_gone(const char *part, i64 number)
+{
+    while (ring_has(part, number))
+        usleep(1000);
+}
+
+TEST(shards_go_once_the_slowest_is_past_them)
+{
+    const char *const words[] = {WEFT_PROGRAM, "serve-tokens", "--readers", "2", NULL};
+    char *ring = in_folder("ring-of-two"), *stream = in_folder("stream"), *part = path_join(ring, "0");
+    struct ring *r[2];
+    u64 hashes[8];
+    unsetenv("WEFT_TOKENS");
+    for (i64 i = 0; i < 2; i++) {
+        r[i] = ring_open(ring, stream, words);
+        ring_read_as(r[i], i);
+    }
+    for (i64 number = 0; number < 4; number++)
+        hashes[number] = hash_of_number(r[0], number);
+    assert_true(ring_has(part, 0)); /* the other reader has not connected yet */
+    for (i64 number = 0; number < 3; number++)
+        assert_true(hash_of_number(r[1], number) == hashes[number]);
+    expect_gone(part, 1);
+    assert_true(ring_has(part, 2));
+    ring_close(r[0]); /* also stops the filler of the ring */
+    for (i64 number = 3; number < 6; number++)
+        hashes[number] = hash_of_number(r[1], number);
+    usleep(50000);
+    assert_true(ring_has(part, 3) && !ring_has(part, 6)); /* position of the first reader, and 2 ahead */
+    r[0] = ring_open(ring, stream, words);
+    ring_read_as(r[0], 0);
+    for (i64 number = 1; number < 6; number++) /* the first two are made again */
+        assert_true(hash_of_number(r[0], number) == hashes[number]);
+    hashes[6] = hash_of_number(r[1], 6);
+    assert_true(hash_of_number(r[0], 6) == hashes[6]);
+    expect_gone(part, 5);
+    for (i64 i = 0; i < 2; i++)
+        ring_close(r[i]);
+    memory_free(ring);
+    memory_free(stream);
+    memory_free(part);
+}
+
+/* Ranks on two machines: one is killed with its disk and resumes from an older checkpoint, then the
+ * server is killed. */
+TEST(readers_of_a_run_have_the_rows_of_the_folder)
+{
+    struct started_server server = {0};
+    pid_t readers[2];
+    char **lines = lines_of("parts", &in_turns), *lost = in_folder("ring-1"), *said = in_folder("reader-1");
+    start(&server, "streams", 20);
+    put_addresses(&server, 1);
+    for (i64 i = 0; i < 2; i++)
+        readers[i] = begin_reader(i, NULL, 0, lines);
+    while (step_of_reader(1) < 40)
+        usleep(1000);
+    assert_true(kill(readers[1], SIGKILL) == 0 && waitpid(readers[1], NULL, 0) == readers[1]);
+    assert_int_equal(directory_remove(lost), 0);
+    struct loader_cursor cursor = cursor_behind(12);
+    assert_int_equal(unlink(said), 0);
+    readers[1] = begin_reader(1, &cursor, 12, lines);
+    while (step_of_reader(1) < 30)
+        usleep(1000);
+    end(&server, SIGKILL);
+    start(&server, "streams", 20);
+    for (i64 i = 0; i < 2; i++)
+        expect_good_end(readers[i]);
+    end(&server, SIGTERM);
+    string_list_free(lines, STEPS);
+    memory_free(lost);
+    memory_free(said);
+}
+
+/* Two runs at one server are independent. */
+TEST(runs_do_not_wait_for_each_other)
+{
+    const char *const words[2][5] = {{WEFT_PROGRAM, "serve-tokens", "--as", "a:0/1"},
+                                     {WEFT_PROGRAM, "serve-tokens", "--as", "b:0/1"}};
+    struct started_server server = {0};
+    char **lines = lines_of("parts", &in_turns);
+    start(&server, "streams", 21);
+    put_addresses(&server, 1);
+    struct loader *ahead = open_reader("streams", "ring-a", &in_turns, words[0]);
+    struct loader *behind = open_reader("streams", "ring-b", &in_turns, words[1]);
+    expect_lines(ahead, lines, 0, STEPS);
+    expect_lines(behind, lines, 0, STEPS);
+    loader_close(ahead);
+    loader_close(behind);
+    end(&server, SIGTERM);
+    string_list_free(lines, STEPS);
+}
+
+/* ---- Ranks ---- */
+
+/* Starts rank `rank`; every two ranks share a disk. */
+static pid_t begin_rank(const char *recipe, int rank, int port, bool disks)
+{
+    char *at = string_format("%d", port), *disk = string_format("%s/disk-%d", folder, rank / 2),
+         *err = string_format("%s/stderr-of-%d", folder, rank), number[2] = {(char)('0' + rank), 0};
+    pid_t child = fork();
+    if (child == 0) {
+        int descriptor = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+        if (descriptor < 0 || dup2(descriptor, 2) < 0 || setenv("RANK", number, 1) || setenv("WORLD_SIZE", "4", 1) ||
+            setenv("MASTER_ADDR", "127.0.0.1", 1) || setenv("MASTER_PORT", at, 1) || setenv("WEFT_THREADS", "1", 1) ||
+            (disks && setenv("WEFT_RING", disk, 1)))
+            _exit(9);
+        weft_become((char *[]){"weft", "run", (char *)(uintptr_t)recipe, NULL});
+    }
+    memory_free(at);
+    memory_free(disk);
+    memory_free(err);
+    return child;
+}
+
+/* Kills the ranks once the file `until` exists (NULL: never). Returns how many exited with 0. */
+static int run_ranks(const char *recipe, bool disks, const char *until)
+{
+    pid_t ranks[RANKS];
+    int port = ranks_free_port(), ended = 0, well = 0;
+    for (int r = 0; r < RANKS; r++)
+        ranks[r] = begin_rank(recipe, r, port, disks);
+    while (ended < RANKS) {
+        bool is_there = until && file_exists(until);
+        for (int r = 0, how; r < RANKS; r++) {
+            if (ranks[r] && is_there)
+                kill(ranks[r], SIGKILL);
+            if (ranks[r] && waitpid(ranks[r], &how, WNOHANG) == ranks[r]) {
+                ranks[r] = 0;
+                ended++;
+                well += WIFEXITED(how) && WEXITSTATUS(how) == 0;
+            }
+        }
+        usleep(500);
+    }
+    for (int r = 0; r < RANKS && !until && well < RANKS; r++) {
+        char *err = string_format("%s/stderr-of-%d", folder, r), *said = read_stderr(err);
+        print_message("rank %d: %s\n", r, said);
+        memory_free(err);
+        memory_free(said);
+    }
+    return well;
+}
+
+static i64 entries_of(const char *name)
+{
+    char *path = in_folder(name), **names;
+    i64 count = 0;
+    if (file_exists(path)) {
+        assert_int_equal(directory_list(&names, &count, path), 0);
+        string_list_free(names, count);
+    }
+    memory_free(path);
+    return count;
+}
+
+/* Shards from servers, then prepared on each disk; ranks are killed and one disk is lost. */
+TEST(ranks_with_disks_of_their_own_make_the_same_model)
+{
+    static const char *const names[] = {"served", "alone"};
+    struct started_server server = {0};
+    unsetenv("WEFT_TOKENS");
+    char *before = write_recipe("before", "", ""), *lost = in_folder("disk-1");
+    assert_int_equal(run_ranks(before, false, NULL), RANKS);
+    for (i64 i = 0; i < COUNT_OF(names); i++) {
+        char *recipe = write_recipe(names[i], ", stream: {on: true, shards: 2}", "");
+        char *shards = string_format("run-%s/shards", names[i]), *stage = in_folder(shards);
+        if (i == 0) {
+            char *first = string_format("%s run %s shards > /dev/null 2>&1", WEFT_PROGRAM, recipe);
+            assert_int_equal(system(first), 0);
+            memory_free(first);
+            start(&server, shards, 22);
+            put_addresses(&server, 1);
+        } else {
+            unsetenv("WEFT_TOKENS");
+        }
+        char *until = string_format("%s/run-%s/base.partial/checkpoints/step-000012", folder, names[i]);
+        char *last = string_format("%s/run-%s/base.partial/checkpoints/step-000020", folder, names[i]);
+        bool was_over = run_ranks(recipe, true, until) == RANKS || file_exists(last);
+        assert_int_equal(directory_remove(lost), 0);
+        assert_int_equal(run_ranks(recipe, true, NULL), RANKS);
+        assert_true(hash_of_model("before") == hash_of_model(names[i]));
+        assert_true(entries_of("disk-0") == 0 && entries_of("disk-1") == 0);
+        assert_true(was_over || file_exists(lost));
+        memory_free(recipe);
+        memory_free(shards);
+        memory_free(stage);
+        memory_free(until);
+        memory_free(last);
+    }
+    end(&server, SIGTERM);
+    memory_free(before);
+    memory_free(lost);
+}
+
+TEST(without_servers_it_is_said_which_were_asked)
+{
+    char *ring = in_folder("ring"), *stream = in_folder("stream"), *err = in_folder("filler"), *directory;
+    assert_int_equal(setenv("WEFT_TOKENS", "127.0.0.1:1 localhost:1", 1) || setenv("WEFT_WAIT_S", "1", 1), 0);
+    clear_ring();
+    int kept = dup(2), descriptor = open(err, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    assert_true(kept >= 0 && descriptor >= 0 && dup2(descriptor, 2) == 2);
+    struct ring *r = ring_open(ring, stream, filler);
+    int status = ring_shard(&directory, r, 0, 0, 0);
+    assert_true(dup2(kept, 2) == 2 && close(kept) == 0 && close(descriptor) == 0);
+    assert_int_equal(status, -1);
+    assert_non_null(strstr(error_text(), "see its messages above"));
+    char *said = read_stderr(err);
+    assert_non_null(strstr(said, "no server has given a shard for 1 s"));
+    assert_non_null(strstr(said, "127.0.0.1:1: "));
+    assert_non_null(strstr(said, "Connection refused"));
+    ring_close(r);
+    assert_int_equal(unsetenv("WEFT_WAIT_S"), 0);
+    memory_free(said);
+    memory_free(ring);
+    memory_free(stream);
+    memory_free(err);
+}
+
+TEST(a_killed_server_is_replaced_by_another)
+{
+    struct started_server servers[SERVERS] = {{0}};
+    char **lines = lines_of("parts", &in_turns);
+    clear_ring();
+    for (i64 i = 0; i < SERVERS; i++)
+        start(&servers[i], "streams", i);
+    put_addresses(servers, SERVERS);
+    struct loader *l = open_data("streams", "ring", &in_turns);
+    for (i64 step = 0; step < STEPS; step++) {
+        if (step == 12 || step == 60)
+            end(&servers[step == 60], SIGKILL); /* first one, then the other */
+        if (step == 36)
+            start(&servers[0], "streams", 0);
+        expect_lines(l, lines, step, step + 1);
+        struct loader_cursor cursor = loader_cursor(l);
+        assert_int_equal(loader_passed(l, &cursor), 0);
+    }
+    assert_int_equal(loader_restarts(l), 0);
+    loader_close(l);
+    end(&servers[0], SIGTERM);
+    string_list_free(lines, STEPS);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(addresses_are_read),
-                                       cmocka_unit_test(an_answer_is_believed_once_all_of_it_fits),
-                                       cmocka_unit_test(a_shard_of_many_blocks_arrives_in_pieces),
-                                       cmocka_unit_test(what_answers_strangely_is_said),
-                                       cmocka_unit_test(a_damaged_shard_is_asked_for_again),
-                                       cmocka_unit_test(nonsense_is_refused_and_serving_goes_on),
-                                       cmocka_unit_test(strangers_keep_no_reader_away),
-                                       cmocka_unit_test(one_address_leaves_room_for_others),
-                                       cmocka_unit_test(readers_and_servers_prove_the_secret),
-                                       cmocka_unit_test(shards_go_once_the_slowest_is_past_them),
-                                       cmocka_unit_test(readers_of_a_run_have_the_rows_of_the_folder),
-                                       cmocka_unit_test(runs_do_not_wait_for_each_other),
-                                       cmocka_unit_test(ranks_with_disks_of_their_own_make_the_same_model),
-                                       cmocka_unit_test(without_servers_it_is_said_which_were_asked),
-                                       cmocka_unit_test(a_killed_server_is_replaced_by_another)};
     setenv("WEFT_THREADS", "1", 1);
     setenv("http_proxy", "http://127.0.0.1:1", 1); /* readers use no proxy */
-    return cmocka_run_group_tests(tests, make, clear);
+    return tests_run(make, clear);
 }
