@@ -46,6 +46,8 @@ static const char *argument_of(const struct setting *s)
         return "true|false";
     case SETTING_STRINGS:
         return "TEXT|[TEXT,..]";
+    case SETTING_SIZES:
+        return "[{NAME: N, ..}, ..]";
     case SETTING_REFERENCE:
     case SETTING_REFERENCES:
         return "PATH";

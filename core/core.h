@@ -246,6 +246,7 @@ enum rng_purpose {
     RNG_SPLIT = 19,       /* hash of the item; for sample sets: kind */
     RNG_RESAMPLE = 21,    /* resample, item: bootstrap confidence interval of a mean */
     RNG_DISTILL = 22,     /* step, slice */
+    RNG_FAMILY = 23,      /* step, slice; for the order of sizes: round, slice, pass in the seed */
 };
 struct rng_key {
     u64 seed;

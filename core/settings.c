@@ -218,10 +218,19 @@ void settings_release(void *values, const struct setting *table)
 
 void settings_help(struct buffer *out, const struct setting *table, const char *indent)
 {
-    static const char *const types[] = {"integer",       "number",          "true or false",
-                                        "text",          "choice",          "integers",
-                                        "numbers",       "texts",           "schedule",
-                                        "stage or path", "stages or paths", "stages or paths, or sources by name"};
+    static const char *const types[] = {"integer",
+                                        "number",
+                                        "true or false",
+                                        "text",
+                                        "choice",
+                                        "integers",
+                                        "numbers",
+                                        "texts",
+                                        "schedule",
+                                        "stage or path",
+                                        "stages or paths",
+                                        "list of mappings",
+                                        "stages or paths, or sources by name"};
     int width = 0;
     for (const struct setting *setting = table; setting->key; setting++)
         width = setting->help ? (int)max_i64(width, (i64)strlen(setting->key)) : width;

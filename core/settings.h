@@ -27,6 +27,7 @@ enum setting_type {
     SETTING_SCHEDULE,   /* struct schedule: a number, or [[step, value], ...] */
     SETTING_REFERENCE,  /* char *: name of another stage, optionally /part; or a path that begins with / ./ ../ */
     SETTING_REFERENCES, /* char *: one reference or a list of them, stored one per line */
+    SETTING_SIZES,      /* struct size_list: [{a: 1, b: 2}, ...], integers whose names are `choices`, "a|b" */
     SETTING_SOURCES,    /* struct source_list: references, or {NAME: {data: references, share: 3, ...}, ...} */
 };
 struct integer_list {
@@ -39,6 +40,10 @@ struct number_list {
 };
 struct string_list {
     char **values;
+    i64 count;
+};
+struct size_list {
+    i64 *values; /* [count, names]; 0: not given */
     i64 count;
 };
 /* Piecewise-constant schedule: value i holds from step i on. `linear` interpolates between the
@@ -76,7 +81,7 @@ struct setting {
      * empty). */
     const char *fallback;
     double low, high;    /* valid range of numbers, list members and schedule values; both 0: any */
-    const char *choices; /* SETTING_CHOICE: "a|b|c" */
+    const char *choices; /* SETTING_CHOICE, SETTING_SIZES: "a|b|c" */
     /* One line with unit. NULL: a retired setting, which has a default and no effect. It is still
      * read, stored and hashed, so old recipes are taken and finished stages are recognized. */
     const char *help;

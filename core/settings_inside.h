@@ -22,6 +22,8 @@ void settings_release_value(void *field, enum setting_type type); /* all but sou
 /* The index-th item of "a|b|c" and its length; NULL past the last. */
 const char *settings_choice_at(const char *choices, int index, size_t *length);
 
+i64 settings_choice_count(const char *choices);
+
 /* ---- settings_sources.c: the parts of a mixture, each read through a table of its own ---- */
 extern const struct setting settings_source_table[];
 int settings_read_sources(struct source_list *out, const struct settings_source *source);

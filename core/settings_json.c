@@ -80,6 +80,25 @@ static struct json *sources_to_json(const struct source_list *list)
     return object;
 }
 
+static struct json *sizes_to_json(const struct size_list *list, const char *names)
+{
+    struct json *array = json_array();
+    i64 width = settings_choice_count(names);
+    for (i64 i = 0; i < list->count; i++) {
+        struct json *one = json_object();
+        for (int at = 0; at < width; at++) {
+            size_t length;
+            const char *name = settings_choice_at(names, at, &length);
+            char *key = string_format("%.*s", (int)length, name);
+            if (list->values[i * width + at])
+                json_set(one, key, json_of_integer(list->values[i * width + at]));
+            memory_free(key);
+        }
+        json_push(array, one);
+    }
+    return array;
+}
+
 static struct json *value_to_json(const void *values, const struct setting *setting)
 {
     const void *field = settings_field(values, setting);
@@ -106,6 +125,8 @@ static struct json *value_to_json(const void *values, const struct setting *sett
         return numbers_to_json(field);
     case SETTING_STRINGS:
         return strings_to_json(field);
+    case SETTING_SIZES:
+        return sizes_to_json(field, setting->choices);
     case SETTING_SCHEDULE:
         return schedule_to_json(field);
     }

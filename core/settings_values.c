@@ -276,6 +276,42 @@ static int append_string(void *out, const struct settings_source *source)
     return 0;
 }
 
+i64 settings_choice_count(const char *choices)
+{
+    size_t length;
+    int count = 0;
+    while (settings_choice_at(choices, count, &length))
+        count++;
+    return count;
+}
+
+/* A mapping of at least one of the names that the setting has, to integers in its range. */
+static int append_size(void *out, const struct settings_source *source)
+{
+    struct size_list *list = out;
+    const char *names = source->setting->choices;
+    i64 width = settings_choice_count(names);
+    char *expected = string_format("a mapping {NAME: integer, ...} with names of %s", names);
+    int status = yaml_is_mapping(source->node) && yaml_count(source->node) ? 0 : settings_wrong_value(source, expected);
+    i64 *values = memory_alloc(width * (i64)sizeof *values);
+    for (i64 i = 0; i < yaml_count(source->node) && status == 0; i++) {
+        struct settings_source member = *source;
+        member.node = yaml_value(source->node, i);
+        int at = setting_choice(names, yaml_key(source->node, i));
+        status = at < 0 ? error_usage("%s: %s: unknown name %s; known are %s", yaml_key_where(source->node, i),
+                                      source->setting->key, yaml_key(source->node, i), names)
+                        : read_integer(&values[at], &member);
+    }
+    if (status == 0) {
+        i64 bytes = width * (i64)sizeof *values;
+        list->values = memory_resize(list->values, list->count * bytes, (list->count + 1) * bytes);
+        memcpy(list->values + list->count++ * width, values, (size_t)bytes);
+    }
+    memory_free(values);
+    memory_free(expected);
+    return status;
+}
+
 /* Reads a list. A scalar is a list of one; "" is the empty list. */
 static int read_list(void *out, const struct settings_source *source,
                      int (*append)(void *out, const struct settings_source *member))
@@ -387,6 +423,8 @@ int settings_read_value(void *out, const struct settings_source *source)
         return read_list(field, source, append_number);
     case SETTING_STRINGS:
         return read_list(field, source, append_string);
+    case SETTING_SIZES:
+        return read_list(field, source, append_size);
     case SETTING_SCHEDULE:
         return read_schedule(field, source);
     case SETTING_REFERENCE:
@@ -410,6 +448,9 @@ void settings_release_value(void *field, enum setting_type type)
     } else if (type == SETTING_NUMBERS) {
         memory_free(((struct number_list *)field)->values);
         *(struct number_list *)field = (struct number_list){0};
+    } else if (type == SETTING_SIZES) {
+        memory_free(((struct size_list *)field)->values);
+        *(struct size_list *)field = (struct size_list){0};
     } else if (type == SETTING_STRINGS) {
         string_list_free(((struct string_list *)field)->values, ((struct string_list *)field)->count);
         *(struct string_list *)field = (struct string_list){0};

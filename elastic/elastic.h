@@ -5,9 +5,10 @@
  * In: settings, a batch, a step. Out: a struct submodel, which model_forward executes.
  *
  * Where is what: pick.c draws the layers, the experts and the top-k of each sample in training, and
- * which of them the full model teaches (`teach` in train/step.c teaches); family.c keeps the best of given ranks, and
- * lists the sub-models that are measured. The op route (kernels/cpu/routing/route.c) chooses the
- * experts of a position. */
+ * which of them the full model teaches (`teach` in train/step.c teaches); sizes.c draws one of given
+ * sizes, and orders experts by expert_sums.c, sums over what they do on samples; check.c refuses
+ * settings; family.c keeps the best of given ranks, and lists the sub-models that are measured. The op route
+ * (kernels/cpu/routing/route.c) chooses the experts of a position. */
 #ifndef WEFT_ELASTIC_H
 #define WEFT_ELASTIC_H
 #include "core/settings.h"
@@ -36,6 +37,18 @@ struct elastic_settings {
     struct schedule topk_full;
     i64 topk_min, topk_max; /* topk_max 0: K */
     bool topk_mean;
+    /* Sizes {layers, experts, topk}; 0: the model's. With them the axes are not drawn one by one: a
+     * reduced slice runs one of the sizes, and each in its turn. Without `passes`, `share` of the slices
+     * are reduced. With it every slice runs the full model, and then that many sizes on the same rows,
+     * whose losses count pass_weight times. smallest: the first of them is the smallest size. */
+    struct size_list family;
+    struct schedule share;
+    i64 passes;
+    double pass_weight;
+    bool smallest;
+    /* Reduced slices keep the first experts of one order (model->order), which training fixes at
+     * `start`, and drop layers evenly spread: what is cut out later is what was trained. */
+    bool nested;
     int balance; /* enum elastic_balance */
     i64 slice_rows;
     double start; /* share of the steps before which every slice and sample is full */
@@ -50,6 +63,8 @@ struct elastic_settings {
  *   width  every sample, but samples of subsets move a second bias, which subsets use
  *          (config.reduced_bias) */
 enum elastic_balance { BALANCE_FULL, BALANCE_ALL, BALANCE_WIDTH };
+#define ELASTIC_SIZE_NAMES "layers|experts|topk"
+enum { SIZE_LAYERS, SIZE_EXPERTS, SIZE_TOPK, SIZE_NAMES };
 #define ELASTIC_ROWS(type)                                                                                             \
     SETTING(type, elastic.depth_full, "elastic.depth_full", SCHEDULE, "0.75", 0, 1, NULL,                              \
             "probability that a slice runs all layers"),                                                               \
@@ -76,6 +91,20 @@ enum elastic_balance { BALANCE_FULL, BALANCE_ALL, BALANCE_WIDTH };
                 "maximum random top-k, which may exceed model.topk; 0: model.topk"),                                   \
         SETTING(type, elastic.topk_mean, "elastic.topk_mean", BOOL, "false", 0, 0, NULL,                               \
                 "weight random top-k below and above model.topk so that their mean is model.topk"),                    \
+        SETTING(type, elastic.family, "elastic.family", SIZES, "", 1, 65536, ELASTIC_SIZE_NAMES,                       \
+                "sizes of which reduced slices run one each, in place of separate draws of each axis; what a size "    \
+                "does not name is the model's"),                                                                       \
+        SETTING(type, elastic.share, "elastic.share", SCHEDULE, "0.4", 0, 1, NULL,                                     \
+                "with a family and without passes: probability that a slice runs one of its sizes"),                   \
+        SETTING(type, elastic.passes, "elastic.passes", INTEGER, "0", 0, 64, NULL,                                     \
+                "with a family: how many sizes each slice runs beside the full model"),                                \
+        SETTING(type, elastic.pass_weight, "elastic.pass_weight", NUMBER, "0.3", 0, 64, NULL,                          \
+                "weight of the loss of each of them; the full model's is 1"),                                          \
+        SETTING(type, elastic.smallest, "elastic.smallest", BOOL, "false", 0, 0, NULL,                                 \
+                "the first of them is the smallest size"),                                                             \
+        SETTING(type, elastic.nested, "elastic.nested", BOOL, "false", 0, 0, NULL,                                     \
+                "reduced slices keep the first experts of one order, which is fixed at elastic.start by what the "     \
+                "data needs, and drop evenly spread layers"),                                                          \
         SETTING(                                                                                                       \
             type, elastic.balance, "balance", CHOICE, "full", 0, 0, "full|all|width",                                  \
             "what moves the router's bias: passes at full width and top-k, or all; width: a second bias for subsets"), \
@@ -98,10 +127,28 @@ int elastic_check(const struct elastic_settings *settings, const struct model_co
 int elastic_check_settings(const struct elastic_settings *settings, const struct model_config *config);
 /* The largest top-k of any sample. */
 i64 elastic_largest_topk(const struct elastic_settings *settings, const struct model_config *config);
-/* Draws `sub` for one microbatch of step `step` of `steps`. Its arrays come from `arena` (host memory
- * that must live until the backward pass). */
-void elastic_pick(struct submodel *sub, struct arena *arena, const struct elastic_settings *settings,
-                  const struct model_config *config, u64 seed, i64 step, i64 steps, const struct batch *batch);
+/* Passes over each microbatch of step `step` of `steps`: 1, and those of elastic.passes. */
+i64 elastic_pass_count(const struct elastic_settings *settings, i64 step, i64 steps);
+/* The weight of a pass's loss. */
+double elastic_pass_weight(const struct elastic_settings *settings, i64 pass);
+/* Where in a run a draw is. */
+struct elastic_draw {
+    const struct elastic_settings *settings;
+    const struct model_config *config;
+    const double *order; /* model->order, which nested draws need from elastic.start on; NULL: none */
+    u64 seed;
+    i64 step, steps, pass;
+};
+/* Draws `sub` for a pass over one microbatch. Its arrays come from `arena` (host memory that must live
+ * until the backward pass). */
+void elastic_pick(struct submodel *sub, struct arena *arena, const struct elastic_draw *draw,
+                  const struct batch *batch);
+/* True if the draw is nested and the model has no order yet. */
+bool elastic_needs_order(const struct elastic_draw *draw);
+/* Ranks the experts of each layer, and of each expert group, by scores [L, E]: the first gets E, the next
+ * one less; ties to the smaller id. `order` may be `scores`. */
+void elastic_order(double *order, const double *scores, const struct elastic_settings *settings,
+                   const struct model_config *config);
 
 /* Adds to `expected` [L, E] the assignments that each expert would get of the batch if the router chose
  * among the sub-model's experts alike. */
@@ -122,7 +169,7 @@ void submodel_keep_experts(struct submodel *sub, struct arena *arena, const stru
 /* Keeps `count` layers: the others are evenly spread among those that may be dropped. */
 void submodel_spread_layers(struct submodel *sub, const struct model_config *config, i64 count);
 i64 submodel_least_layers(const struct model_config *config); /* layers that are never dropped */
-/* True if the model counts how often its experts are chosen, as those trained here do. */
+/* True if the model ranks its experts: an order, or counts of their use, as those trained here have. */
 bool model_has_use(const struct model *model);
 
 /* parameters: that training moves; bytes: of all weights in the dtype of the loaded model, as an

@@ -90,6 +90,8 @@ struct submodel_size submodel_size(const struct submodel *sub, const struct mode
 bool model_has_use(const struct model *model)
 {
     i64 count = model_use_count(&model->config);
+    if (model->order)
+        return true;
     double *use = memory_alloc(count * (i64)sizeof *use), sum = 0;
     model_use_get(use, model);
     for (i64 i = 0; i < count; i++)
@@ -153,7 +155,7 @@ i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const
     double *use = memory_alloc(model_use_count(&model->config) * (i64)sizeof *use);
     bool ranked = model_has_use(model);
     i64 count = 0;
-    model_use_get(use, model);
+    model_ranking(use, model);
     for (i64 i = 0; i < COUNT_OF(variants) && count < most; i++) {
         struct grid_point *point = &points[count];
         if (variants[i].experts < 1 && !ranked)

@@ -1,5 +1,5 @@
 /* Draws the sub-model of a sample: its layers, experts and top-k. */
-#include "elastic/elastic.h"
+#include "elastic/inside.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ bool elastic_layer_fixed(const struct model_config *c, i64 layer)
 
 /* ---- Depth: slots, each a layer or a group of them, are kept or dropped ---- */
 
-static i64 slot_layers(const struct elastic_settings *s, const struct model_config *c)
+i64 elastic_slot_layers(const struct elastic_settings *s, const struct model_config *c)
 {
     return s->depth_groups ? c->layers / s->depth_groups : 1;
 }
@@ -25,9 +25,9 @@ static bool slot_fixed(const struct model_config *c, i64 slot, i64 size)
     return fixed;
 }
 
-static i64 count_fixed(const struct elastic_settings *s, const struct model_config *c)
+i64 elastic_count_fixed(const struct elastic_settings *s, const struct model_config *c)
 {
-    i64 size = slot_layers(s, c), fixed = 0;
+    i64 size = elastic_slot_layers(s, c), fixed = 0;
     for (i64 slot = 0; slot < c->layers / size; slot++)
         fixed += slot_fixed(c, slot, size) ? size : 0;
     return fixed;
@@ -37,8 +37,8 @@ static i64 count_fixed(const struct elastic_settings *s, const struct model_conf
 static i64 draw_drop(const struct elastic_settings *s, const struct model_config *c, struct rng_key key, i64 step,
                      i64 slice)
 {
-    i64 size = slot_layers(s, c), drop = 1;
-    i64 most = (c->layers - max_i64(s->depth_min, count_fixed(s, c))) / size;
+    i64 size = elastic_slot_layers(s, c), drop = 1;
+    i64 most = (c->layers - max_i64(s->depth_min, elastic_count_fixed(s, c))) / size;
     double weight[LAYERS_MOST + 1], total = 0;
     for (i64 i = 1; i <= most; i++)
         total += weight[i] = pow((double)(c->layers - i * size) / (double)c->layers, s->depth_power);
@@ -56,7 +56,7 @@ static void pick_depth(struct submodel *sub, const struct elastic_settings *s, c
     struct rng_key key = {seed, RNG_DEPTH};
     bool full = rng_uniform(key, (u32)step, (u32)slice, ~0u, 0) < schedule_at(&s->depth_full, step);
     double drop_share = schedule_at(&s->depth_drop, step);
-    i64 size = slot_layers(s, c), left = (c->layers - count_fixed(s, c)) / size;
+    i64 size = elastic_slot_layers(s, c), left = (c->layers - elastic_count_fixed(s, c)) / size;
     i64 drop = s->depth_min ? draw_drop(s, c, key, step, slice) : 0;
     sub->layer_count = 0;
     for (i64 slot = 0; slot < c->layers / size; slot++) {
@@ -73,29 +73,8 @@ static void pick_depth(struct submodel *sub, const struct elastic_settings *s, c
 
 /* ---- Experts ---- */
 
-static int ascending(const void *a, const void *b)
-{
-    return *(const i32 *)a - *(const i32 *)b;
-}
-
-/* Draws `share` experts of each group of `size`, ascending over all groups. The permutation's
- * counter has 2 words, step and slice, so layer and group enter the seed and each layer gets its
- * own draw. */
-static void pick_subset(i32 *out, i64 groups, i64 size, i64 share, struct rng_key key, i64 step, i64 slice, i64 layer)
-{
-    i32 *order = memory_alloc(size * 4);
-    for (i64 g = 0; g < groups; g++) {
-        struct rng_key keyed = {key.seed ^ (u64)(layer + 1) << 40 ^ (u64)(g + 1) << 20, key.purpose};
-        rng_permutation(order, size, keyed, (u32)step, (u32)slice);
-        for (i64 i = 0; i < share; i++)
-            out[g * share + i] = (i32)(g * size) + order[i];
-    }
-    memory_free(order);
-    qsort(out, (size_t)(groups * share), sizeof *out, ascending);
-}
-
 /* True if no step draws anything but the full axis. */
-static bool always_full(const struct schedule *share)
+bool elastic_always_full(const struct schedule *share)
 {
     bool full = share->count > 0;
     for (i64 i = 0; i < share->count; i++)
@@ -103,26 +82,19 @@ static bool always_full(const struct schedule *share)
     return full;
 }
 
-static bool always_zero(const struct schedule *share)
-{
-    bool zero = true;
-    for (i64 i = 0; i < share->count; i++)
-        zero &= share->values[i] == 0;
-    return zero;
-}
-
-static i64 largest_reduced_topk(const struct elastic_settings *s, const struct model_config *c)
+i64 elastic_largest_reduced_topk(const struct elastic_settings *s, const struct model_config *c)
 {
     return s->topk_max ? s->topk_max : c->topk;
 }
 
 i64 elastic_largest_topk(const struct elastic_settings *s, const struct model_config *c)
 {
-    return always_full(&s->topk_full) ? c->topk : max_i64(c->topk, largest_reduced_topk(s, c));
+    return s->family.count || elastic_always_full(&s->topk_full) ? c->topk
+                                                                 : max_i64(c->topk, elastic_largest_reduced_topk(s, c));
 }
 
 /* Experts of each group in the smallest subset. */
-static i64 smallest_share(const struct elastic_settings *s, const struct model_config *c)
+i64 elastic_smallest_share(const struct elastic_settings *s, const struct model_config *c)
 {
     i64 least = s->experts_min ? s->experts_min : ceil_div(c->experts, 2);
     return ceil_div(max_i64(least, elastic_largest_topk(s, c)), s->expert_groups);
@@ -132,31 +104,25 @@ static i64 smallest_share(const struct elastic_settings *s, const struct model_c
 static i64 draw_share(const struct elastic_settings *s, const struct model_config *c, struct rng_key key, i64 step,
                       i64 slice)
 {
-    i64 groups = s->expert_groups, size = c->experts / groups, least = smallest_share(s, c);
+    i64 groups = s->expert_groups, size = c->experts / groups, least = elastic_smallest_share(s, c);
     const struct integer_list *sizes = &s->experts_sizes;
     if (sizes->count)
         return sizes->values[rng_below(key, sizes->count, (u32)step, (u32)slice, ~0u, 1)] / groups;
     return least < size ? least + rng_below(key, size - least, (u32)step, (u32)slice, ~0u, 1) : size;
 }
 
-static void pick_experts(struct submodel *sub, struct arena *arena, const struct elastic_settings *s,
-                         const struct model_config *c, u64 seed, i64 step, i64 slice)
+static void pick_experts(struct submodel *sub, struct arena *arena, const struct elastic_draw *d, i64 slice)
 {
-    struct rng_key key = {seed, RNG_EXPERTS};
-    i64 groups = s->expert_groups, size = c->experts / groups;
-    double full = schedule_at(&s->experts_full, step);
+    const struct elastic_settings *s = d->settings;
+    const struct model_config *c = d->config;
+    struct rng_key key = {d->seed, RNG_EXPERTS};
+    double full = schedule_at(&s->experts_full, d->step);
     sub->expert_count = c->experts;
-    if (c->first_moe_layer == c->layers || rng_uniform(key, (u32)step, (u32)slice, ~0u, 0) < full)
+    if (c->first_moe_layer == c->layers || rng_uniform(key, (u32)d->step, (u32)slice, ~0u, 0) < full)
         return;
-    i64 share = draw_share(s, c, key, step, slice);
-    if (share == size)
-        return;
-    sub->expert_count = groups * share;
-    for (i64 layer = c->first_moe_layer; layer < c->layers; layer++) {
-        i32 *ids = arena_alloc(arena, sub->expert_count * 4);
-        pick_subset(ids, groups, size, share, key, step, slice, layer);
-        sub->expert[layer] = ids;
-    }
+    i64 count = s->expert_groups * draw_share(s, c, key, d->step, slice);
+    if (count < c->experts)
+        elastic_pick_subset(sub, arena, d, slice, count);
 }
 
 /* ---- Top-k ---- */
@@ -184,7 +150,7 @@ static void pick_topk(struct submodel *sub, struct arena *arena, const struct el
     for (i64 i = 0; i < batch->n; i++)
         last = batch->sample[i] > last ? batch->sample[i] : last;
     i32 *k = arena_alloc(arena, (last + 1) * 4);
-    i64 most = largest_reduced_topk(s, c);
+    i64 most = elastic_largest_reduced_topk(s, c);
     bool choice = s->topk_min < c->topk || most > c->topk;
     double share = schedule_at(&s->topk_full, step);
     for (i32 sample = 0; sample <= last; sample++) {
@@ -195,163 +161,40 @@ static void pick_topk(struct submodel *sub, struct arena *arena, const struct el
     sub->topk = elastic_largest_topk(s, c);
 }
 
-/* ---- Checks ---- */
-
-static int check_depth(const struct elastic_settings *s, const struct model_config *c)
-{
-    i64 layers = c->layers;
-    if (s->depth_groups && layers % s->depth_groups)
-        return error_usage("elastic.depth_groups is %lld: expected a divisor of the model's %lld %s",
-                           (long long)s->depth_groups, (long long)layers, plural(layers, "layer", "layers"));
-    if (s->depth_power != 0 && !s->depth_min)
-        return error_usage("elastic.depth_power is %g: it weights the number of layers, which only depth_min draws",
-                           s->depth_power);
-    if (!s->depth_min || always_full(&s->depth_full))
-        return 0;
-    i64 fixed = count_fixed(s, c), most = layers - slot_layers(s, c);
-    if (fixed == layers)
-        return error_usage("elastic.depth_min is %lld: no layer of %lld can be dropped: expected 0, or "
-                           "elastic.depth_full: 1",
-                           (long long)s->depth_min, (long long)layers);
-    if (s->depth_min < fixed)
-        return error_usage("elastic.depth_min is %lld: expected at least %lld: that many layers are never dropped "
-                           "(the first, the last, those with heads%s)",
-                           (long long)s->depth_min, (long long)fixed, s->depth_groups ? ", and their groups" : "");
-    if (s->depth_min > most)
-        return error_usage("elastic.depth_min is %lld: expected at most %lld, fewer than all %lld %s, or "
-                           "elastic.depth_full: 1",
-                           (long long)s->depth_min, (long long)most, (long long)layers,
-                           plural(layers, "layer", "layers"));
-    return 0;
-}
-
-static int check_sizes(const struct elastic_settings *s, const struct model_config *c)
-{
-    const struct integer_list *sizes = &s->experts_sizes;
-    if (s->experts_min && sizes->count)
-        return error_usage("elastic.experts_sizes and elastic.experts_min exclude each other: expected one of them");
-    for (i64 i = 0; i < sizes->count; i++) {
-        i64 size = sizes->values[i];
-        if (size % s->expert_groups)
-            return error_usage("elastic.experts_sizes: %lld is no multiple of the %lld expert groups "
-                               "(elastic.expert_groups)",
-                               (long long)size, (long long)s->expert_groups);
-        if (size >= c->experts)
-            return error_usage("elastic.experts_sizes: %lld: expected fewer than the model's %lld %s", (long long)size,
-                               (long long)c->experts, plural(c->experts, "expert", "experts"));
-        if (size < elastic_largest_topk(s, c))
-            return error_usage("elastic.experts_sizes: %lld: expected at least %lld, the largest top-k of a sample",
-                               (long long)size, (long long)elastic_largest_topk(s, c));
-    }
-    return 0;
-}
-
-static int check_experts(const struct elastic_settings *s, const struct model_config *c)
-{
-    i64 groups = s->expert_groups, size = c->experts / groups;
-    if (c->experts % groups)
-        return error_usage("elastic.expert_groups is %lld: expected a divisor of the model's %lld %s",
-                           (long long)groups, (long long)c->experts, plural(c->experts, "expert", "experts"));
-    if (check_sizes(s, c))
-        return -1;
-    if (!always_full(&s->experts_full) && smallest_share(s, c) >= size && size > 1 &&
-        ceil_div(s->experts_min, groups) >= size)
-        return error_usage("elastic.experts_min is %lld: no subset of the model's %lld %s in %lld %s is as "
-                           "large: expected at most %lld, or elastic.experts_full: 1",
-                           (long long)s->experts_min, (long long)c->experts, plural(c->experts, "expert", "experts"),
-                           (long long)groups, plural(groups, "group", "groups"), (long long)((size - 1) * groups));
-    return 0;
-}
-
-static int check_topk(const struct elastic_settings *s, const struct model_config *c)
-{
-    i64 k = c->topk, least = s->topk_min, most = largest_reduced_topk(s, c);
-    if (always_full(&s->topk_full))
-        return 0;
-    if (most > c->experts)
-        return error_usage("elastic.topk_max is %lld: expected at most %lld, the model's experts", (long long)most,
-                           (long long)c->experts);
-    if (s->topk_mean && (least >= k || most <= k))
-        return error_usage("elastic.topk_mean is true, and topk_min is %lld and topk_max %lld: a mean of the model's "
-                           "top-k %lld needs topk_min below and topk_max above it, or elastic.topk_full: 1",
-                           (long long)least, (long long)most, (long long)k);
-    if (s->topk_max && least > most)
-        return error_usage("elastic.topk_min is %lld: expected at most %lld, elastic.topk_max", (long long)least,
-                           (long long)most);
-    if (least < k || most > k)
-        return 0;
-    if (k == 1 && least > 1)
-        return error_usage("elastic.topk_min is %lld: expected at most 1, the model's top-k", (long long)least);
-    if (k > 1)
-        return error_usage("elastic.topk_min is %lld: expected at most %lld, less than the model's top-k of %lld, or "
-                           "elastic.topk_full: 1",
-                           (long long)least, (long long)k - 1, (long long)k);
-    return 0;
-}
-
-int elastic_check_settings(const struct elastic_settings *s, const struct model_config *c)
-{
-    if (s->start >= 1)
-        return error_usage("elastic.start is %g: expected less than 1, or elastic.on: false to draw nothing", s->start);
-    if (check_depth(s, c))
-        return -1;
-    if (s->balance == BALANCE_WIDTH && !c->reduced_bias && c->first_moe_layer < c->layers)
-        return error_usage("balance is width, and the model has one selection bias: expected a new model (without "
-                           "from), or balance: full or all");
-    if (s->balance == BALANCE_ALL && c->reduced_bias)
-        return error_usage("balance is all, and the model has a selection bias for each width: expected width or full");
-    return c->first_moe_layer < c->layers && (check_topk(s, c) || check_experts(s, c)) ? -1 : 0;
-}
-
-int elastic_check(const struct elastic_settings *s, const struct model_config *config, i64 expert_ranks)
-{
-    if (elastic_check_settings(s, config))
-        return -1;
-    if (count_fixed(s, config) == config->layers && !always_full(&s->depth_full) && !always_zero(&s->depth_drop))
-        log_info("elastic: every slice runs all %lld %s: the first, the last and those with heads are never "
-                 "dropped",
-                 (long long)config->layers, plural(config->layers, "layer", "layers"));
-    if (config->first_moe_layer == config->layers) {
-        log_info("elastic: the model has no experts: only its depth is drawn");
-        return 0;
-    }
-    if (!always_full(&s->experts_full) && s->experts_sizes.count == 0 &&
-        smallest_share(s, config) >= config->experts / s->expert_groups)
-        log_info("elastic: every slice uses all %lld %s: top-%lld in %lld %s leaves no smaller subset",
-                 (long long)config->experts, plural(config->experts, "expert", "experts"),
-                 (long long)elastic_largest_topk(s, config), (long long)s->expert_groups,
-                 plural(s->expert_groups, "group", "groups"));
-    if (!always_full(&s->topk_full) && elastic_largest_topk(s, config) == 1)
-        log_info("elastic: every sample uses the full top-k: the model's is 1");
-    if (s->expert_groups % expert_ranks)
-        log_warn(
-            "elastic.expert_groups is %lld, no multiple of %lld expert ranks: a random subset of experts may lie on "
-            "few of them",
-            (long long)s->expert_groups, (long long)expert_ranks);
-    return 0;
-}
+/* ---- A pass ---- */
 
 /* Rounding: 0.29 of 100 steps are 29. */
-static i64 first_step(const struct elastic_settings *s, i64 steps)
+i64 elastic_first_step(const struct elastic_settings *s, i64 steps)
 {
     return (i64)floor(s->start * (double)steps + 1e-6);
 }
 
-void elastic_pick(struct submodel *sub, struct arena *arena, const struct elastic_settings *s,
-                  const struct model_config *config, u64 seed, i64 step, i64 steps, const struct batch *batch)
+static void pick_axes(struct submodel *sub, struct arena *arena, const struct elastic_draw *d,
+                      const struct batch *batch)
 {
-    require(config->first_moe_layer == config->layers || config->experts % s->expert_groups == 0,
-            "%lld experts in %lld groups", (long long)config->experts, (long long)s->expert_groups);
-    if (step < first_step(s, steps)) {
-        submodel_full(sub, config);
-    } else {
-        memset(sub, 0, sizeof *sub);
-        pick_depth(sub, s, config, seed, step, batch->slice);
-        pick_experts(sub, arena, s, config, seed, step, batch->slice);
-        pick_topk(sub, arena, s, config, seed, step, batch);
-        sub->counts = sub->expert_count == config->experts;
-    }
-    bool subset = sub->expert_count < config->experts;
+    memset(sub, 0, sizeof *sub);
+    pick_depth(sub, d->settings, d->config, d->seed, d->step, batch->slice);
+    if (d->settings->nested)
+        submodel_spread_layers(sub, d->config, sub->layer_count);
+    pick_experts(sub, arena, d, batch->slice);
+    pick_topk(sub, arena, d->settings, d->config, d->seed, d->step, batch);
+}
+
+void elastic_pick(struct submodel *sub, struct arena *arena, const struct elastic_draw *d, const struct batch *batch)
+{
+    const struct elastic_settings *s = d->settings;
+    const struct model_config *c = d->config;
+    require(c->first_moe_layer == c->layers || c->experts % s->expert_groups == 0, "%lld experts in %lld groups",
+            (long long)c->experts, (long long)s->expert_groups);
+    require(!elastic_needs_order(d), "nested draws without an order of experts");
+    if (d->step < elastic_first_step(s, d->steps))
+        submodel_full(sub, c);
+    else if (s->family.count)
+        elastic_pick_size(sub, arena, d, batch);
+    else
+        pick_axes(sub, arena, d, batch);
+    bool subset = sub->expert_count < c->experts;
+    sub->counts = !subset && d->pass == 0;
     sub->counts_all = s->balance == BALANCE_ALL || (s->balance == BALANCE_WIDTH && subset);
 }
 

@@ -111,34 +111,36 @@ int model_save_hf(const struct model *model, const char *directory, enum dtype d
     return save_weights(model, directory, dtype, NULL);
 }
 
-static struct tensor_source *add_use_counts(struct weight_list *list, const struct model *model, const double *counts)
+#define USE_NAME "weft.expert_use"
+#define ORDER_NAME "weft.expert_order"
+
+/* Adds [L, E] numbers of experts, as F32. */
+static void add_numbers(struct weight_list *list, const struct model *model, const char *name, const double *numbers)
 {
     const struct model_config *c = &model->config;
     i64 n = model_use_count(c);
-    float *use = arena_alloc(&list->memory, n * 4);
+    float *values = arena_alloc(&list->memory, n * 4);
     for (i64 i = 0; i < n; i++)
-        use[i] = (float)counts[i];
+        values[i] = (float)numbers[i];
     if (list->count == list->capacity) {
         i64 size = (i64)sizeof *list->tensors;
         list->tensors = memory_resize(list->tensors, list->capacity * size, (list->capacity + 1) * size);
         list->capacity++;
     }
-    list->tensors[list->count] = (struct tensor_source){.name = "weft.expert_use",
-                                                        .dtype = DTYPE_F32,
-                                                        .rank = 2,
-                                                        .shape = {c->layers, max_i64(c->experts, 1)},
-                                                        .data = use};
-    return &list->tensors[list->count++];
+    list->tensors[list->count++] = (struct tensor_source){
+        .name = name, .dtype = DTYPE_F32, .rank = 2, .shape = {c->layers, max_i64(c->experts, 1)}, .data = values};
 }
 
 static int save_extra(const struct model *model, const char *directory, const struct weights_reader *reader,
-                      const double *use)
+                      const struct expert_numbers *numbers)
 {
     struct weight_list list;
     char *folder = directory ? path_join(directory, "weft") : NULL;
     char *path = folder ? path_join(folder, "extra.safetensors") : NULL;
     weights_list(&list, &model->weights, FILE_EXTRA, model->weights.dtype, reader);
-    add_use_counts(&list, model, use);
+    add_numbers(&list, model, USE_NAME, numbers->use);
+    if (numbers->order)
+        add_numbers(&list, model, ORDER_NAME, numbers->order);
     int status = folder ? directory_make(folder) : 0;
     if (status == 0)
         status = safetensors_save(path, list.tensors, list.count, NULL);
@@ -149,13 +151,13 @@ static int save_extra(const struct model *model, const char *directory, const st
 }
 
 int model_save_read(const struct model *model, const char *directory, const struct weights_reader *reader,
-                    const double *use)
+                    const struct expert_numbers *numbers)
 {
     enum dtype dtype = model->weights.dtype;
     if (directory && (save_json(directory, "config.json", config_json(&model->config, dtype, true)) ||
                       save_json(directory, "generation_config.json", generation_json(&model->config))))
         return -1;
-    return save_weights(model, directory, dtype, reader) || save_extra(model, directory, reader, use) ? -1 : 0;
+    return save_weights(model, directory, dtype, reader) || save_extra(model, directory, reader, numbers) ? -1 : 0;
 }
 
 int model_save(const struct model *model, const char *directory)
@@ -163,7 +165,8 @@ int model_save(const struct model *model, const char *directory)
     struct weights_reader over = zero_reader(&model->weights, model->parallel);
     double *use = memory_alloc(model_use_count(&model->config) * (i64)sizeof *use);
     model_use_get(use, model);
-    int status = model_save_read(model, directory, model->parallel->world->size > 1 ? &over : NULL, use);
+    const struct expert_numbers numbers = {use, model->order};
+    int status = model_save_read(model, directory, model->parallel->world->size > 1 ? &over : NULL, &numbers);
     memory_free(use);
     return status;
 }
@@ -187,24 +190,38 @@ enum dtype model_stored_dtype(const char *directory)
     return dtype;
 }
 
-static int load_use_counts(struct model *model, const struct safetensors *extra)
+/* [L, E] (memory_free); NULL if absent, of another shape, or, with *status -1, damaged. */
+static double *load_numbers(int *status, const struct model *model, const struct safetensors *extra, const char *name)
 {
-    const struct tensor_view *view = safetensors_find(extra, "weft.expert_use");
-    i64 n = model->config.layers * max_i64(model->config.experts, 1);
+    const struct tensor_view *view = safetensors_find(extra, name);
+    i64 n = model_use_count(&model->config);
     if (!view || tensor_view_elements(view) != n)
-        return 0; /* only statistics: they stay 0 if absent */
-    float *use = memory_alloc(n * 4);
-    double *counts = memory_alloc(n * (i64)sizeof *counts);
-    int status = tensor_view_to_f32(use, view);
+        return NULL;
+    float *values = memory_alloc(n * 4);
+    double *numbers = memory_alloc(n * (i64)sizeof *numbers);
+    *status = tensor_view_to_f32(values, view);
     for (i64 i = 0; i < n; i++)
-        counts[i] = (double)use[i];
-    model_use_put(model, counts);
+        numbers[i] = (double)values[i];
+    memory_free(values);
+    return numbers;
+}
+
+/* Both say only which experts matter: a model without them loads. */
+static int load_expert_numbers(struct model *model, const struct safetensors *extra)
+{
+    int status = 0;
+    double *use = load_numbers(&status, model, extra, USE_NAME);
+    double *order = status == 0 ? load_numbers(&status, model, extra, ORDER_NAME) : NULL;
+    if (status == 0 && use)
+        model_use_put(model, use);
+    if (status == 0 && order)
+        model_set_order(model, order);
     memory_free(use);
-    memory_free(counts);
+    memory_free(order);
     return status;
 }
 
-static const char *const harmless_extra[] = {"weft.expert_use", NULL};
+static const char *const harmless_extra[] = {USE_NAME, ORDER_NAME, NULL};
 
 static int check_names(const struct model *model, const struct safetensors *set, const char *directory)
 {
@@ -232,7 +249,7 @@ static int load_extra(struct model *model, const char *directory)
             if (status == 0)
                 status = weights_load(&model->weights, &extra, FILE_EXTRA, path);
             if (status == 0)
-                status = load_use_counts(model, &extra);
+                status = load_expert_numbers(model, &extra);
             safetensors_close(&extra);
         }
     }

@@ -91,6 +91,9 @@ struct model {
      * those of subsets of experts. */
     float *usage;
     double *use;
+    /* [L, E], host memory: the place of each expert in the order by which sub-models keep them, E for
+     * the first to stay (elastic.nested). NULL: training fixed none. */
+    double *order;
     const struct parallel *parallel; /* ranks (dist/); parallel_alone() for a model opened on one rank */
 };
 /* Adds the rows of the weights table and allocates them. The caller then initialises or loads the
@@ -220,6 +223,10 @@ i64 model_use_count(const struct model_config *config);
 i64 model_usage_count(const struct model_config *config); /* values of model->usage */
 void model_use_get(double *use, const struct model *model);
 void model_use_put(struct model *model, const double *use);
+/* What says without data which experts a sub-model keeps, larger first: the order that training fixed,
+ * or else their use. [L, max(E, 1)] */
+void model_ranking(double *scores, const struct model *model);
+void model_set_order(struct model *model, const double *order); /* copied */
 
 /* ---- Model directories ---- */
 /* `tied` becomes false if the weights have a head of other values than the embeddings. */
@@ -258,10 +265,13 @@ int model_load_over(const struct parallel *parallel, struct model *model, struct
  * into an existing folder. Over several ranks a call of all: the first writes, and the others pass NULL
  * and send it their parts piece by piece. */
 int model_save(const struct model *model, const char *directory);
-/* The same from one rank, with values that a reader gives and use counts [model_use_count]: `model` is
- * the table alone and may lie on the meta backend. */
+struct expert_numbers {        /* [model_use_count] */
+    const double *use, *order; /* order: NULL: none */
+};
+/* The same from one rank, with values that a reader gives and numbers of experts: `model` is the table
+ * alone and may lie on the meta backend. */
 int model_save_read(const struct model *model, const char *directory, const struct weights_reader *reader,
-                    const double *use);
+                    const struct expert_numbers *numbers);
 /* Writes only the text backbone, for other software. dtype: BF16 or F32. */
 int model_save_hf(const struct model *model, const char *directory, enum dtype dtype);
 struct text_tokenizer;

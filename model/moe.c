@@ -3,6 +3,8 @@
  * dropped. Shared experts run beside them. The rows are local or come from other expert ranks. */
 #include "model/inside.h"
 
+#include <string.h>
+
 /* The sub-model's experts. Their router rows and biases are gathered, so all later calls have the
  * shapes of the extracted model and give bit-identical results. */
 struct chosen_experts {
@@ -199,6 +201,22 @@ i64 model_usage_count(const struct model_config *config)
 void model_use_get(double *use, const struct model *model)
 {
     device_get(model->device, use, model->use, model_use_count(&model->config) * (i64)sizeof *use);
+}
+
+void model_ranking(double *scores, const struct model *model)
+{
+    if (model->order)
+        memcpy(scores, model->order, (size_t)model_use_count(&model->config) * sizeof *scores);
+    else
+        model_use_get(scores, model);
+}
+
+void model_set_order(struct model *model, const double *order)
+{
+    size_t bytes = (size_t)model_use_count(&model->config) * sizeof *order;
+    if (!model->order)
+        model->order = memory_alloc((i64)bytes);
+    memcpy(model->order, order, bytes);
 }
 
 void model_use_put(struct model *model, const double *use)

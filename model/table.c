@@ -307,6 +307,7 @@ void model_close(struct model *model)
 {
     i64 counts = model_use_count(&model->config);
     device_free(model->device, model->use, counts * (i64)sizeof *model->use);
+    memory_free(model->order);
     device_free(model->device, model->usage, model_usage_count(&model->config) * (i64)sizeof *model->usage);
     weights_close(&model->weights);
     memset(model, 0, sizeof *model);

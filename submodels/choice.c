@@ -1,5 +1,6 @@
 #include "submodels/choice.h"
 
+#include "elastic/expert_sums.h"
 #include "submodels/submodels.h"
 
 #include <math.h>
@@ -141,66 +142,22 @@ void choice_close(struct choice *c)
 
 /* ---- Statistics of experts ---- */
 
-struct expert_sums { /* of one direction; [L, E] */
-    struct model *model;
-    const struct batch *batch; /* of the running forward */
-    double *count, *weight, *norm, *gated, positions;
-};
-
-static double row_norm(const void *row, enum dtype dtype, i64 columns)
-{
-    double sum = 0;
-    for (i64 i = 0; i < columns; i++) {
-        double value = dtype == DTYPE_F32 ? ((const float *)row)[i] : bf16_to_f32(((const bf16 *)row)[i]);
-        sum += value * value;
-    }
-    return sqrt(sum);
-}
-
-static void add_layer(void *context, i64 layer, const struct routing *r, const struct tensor *outputs)
-{
-    struct expert_sums *s = context;
-    struct device *device = s->model->device;
-    i64 experts = s->model->config.experts, n = r->n, k = r->k_max,
-        row_bytes = outputs->columns * dtype_bytes(outputs->dtype);
-    i32 *chosen = memory_alloc(n * k * 4), *slot = memory_alloc(n * k * 4);
-    float *weight = memory_alloc(n * k * 4);
-    char *rows = memory_alloc(outputs->rows * row_bytes);
-    device_get(device, chosen, r->chosen, n * k * 4);
-    device_get(device, slot, r->slot, n * k * 4);
-    device_get(device, weight, r->weights->data, n * k * 4);
-    device_get(device, rows, outputs->data, outputs->rows * row_bytes);
-    for (i64 i = 0; i < n * k; i++) {
-        if (s->batch->sample[i / k] < 0 || chosen[i] < 0)
-            continue;
-        i64 at = layer * experts + chosen[i];
-        double norm = row_norm(rows + slot[i] * row_bytes, outputs->dtype, outputs->columns);
-        s->count[at]++;
-        s->weight[at] += weight[i];
-        s->norm[at] += norm;
-        s->gated[at] += weight[i] * norm;
-    }
-    memory_free(chosen);
-    memory_free(slot);
-    memory_free(weight);
-    memory_free(rows);
-}
-
 /* The sums of a direction per position of it: counts, weights, norms, weighted norms, [4, L, E]. */
 static void direction_sums(double *sums, struct choice *c, int direction)
 {
     i64 cells = c->model->config.layers * c->model->config.experts;
-    struct expert_sums s = {c->model, NULL, sums, sums + cells, sums + 2 * cells, sums + 3 * cells, 0};
-    struct forward_options options = {.losses_only = true, .see_experts = add_layer, .see_context = &s};
+    struct expert_sums s = {c->model, NULL, sums, sums + cells, sums + 2 * cells, sums + 3 * cells};
+    struct forward_options options = {.losses_only = true, .see_experts = expert_sums_add, .see_context = &s};
+    double positions = 0;
     struct step_result ignored;
     struct submodel full;
     submodel_full(&full, &c->model->config);
     memset(sums, 0, (size_t)(4 * cells) * sizeof *sums);
     sum_losses(&ignored, c, &full, direction, &options, &s.batch);
     for (i64 i = 0; i < c->rows[direction].count; i++)
-        s.positions += (double)step_positions(&c->rows[direction].batches[i]);
+        positions += (double)step_positions(&c->rows[direction].batches[i]);
     for (i64 i = 0; i < 4 * cells; i++)
-        sums[i] /= s.positions;
+        sums[i] /= positions;
 }
 
 void choice_scores(double *scores, struct choice *c, enum criterion criterion)

@@ -71,19 +71,17 @@ static void read_kept(const struct weights_reader *reader, void *out, const stru
     }
 }
 
-static double *kept_use(const struct model *from, const struct submodel *sub)
+/* Those of the kept experts (memory_free), of [L, E] numbers of all. */
+static double *kept_numbers(const double *all, const struct model_config *whole, const struct submodel *sub)
 {
-    struct model_config c = submodel_config(sub, &from->config);
-    double *in = memory_alloc(model_use_count(&from->config) * (i64)sizeof *in);
-    double *use = memory_alloc(model_use_count(&c) * (i64)sizeof *use);
-    memset(use, 0, (size_t)model_use_count(&c) * sizeof *use);
-    model_use_get(in, from);
+    struct model_config c = submodel_config(sub, whole);
+    double *kept = memory_alloc(model_use_count(&c) * (i64)sizeof *kept);
+    memset(kept, 0, (size_t)model_use_count(&c) * sizeof *kept);
     for (i64 i = 0; i < sub->layer_count; i++)
         for (i64 e = 0; e < c.experts; e++)
-            use[i * c.experts + e] =
-                in[sub->layer[i] * from->config.experts + source_expert(sub->expert[sub->layer[i]], e)];
-    memory_free(in);
-    return use;
+            kept[i * c.experts + e] =
+                all[sub->layer[i] * whole->experts + source_expert(sub->expert[sub->layer[i]], e)];
+    return kept;
 }
 
 int submodel_save(const char *directory, struct model *from, const struct submodel *sub)
@@ -96,10 +94,16 @@ int submodel_save(const char *directory, struct model *from, const struct submod
     meta.has_bf16 = from->device->has_bf16;
     int status = model_open(&table, &meta, &config, from->weights.dtype, false, NULL);
     if (status == 0) {
-        double *use = kept_use(from, sub);
+        double *all = memory_alloc(model_use_count(&from->config) * (i64)sizeof *all);
+        model_use_get(all, from);
+        double *use = kept_numbers(all, &from->config, sub);
+        double *order = from->order ? kept_numbers(from->order, &from->config, sub) : NULL;
+        const struct expert_numbers numbers = {use, order};
         struct weights_reader reader = {read_kept, &table.weights, &cut};
-        status = model_save_read(&table, directory, &reader, use);
+        status = model_save_read(&table, directory, &reader, &numbers);
+        memory_free(all);
         memory_free(use);
+        memory_free(order);
         model_close(&table);
     }
     device_close(&meta);

@@ -114,7 +114,7 @@ static int rank_experts(struct extraction *x, const struct submodel *sub, i64 co
         criterion = x->choice ? CRITERION_WITH_DATA : CRITERION_USE;
     x->scores = memory_alloc(model_use_count(c) * 8);
     if (!x->choice) {
-        model_use_get(x->scores, x->model);
+        model_ranking(x->scores, x->model);
         return 0;
     }
     if (criterion < CRITERION_BALANCED) {

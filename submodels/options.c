@@ -184,7 +184,7 @@ int submodel_parse(struct submodel *sub, struct arena *arena, const struct submo
 {
     i64 kept = submodel_number(o->experts);
     double *use = memory_alloc(model_use_count(&model->config) * (i64)sizeof *use);
-    model_use_get(use, model);
+    model_ranking(use, model);
     int status = submodel_parse_by(sub, arena, o, model, use);
     memory_free(use);
     if (status == 0 && kept && kept < model->config.experts && !model_has_use(model) &&

@@ -248,6 +248,8 @@ static int open_trainer(struct pretrain_run *r)
     trainer_open(t, &r->model, (i64)64 << 30);
     if (pretrain_distills(r->s) && trainer_open_teacher(t, elastic->distill_weight, (i64)64 << 30))
         return -1;
+    if (r->s->elastic_on && elastic->nested && trainer_check_nested(t))
+        return -1;
     t->source = (struct batch_source){r, plan, fill, NULL};
     t->optimizer = &r->s->optimizer;
     t->elastic = r->s->elastic_on ? elastic : NULL;
@@ -385,6 +387,16 @@ static void restore_use(struct pretrain_run *r, const struct json *j)
     memory_free(use);
 }
 
+static void restore_order(struct pretrain_run *r, const struct json *j)
+{
+    i64 count = model_use_count(&r->model.config);
+    double *order = memory_alloc(count * (i64)sizeof *order);
+    json_numbers(order, count, j);
+    if (j)
+        model_set_order(&r->model, order);
+    memory_free(order);
+}
+
 /* Memory for the rows that reach the experts of a rank is fixed on a GPU and with parts. Room for `expert`
  * times the mean holds all rows of all ranks. */
 static int check_expert_room(const struct pretrain_run *r)
@@ -429,6 +441,7 @@ static int restore(void *context, i64 step, const struct json *state, const char
     set_mtp_weight(r, step - 1);
     json_numbers(r->trainer.running, TARGETS, json_get(state, "running_losses"));
     restore_use(r, json_get(state, "expert_use"));
+    restore_order(r, json_get(state, "expert_order"));
     if (json_count(json_get(state, "shown")) == r->s->data.count)
         json_numbers(r->shown, r->s->data.count, json_get(state, "shown"));
     r->left_out = left_out_of_json(json_get(state, "left_out"));
@@ -465,6 +478,8 @@ static int write_state(void *context, struct json *state, const char *folder)
     json_set(state, "seed", json_of_string(seed));
     json_set(state, "running_losses", json_of_numbers(r->trainer.running, TARGETS));
     json_set(state, "expert_use", use_json(r));
+    if (r->model.order)
+        json_set(state, "expert_order", json_of_numbers(r->model.order, model_use_count(&r->model.config)));
     json_set(state, "heldout", json_copy(r->heldout));
     if (left_out_total(&r->left_out))
         json_set(state, "left_out", left_out_json(&r->left_out));

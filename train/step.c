@@ -79,8 +79,19 @@ static struct micro_batch *find_in_flight(struct trainer *t, const struct pipeli
     panic("chunk %lld of micro-batch %lld is not in flight", (long long)task->chunk, (long long)task->micro);
 }
 
+static struct elastic_draw draw_at(const struct trainer *t, i64 step, i64 pass)
+{
+    return (struct elastic_draw){.settings = t->elastic,
+                                 .config = &t->model->config,
+                                 .order = t->model->order,
+                                 .seed = t->seed,
+                                 .step = step,
+                                 .steps = t->lr.total,
+                                 .pass = pass};
+}
+
 /* The first chunk's rank expects the assignments of all layers. */
-static void pick(struct submodel *sub, struct trainer *t, struct arena *arena, i64 step, i64 chunk,
+static void pick(struct submodel *sub, struct trainer *t, struct arena *arena, i64 step, i64 chunk, i64 pass,
                  const struct batch *batch)
 {
     const struct model_config *c = &t->model->config;
@@ -88,7 +99,8 @@ static void pick(struct submodel *sub, struct trainer *t, struct arena *arena, i
         submodel_full(sub, c);
         return;
     }
-    elastic_pick(sub, arena, t->elastic, c, t->seed, step, t->lr.total, batch);
+    const struct elastic_draw draw = draw_at(t, step, pass);
+    elastic_pick(sub, arena, &draw, batch);
     if (t->expected && chunk == 0 && sub->counts_all)
         elastic_expect(t->expected, sub, c, batch);
 }
@@ -121,6 +133,11 @@ static const struct teacher *teach(struct step_result *result, struct trainer *t
     return &t->teacher;
 }
 
+static i64 passes_of(const struct trainer *t, i64 step)
+{
+    return t->elastic ? elastic_pass_count(t->elastic, step, t->lr.total) : 1;
+}
+
 /* Runs one micro-batch through one chunk of the layers (all layers without a pipeline): fills the
  * batch, picks a sub-model, runs the forward and the objective. */
 static int run_forward(struct step_result *result, struct trainer *t, i64 step, const struct pipeline_task *task,
@@ -134,14 +151,17 @@ static int run_forward(struct step_result *result, struct trainer *t, i64 step, 
                                       .chunk = task->chunk,
                                       .over = &t->sums->end.squares};
     double begin = clock_s(), factors[TARGETS];
+    i64 passes = passes_of(t, step), micro = task->micro / passes, pass = task->micro % passes;
     trainer_factors(factors, t, totals);
+    for (int kind = 0; kind < TARGETS && pass; kind++)
+        factors[kind] *= elastic_pass_weight(t->elastic, pass);
     options.factors = t->from_losses ? NULL : factors;
     arena_reset(&f->arena, 0);
-    if (t->source.fill(t->source.context, step, task->micro, &f->batch, &f->arena))
+    if (t->source.fill(t->source.context, step, micro, &f->batch, &f->arena))
         return -1;
     result->wait_s += clock_s() - begin;
-    options.routes = t->source.routes ? t->source.routes(t->source.context, step, task->micro) : NULL;
-    pick(&sub, t, &f->arena, step, task->chunk, &f->batch);
+    options.routes = t->source.routes ? t->source.routes(t->source.context, step, micro) : NULL;
+    pick(&sub, t, &f->arena, step, task->chunk, pass, &f->batch);
     options.keep_routes = t->routing && sub.counts;
     options.teacher = teach(result, t, step, &f->batch, &sub);
     tape_clear(&f->tape, true);
@@ -153,9 +173,10 @@ static int run_forward(struct step_result *result, struct trainer *t, i64 step, 
     f->micro = task->micro;
     if (t->objective)
         t->objective(t, f, &out, totals);
-    step_sums_add(t->model->device, t->sums, &out, &t->model->config);
+    if (pass == 0) /* losses are those of the full model */
+        step_sums_add(t->model->device, t->sums, &out, &t->model->config);
     if (task->chunk + 1 == model_chunks(t->model)) {
-        result->positions += step_positions(&f->batch);
+        result->positions += pass == 0 ? step_positions(&f->batch) : 0;
         result->flops += 3 * step_flops(&t->model->config, &f->batch, &sub);
     }
     return 0;
@@ -293,7 +314,10 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
     i64 micro_batches = t->source.plan(t->source.context, step, totals);
     if (micro_batches < 0 || pipeline_check(&ranks->layout, micro_batches))
         return -1;
-    pipeline_schedule_init(&schedule, ranks, micro_batches);
+    const struct elastic_draw draw = draw_at(t, step, 0);
+    if (t->elastic && elastic_needs_order(&draw) && trainer_order_experts(t, step, micro_batches))
+        return -1;
+    pipeline_schedule_init(&schedule, ranks, micro_batches * passes_of(t, step));
     result->without_targets = !has_targets(t, totals);
     require(micro_batches > 0, "step %lld has no micro-batch", (long long)step);
     weights_begin_step(&model->weights);

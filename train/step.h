@@ -54,7 +54,7 @@ struct pipeline_task pipeline_task_at(const struct pipeline_schedule *schedule, 
 
 struct micro_batch { /* A micro-batch between its forward and its backward. */
     bool busy;
-    i64 chunk, micro;
+    i64 chunk, micro; /* micro: its number among all passes over all micro-batches */
     struct batch batch;
     struct tape tape;
     struct arena arena; /* host memory of the batch */
@@ -129,6 +129,12 @@ void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_byt
  * the teacher together. */
 int trainer_open_teacher(struct trainer *trainer, double weight, i64 reserved_bytes);
 void trainer_close(struct trainer *trainer);
+/* ---- nested.c ---- */
+/* A usage error if the layout lets no rank see all experts. */
+int trainer_check_nested(const struct trainer *trainer);
+/* Fixes model->order by the rows of the step: in each layer, by the sum over the positions that choose an
+ * expert of its weight times the norm of its output. At the cost of a forward of the full model. */
+int trainer_order_experts(struct trainer *trainer, i64 step, i64 micro_batches);
 /* Runs one optimizer step: all micro-batches, gradient all-reduces and the update. Returns
  * 0, -1 and a message, or STAGE_INTERRUPTED, on all ranks, if the trainer stops. */
 int train_step(struct step_result *result, struct trainer *trainer, i64 step);

@@ -17,6 +17,7 @@ struct settings_example {
     struct number_list shares;
     struct string_list files;
     struct schedule bias;
+    struct size_list sizes;
     struct source_list sources;
 };
 
@@ -31,6 +32,7 @@ static const struct setting table[] = {
     SETTING(struct settings_example, layers, "layers", INTEGERS, "", 0, 99, NULL, "kept layers"),
     SETTING(struct settings_example, shares, "shares", NUMBERS, "[0.5, 2]", 0, 0, NULL, "shares"),
     SETTING(struct settings_example, files, "files", STRINGS, "", 0, 0, NULL, "files"),
+    SETTING(struct settings_example, sizes, "sizes", SIZES, "", 1, 9, "wide|high", "sizes"),
     {0},
 };
 static const char *const ignored[] = {"kind", NULL};
@@ -160,7 +162,8 @@ TEST(every_type_is_read)
                           "data: ./x y/z\n"
                           "layers: 0-3,6\n"
                           "shares: 7\n"
-                          "files: [a, b]\n");
+                          "files: [a, b]\n"
+                          "sizes: [{high: 2}, {wide: 3, high: 4}]\n");
     assert_int_equal(values.steps, 65536);
     assert_true(values.rate == 3e-4);
     assert_int_equal(values.kind, 0);
@@ -172,6 +175,8 @@ TEST(every_type_is_read)
     assert_int_equal(values.layers.values[4], 6);
     assert_int_equal(values.shares.count, 1);
     assert_string_equal(values.files.values[1], "b");
+    assert_int_equal(values.sizes.count, 2);
+    assert_memory_equal(values.sizes.values, ((i64[]){0, 2, 3, 4}), 4 * sizeof(i64));
     assert_true(schedule_at(&values.bias, 9) == 0.5);
     assert_true(schedule_at(&values.bias, 10) == 0.25);
     assert_true(schedule_at(&values.bias, 1000) == 0.25);
@@ -278,14 +283,15 @@ TEST(resolved_values_become_json_that_reads_back)
 {
     struct settings_example values, again;
     read_or_fail(&values, "{steps: 3, optimizer: {lr: 0.1, bias: {speed: {points: [[0, 1], [5, 0.5]], linear: true}}},"
-                          " layers: [1, 2], files: x, name: \"n\\\"\"}");
+                          " layers: [1, 2], files: x, name: \"n\\\"\", sizes: [{wide: 1}]}");
     struct buffer text = {0}, second = {0};
     struct json *json = settings_to_json(&values, table);
     json_print(&text, json, 0);
-    assert_string_equal(text.data,
-                        "{\"steps\":3,\"optimizer\":{\"lr\":0.1,\"kind\":\"muon\",\"bias\":{\"speed\":{"
-                        "\"points\":[[0,1.0],[5,0.5]],\"linear\":true}}},\"tied\":true,\"name\":\"n\\\"\","
-                        "\"data\":\"corpus/train\",\"layers\":[1,2],\"shares\":[0.5,2.0],\"files\":[\"x\"]}");
+    assert_string_equal(
+        text.data,
+        "{\"steps\":3,\"optimizer\":{\"lr\":0.1,\"kind\":\"muon\",\"bias\":{\"speed\":{"
+        "\"points\":[[0,1.0],[5,0.5]],\"linear\":true}}},\"tied\":true,\"name\":\"n\\\"\","
+        "\"data\":\"corpus/train\",\"layers\":[1,2],\"shares\":[0.5,2.0],\"files\":[\"x\"],\"sizes\":[{\"wide\":1}]}");
     json_free(json);
     settings_release(&values, table);
     read_or_fail(&again, text.data);

@@ -30,39 +30,40 @@ static void set_steps(void)
 
 /* ---- Toys ---- */
 
+#define DRAWS                                                                                                          \
+    .depth_full = SCHEDULE_CONSTANT(0.2), .depth_drop = SCHEDULE_CONSTANT(0.6),                                        \
+    .experts_full = SCHEDULE_CONSTANT(0.3), .experts_min = 4, .expert_groups = 2, .topk_full = SCHEDULE_CONSTANT(0.5), \
+    .topk_min = 1, .topk_max = 3, .slice_rows = ROWS, .distill = 0.8
+static const struct elastic_settings draws = {DRAWS}, counted = {DRAWS, .balance = BALANCE_ALL}; /* for the bias */
+/* {layers, experts, topk}: two sizes in passes beside the full model */
+static i64 sizes[] = {3, 4, 1, 4, 0, 0};
+static const struct elastic_settings family = {
+    .family = {sizes, 2}, .passes = 1, .pass_weight = 0.5, .expert_groups = 2, .slice_rows = ROWS};
+static const struct elastic_settings nested = {
+    .family = {sizes, 2}, .passes = 1, .pass_weight = 0.5, .expert_groups = 2, .slice_rows = ROWS, .nested = true};
+
 struct walls_toy {
     const char *name;
     i64 layers;
     unsigned parts;
-    bool elastic, recompute, bf16;
+    const struct elastic_settings *elastic;
+    bool recompute, bf16;
     double bias_speed, distill_weight; /* distill_weight 0: no teacher */
     struct model_config config;        /* main fills it from layers and parts */
 };
 static struct walls_toy toys[] = {
-    {"moe", 2, 0, false, false, false, 0},
-    {"shared", 2, TOY_DENSE | TOY_SHARED | TOY_TIED, false, true, false, 1e-2},
-    {"elastic", 5, TOY_TIED | TOY_MTP, true, false, false, 1e-2},
-    {"elastic-recompute", 4, 0, true, true, false, 1e-2},
-    {"bf16", 2, TOY_DENSE | TOY_SHARED | TOY_TIED, false, false, true, 1e-2},
-    {"distilled", 5, TOY_TIED | TOY_MTP, true, true, false, 1e-2, 0.6},
+    {"moe", 2, 0, NULL, false, false, 0},
+    {"shared", 2, TOY_DENSE | TOY_SHARED | TOY_TIED, NULL, true, false, 1e-2},
+    {"elastic", 5, TOY_TIED | TOY_MTP, &draws, false, false, 1e-2},
+    {"elastic-recompute", 4, 0, &counted, true, false, 1e-2},
+    {"family", 5, TOY_TIED | TOY_MTP, &family, false, false, 1e-2},
+    {"nested", 5, TOY_TIED | TOY_MTP, &nested, false, false, 1e-2},
+    {"bf16", 2, TOY_DENSE | TOY_SHARED | TOY_TIED, NULL, false, true, 1e-2},
+    {"distilled", 5, TOY_TIED | TOY_MTP, &draws, true, false, 1e-2, 0.6},
 };
-static const struct elastic_settings elastic = {.depth_full = SCHEDULE_CONSTANT(0.2),
-                                                .depth_drop = SCHEDULE_CONSTANT(0.6),
-                                                .experts_full = SCHEDULE_CONSTANT(0.3),
-                                                .experts_min = 4,
-                                                .expert_groups = 2,
-                                                .topk_full = SCHEDULE_CONSTANT(0.5),
-                                                .topk_min = 1,
-                                                .topk_max = 3,
-                                                .slice_rows = ROWS,
-                                                .distill = 0.8};
-
-static struct elastic_settings elastic_all; /* the same, and every pass counts towards the bias */
 
 static void make_toys(void)
 {
-    elastic_all = elastic;
-    elastic_all.balance = BALANCE_ALL;
     for (i64 i = 0; i < COUNT_OF(toys); i++) {
         toys[i].config = toy_config(toys[i].layers, toys[i].parts);
         toys[i].config.init_std = 0.08; /* learns more evenly than a larger value */
@@ -191,7 +192,7 @@ static void open_run(struct walls_run *r, const struct walls_toy *toy, struct co
     r->trainer.lr = (struct lr_schedule){.peak = lr};
     r->trainer.bias_speed = r->bias_speed;
     r->trainer.source = (struct batch_source){(void *)(uintptr_t)toy, plan, fill, NULL};
-    r->trainer.elastic = toy->elastic ? toy->recompute ? &elastic_all : &elastic : NULL;
+    r->trainer.elastic = toy->elastic;
     r->trainer.recompute = toy->recompute;
     r->trainer.balance.weight[TARGET_MTP] = 0.3;
     r->trainer.seed = 5;
@@ -289,6 +290,8 @@ static void save_checkpoint(struct walls_run *r, const char *folder, i64 step)
 {
     struct json *state = json_object();
     struct checkpoint_parts parts = {.weights = &r->model.weights, .ranks = &r->parallel};
+    if (r->model.order)
+        json_set(state, "order", json_of_numbers(r->model.order, model_use_count(&r->model.config)));
     if (checkpoint_save(r->parallel.world->rank ? NULL : folder, step, &parts, state))
         panic("%s", error_text());
     json_free(state);
@@ -309,6 +312,12 @@ static void save_losses(const char *folder, const char *from, const struct walls
         if (checkpoint_resume(from, &first, &parts, &state))
             comm_stop(world, "%s", error_text());
         require(first == half, "the checkpoint in %s is of step %lld", from, (long long)first);
+        const struct json *order = json_get(state, "order");
+        double *ranks = memory_alloc(model_use_count(&r->model.config) * (i64)sizeof *ranks);
+        json_numbers(ranks, model_use_count(&r->model.config), order);
+        if (order)
+            model_set_order(&r->model, ranks);
+        memory_free(ranks);
         json_free(state);
     }
     for (i64 step = first; step < steps; step++) {
@@ -586,6 +595,18 @@ TEST(elastic_draws)
 TEST(elastic_draws_recomputed)
 {
     CHECK_TOY("elastic-recompute", "expert", "expert-parts", "interleaved", "expert-tensor", "expert-tensor-parts");
+}
+
+/* Each micro-batch runs twice, and ranks share the passes out. */
+TEST(passes_of_a_family)
+{
+    CHECK_TOY("family", "data", "expert", "tensor", "interleaved", "replica-buckets");
+}
+
+/* Each rank adds what the experts do on its rows before any sub-model is drawn. */
+TEST(nested_draws)
+{
+    CHECK_TOY("nested", "data", "data-buckets");
 }
 
 /* The full model teaches some sub-models. Ranks without a teacher in a step wait for nobody. */

@@ -40,7 +40,8 @@ static struct submodel drawn_at(const struct elastic_settings *s, const struct m
     i32 sample[SAMPLES];
     for (i32 i = 0; i < SAMPLES; i++)
         sample[i] = i;
-    elastic_pick(&sub, &arena, s, c, SEED, step, 0, &(struct batch){.n = SAMPLES, .slice = slice, .sample = sample});
+    elastic_pick(&sub, &arena, &(struct elastic_draw){s, c, NULL, SEED, step, 0, 0},
+                 &(struct batch){.n = SAMPLES, .slice = slice, .sample = sample});
     return sub;
 }
 

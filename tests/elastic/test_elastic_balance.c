@@ -92,7 +92,7 @@ static void check_steps(struct toy_run *r, const struct elastic_settings *s)
         for (i64 micro = 0; micro < MICRO; micro++) {
             const struct batch *b = &r->batches[micro].batch;
             struct submodel sub;
-            elastic_pick(&sub, &arena, s, &r->model.config, SEED, step, 0, b);
+            elastic_pick(&sub, &arena, &(struct elastic_draw){s, &r->model.config, NULL, SEED, step, 0, 0}, b);
             count(usage, expected, &r->model, b, &sub, s->balance);
         }
         get_bias(old, &r->model);

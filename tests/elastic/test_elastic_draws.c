@@ -48,7 +48,7 @@ static struct submodel drawn(const struct elastic_settings *s, const struct mode
     struct submodel sub;
     i32 *sample = arena_alloc(&arena, SAMPLES * 4);
     struct batch b = bare_batch(i % 8, sample, SAMPLES);
-    elastic_pick(&sub, &arena, s, c, SEED, i / 8, 0, &b);
+    elastic_pick(&sub, &arena, &(struct elastic_draw){s, c, NULL, SEED, i / 8, 0, 0}, &b);
     return sub;
 }
 
@@ -297,8 +297,9 @@ TEST(nothing_is_drawn_before_the_start)
                 struct submodel sub, other;
                 arena_reset(&arena, 0);
                 b = bare_batch(slice, sample, SAMPLES);
-                elastic_pick(&sub, &arena, &late, &c, SEED, step, cases[i].steps, &b);
-                elastic_pick(&other, &arena, &always, &c, SEED, step, cases[i].steps, &b);
+                elastic_pick(&sub, &arena, &(struct elastic_draw){&late, &c, NULL, SEED, step, cases[i].steps, 0}, &b);
+                elastic_pick(&other, &arena, &(struct elastic_draw){&always, &c, NULL, SEED, step, cases[i].steps, 0},
+                             &b);
                 if (step < cases[i].first) {
                     assert_true(is_full(&sub, &c));
                     continue;
@@ -403,7 +404,7 @@ static void hash_rows(u64 hash[ROWS], struct loader *loader, const struct model_
         struct submodel sub;
         arena_reset(&arena, 0);
         assert_int_equal(loader_batch(loader, step, micro, &b, &arena), 0);
-        elastic_pick(&sub, &arena, &settings, c, SEED, step, 0, &b);
+        elastic_pick(&sub, &arena, &(struct elastic_draw){&settings, c, NULL, SEED, step, 0, 0}, &b);
         for (i64 row = 0; row < b.rows; row++) {
             u64 h = hash_bytes(sub.layer, sub.layer_count * 4, (u64)sub.expert_count);
             for (i64 layer = 1; layer < c->layers && sub.expert[layer]; layer++)
@@ -517,7 +518,8 @@ TEST(a_step_runs_the_sub_model_it_drew)
         struct submodel sub;
         bool differ = false;
         r.batches[0].batch.slice = step % 3;
-        elastic_pick(&sub, &arena, &halves, &r.model.config, SEED, step, 0, &r.batches[0].batch);
+        elastic_pick(&sub, &arena, &(struct elastic_draw){&halves, &r.model.config, NULL, SEED, step, 0, 0},
+                     &r.batches[0].batch);
         struct step_result result = toy_step(&r, step);
         losses_of(loss, &r, &sub);
         for (int kind = 0; kind < TARGETS; kind++) {

@@ -312,6 +312,31 @@ TEST(what_is_cut_out_keeps_its_counts)
     model_close(&out);
 }
 
+/* The order that training fixed is saved, loaded and cut with the model, and ranks its experts. */
+TEST(what_is_cut_out_keeps_the_order_of_its_experts)
+{
+    static const i32 layers[] = {0, 3, 4, 9}, experts[] = {1, 3, 4, 5};
+    i64 count = model_use_count(&model.config);
+    double *order = memory_alloc(count * 8);
+    struct submodel sub = parsed("0,3,4,9", "1,3-5", "2");
+    struct model out;
+    for (i64 i = 0; i < count; i++)
+        order[i] = (double)(1 + (i * 7) % 11);
+    succeed(toy_cut(&out, &model, &sub, path_of("without_order")));
+    assert_null(out.order);
+    model_close(&out);
+    model_set_order(&model, order);
+    succeed(toy_cut(&out, &model, &sub, path_of("ordered")));
+    assert_non_null(out.order);
+    for (i64 l = 1; l < 4; l++)
+        for (i64 e = 0; e < 4; e++)
+            assert_true(out.order[l * 4 + e] == order[layers[l] * model.config.experts + experts[e]]);
+    model_close(&out);
+    memory_free(model.order);
+    memory_free(order);
+    model.order = NULL;
+}
+
 /* The cut model's own top-k is the one asked for, below or above that of the whole. */
 TEST(what_is_cut_out_takes_the_top_k_asked_for)
 {

@@ -363,34 +363,46 @@ static void read_state(struct buffer *out, const char *name, int step)
 }
 
 /* Two sources, kinds that are rescaled by running means, counts of the experts' use, held-out losses. */
-TEST(a_resumed_stage_ends_as_if_it_had_not_stopped)
+static void check_resumed(const char *name, const char *elastic)
 {
     enum { LAST = 5 };
     struct stage stage = {.seed = SEED, .dtype = DTYPE_F32};
     struct buffer whole = {0}, resumed = {0};
-    char *other = conversations("others", 24, 2);
+    char *chats = string_format("%s-chats", name), *other = conversations(chats, 24, 2);
     char *settings = string_format(
         "{data: {one: %s, other: %s}, steps: %d, checkpoint_steps: 1, keep: 9, heldout_rows: 1, loss: {posterior: "
-        "true}, batch: {rows: 4, length: 64, micro_rows: 4}, elastic: {on: true, start: 0}, model: {width: 32, layers: "
+        "true}, batch: {rows: 4, length: 64, micro_rows: 4}, elastic: %s, model: {width: 32, layers: "
         "4, "
         "heads: 4, kv_heads: 2, head_width: 8, experts: 8, expert_width: 16, vit_layers: 1, vit_width: 16, "
         "vit_heads: 2}}",
-        shards, other, LAST);
-    succeed(toy_stage(pretrain_stage, pretrain_table, "stopped", stage, settings));
-    read_state(&whole, "stopped", LAST);
+        shards, other, LAST, elastic);
+    succeed(toy_stage(pretrain_stage, pretrain_table, name, stage, settings));
+    read_state(&whole, name, LAST);
     for (int step = 3; step <= LAST; step++) {
-        char *name = string_format("stopped/checkpoints/step-%06d", step);
-        succeed(directory_remove(path_of(name)));
-        memory_free(name);
+        char *folder = string_format("%s/checkpoints/step-%06d", name, step);
+        succeed(directory_remove(path_of(folder)));
+        memory_free(folder);
     }
-    succeed(toy_stage(pretrain_stage, pretrain_table, "stopped", stage, settings));
-    read_state(&resumed, "stopped", LAST);
+    succeed(toy_stage(pretrain_stage, pretrain_table, name, stage, settings));
+    read_state(&resumed, name, LAST);
     assert_int_equal(resumed.length, whole.length);
     assert_memory_equal(resumed.data, whole.data, (size_t)whole.length);
     buffer_release(&whole);
     buffer_release(&resumed);
     memory_free(settings);
     memory_free(other);
+    memory_free(chats);
+}
+
+TEST(a_resumed_stage_ends_as_if_it_had_not_stopped)
+{
+    check_resumed("stopped", "{on: true, start: 0}");
+}
+
+/* The order of experts is fixed in the second step, before the stage stops. */
+TEST(a_resumed_stage_keeps_the_order_of_its_experts)
+{
+    check_resumed("ordered", "{start: 0.2, nested: true, passes: 1, family: [{experts: 4, topk: 1}, {layers: 3}]}");
 }
 
 /* Draws are keyed by a seed: what continues a stage has its seed, whatever its own would be. */
