@@ -13,7 +13,7 @@ int command_report(int argc, char **argv)
         {"o", "FILE", &out, NULL, "output page (default RUN/report.html; several runs: ./report.html)"},
         {"baseline", "ARM", &baseline, NULL, "arm that the others are compared with (default: the recipe's first)"},
         {"markdown", NULL, NULL, &markdown,
-         "print the figures as a Markdown table instead: measured on, baseline, mean (lowest to highest); of arms, the "
+         "print the figures as a Markdown table instead: measured on, baseline, mean (95 % interval); of arms, the "
          "means and the paired differences"},
         {"json", NULL, NULL, &json, "print the figures, and the paired differences of arms, as JSON instead"},
         {NULL}};

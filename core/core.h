@@ -247,6 +247,7 @@ enum rng_purpose {
     RNG_RESAMPLE = 21,    /* resample, item: bootstrap confidence interval of a mean */
     RNG_DISTILL = 22,     /* step, slice */
     RNG_FAMILY = 23,      /* step, slice; for the order of sizes: round, slice, pass in the seed */
+    RNG_EXCHANGE = 24,    /* direction: whose prompt a sample is given; share: which texts are counted */
 };
 struct rng_key {
     u64 seed;

@@ -156,6 +156,30 @@ static void put_answers(struct page *p, const struct json *before, const struct 
 
 /* ---- Evaluation ---- */
 
+/* The losses of the stage eval: with the sample's own prompt, with another's, and by frequency. */
+static void put_evaluated_losses(struct page *p, const struct json *losses)
+{
+    static const char *const heads[] = {"stream: target", "loss", "95\u00a0% over samples", "after another's prompt",
+                                        "by frequency"};
+    if (json_count(losses) == 0)
+        return;
+    table_open(p, heads, COUNT_OF(heads));
+    for (i64 i = 0; i < json_count(losses); i++) {
+        const struct json *j = json_at(losses, i);
+        double loss = number_at(j, "loss"), reach = 1.96 * number_at(j, "error");
+        buffer_printf(&p->html, "<tr>");
+        cell_words(p, "%s: %s", json_string(json_get(j, "stream"), ""), json_string(json_get(j, "target"), ""));
+        buffer_printf(&p->html, "<td><b>%.3f</b></td><td>", loss);
+        if (isfinite(reach))
+            buffer_printf(&p->html, "%.3f to %.3f", loss - reach, loss + reach);
+        buffer_printf(&p->html, "</td>");
+        cell_figure(p, number_at(j, "exchanged"), UNIT_NUMBER, 3);
+        cell_figure(p, number_at(j, "unigram"), UNIT_NUMBER, 3);
+        buffer_printf(&p->html, "</tr>");
+    }
+    table_close(p);
+}
+
 static void put_evaluation(struct page *p, const struct run_stage *s)
 {
     static const struct {
@@ -182,6 +206,7 @@ static void put_evaluation(struct page *p, const struct run_stage *s)
         }
     if (shown)
         table_close(p);
+    put_evaluated_losses(p, json_get(j, "losses"));
     put_long_samples(p, s->name, "eval.json", "not_measured", "not measured");
     group_close(p, s);
     json_free(j);

@@ -219,6 +219,8 @@ static struct json *eval_on_shards(struct model *model, const struct submodel *s
 {
     struct heldout h;
     int status = heldout_measure(&h, model, sub, s->data, s->split, s->length, s->rows);
+    if (status == 0 && s->exchanged)
+        status = heldout_measure_exchanged(&h, model, sub, s->data, s->split, s->length, s->rows);
     if (status > 0)
         error_set("interrupted before every row was measured");
     if (status)
@@ -237,6 +239,36 @@ static struct json *eval_on_shards(struct model *model, const struct submodel *s
     return out;
 }
 
+static void print_cell(struct buffer *out, double value, int width)
+{
+    if (isfinite(value))
+        buffer_printf(out, " %*.4f", width, value);
+    else
+        buffer_printf(out, " %*s", width, "");
+}
+
+/* The losses; where they were measured, those with another sample's prompt stand beside them. */
+static void print_losses(struct buffer *out, const struct json *losses)
+{
+    bool exchanged = false;
+    for (i64 i = 0; i < json_count(losses); i++)
+        exchanged |= json_get(json_at(losses, i), "exchanged") != NULL;
+    buffer_printf(out, "%-10s %-8s %10s %8s", "stream", "target", "loss", "+-");
+    if (exchanged)
+        buffer_printf(out, " %10s", "exchanged");
+    buffer_printf(out, " %10s %12s", "unigram", "targets");
+    for (i64 i = 0; i < json_count(losses); i++) {
+        const struct json *j = json_at(losses, i);
+        buffer_printf(out, "\n%-10s %-8s %10.4f", json_string(json_get(j, "stream"), ""),
+                      json_string(json_get(j, "target"), ""), json_number(json_get(j, "loss"), 0));
+        print_cell(out, 1.96 * json_number(json_get(j, "error"), NAN), 8);
+        if (exchanged)
+            print_cell(out, json_number(json_get(j, "exchanged"), NAN), 10);
+        print_cell(out, json_number(json_get(j, "unigram"), NAN), 10);
+        buffer_printf(out, " %12.0f", json_number(json_get(j, "targets"), 0));
+    }
+}
+
 void eval_print(struct buffer *out, const struct json *result)
 {
     const struct json *losses = json_get(result, "losses");
@@ -250,13 +282,7 @@ void eval_print(struct buffer *out, const struct json *result)
                       100 * json_number(json_get(result, "ended"), 0));
         return;
     }
-    buffer_printf(out, "%-10s %-8s %10s %10s %12s", "stream", "target", "loss", "unigram", "targets");
-    for (i64 i = 0; i < json_count(losses); i++) {
-        const struct json *j = json_at(losses, i);
-        buffer_printf(out, "\n%-10s %-8s %10.4f %10.4f %12.0f", json_string(json_get(j, "stream"), ""),
-                      json_string(json_get(j, "target"), ""), json_number(json_get(j, "loss"), 0),
-                      json_number(json_get(j, "unigram"), 0), json_number(json_get(j, "targets"), 0));
-    }
+    print_losses(out, losses);
     if (json_get(result, "bits_per_byte"))
         buffer_printf(out, "\n%.4f bits per byte of text", json_number(json_get(result, "bits_per_byte"), 0));
 }
@@ -348,6 +374,8 @@ const struct setting eval_table[] = {
     ROW(split, "part", STRING, "validation", 0, 0, NULL, "split of the shards: train, validation, test"),
     ROW(rows, "rows", INTEGER, "0", 0, 1e9, NULL, "maximum rows of the shards; 0: all"),
     ROW(length, "length", INTEGER, "512", 8, 1 << 20, NULL, "positions per row"),
+    ROW(exchanged, "exchanged", BOOL, "false", 0, 0, NULL,
+        "shards: measure captions and media again, each after the prompt of another sample"),
     ROW(limit, "limit", INTEGER, "0", 0, 1e9, NULL, "maximum prompts; 0: all"),
     ROW(copies, "copies", INTEGER, "1", 1, 1e4, NULL, "answers per prompt"),
     ROW(temperature, "temperature", NUMBER, "0", 0, 100, NULL, "sampling temperature; 0: greedy"),

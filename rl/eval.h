@@ -33,6 +33,7 @@ struct eval_settings {
     char *from, *data, *split;
     i64 rows, length, limit, copies, max_tokens;
     double temperature;
+    bool exchanged;
     int weights; /* of WEIGHTS_CHOICES */
     struct submodel_options sub;
     struct grader_settings grader;

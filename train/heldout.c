@@ -405,7 +405,8 @@ int heldout_rows_open(struct heldout_rows *rows, const struct heldout_pass *pass
                                 .in_order = true,
                                 /* A limited pass draws its samples, because shards are in the order
                                  * of their file names. */
-                                .drawn = pass->most_rows > 0};
+                                .drawn = pass->most_rows > 0,
+                                .exchange = pass->exchange};
     for (int d = 0; d < DIRECTIONS; d++)
         s.mixture[d] = (pass->chats == CHATS_ALIKE || (d == DIRECTION_CHAT) == (pass->chats == CHATS_ALONE)) &&
                        (pass->directions == 0 || pass->directions >> d & 1);
@@ -524,7 +525,8 @@ struct heldout_measurement {
     struct id_list text; /* scratch */
     struct device *device;
     struct step_sums *sums; /* device memory */
-    int status;             /* -1 after an error in a visit */
+    struct heldout_spread spread;
+    int status; /* -1 after an error in a visit */
 };
 
 /* Adds the bytes of the text targets: those by which the decoded text grows when the targets are
@@ -566,6 +568,7 @@ static void measure_batch(void *context, const struct batch *batch, const struct
     (void)routes;
     struct heldout_measurement *m = context;
     step_sums_add(m->device, m->sums, forward, m->config);
+    heldout_spread_add(&m->spread, m->device, batch, forward, m->config);
     count_targets(&m->counts, batch);
     count_bytes(m, batch);
     m->out->positions += step_positions(batch);
@@ -615,6 +618,7 @@ static int measure(struct heldout *out, struct model *model, const struct submod
         struct step_end end;
         step_sums_reduce(model->parallel->pipeline, m.sums);
         step_sums_get(&out->sums, &end, model->device, m.sums);
+        heldout_spread_errors(out->error, &m.spread, model, &out->sums);
     }
     unigram_losses(out->unigram, &m.counts, &m.trained);
     for (int kind = 0; kind < TARGETS; kind++)
@@ -640,6 +644,38 @@ int heldout_measure_chats(struct heldout *out, struct model *model, const struct
     return measure(out, model, sub, &(struct heldout_pass){directory, split, length, most_rows}, false);
 }
 
+static void add_losses(void *context, const struct batch *batch, const struct forward *forward, const i32 *routes)
+{
+    struct heldout_measurement *m = context;
+    (void)batch;
+    (void)routes;
+    step_sums_add(m->device, m->sums, forward, m->config);
+}
+
+int heldout_measure_exchanged(struct heldout *out, struct model *model, const struct submodel *sub,
+                              const char *directory, const char *split, i64 length, i64 most_rows)
+{
+    struct heldout_measurement m = {
+        .config = &model->config, .device = model->device, .sums = step_sums_open(model->device)};
+    const struct heldout_pass pass = {.directory = directory,
+                                      .split = split,
+                                      .length = length,
+                                      .most_rows = most_rows,
+                                      .visit = add_losses,
+                                      .context = &m,
+                                      .chats = CHATS_LEFT_OUT,
+                                      .exchange = true};
+    step_sums_clear(m.device, m.sums);
+    int status = heldout_walk(&pass, model, sub);
+    if (status == 0) {
+        struct step_end end;
+        step_sums_reduce(model->parallel->pipeline, m.sums);
+        step_sums_get(&out->exchanged, &end, m.device, m.sums);
+    }
+    step_sums_close(m.device, m.sums);
+    return status;
+}
+
 void heldout_warn(const struct heldout *h, const char *split, i64 length)
 {
     struct buffer streams = {0};
@@ -663,6 +699,12 @@ double heldout_loss(const struct heldout *h, int stream, enum target_kind kind)
     return h->sums.weight[stream][kind] > 0 ? h->sums.loss[stream][kind] / h->sums.weight[stream][kind] : NAN;
 }
 
+double heldout_loss_exchanged(const struct heldout *h, int stream, enum target_kind kind)
+{
+    double weight = stream < STREAMS ? h->exchanged.weight[stream][kind] : 0;
+    return weight > 0 ? h->exchanged.loss[stream][kind] / weight : NAN;
+}
+
 double heldout_mean(const struct heldout *h, enum target_kind kind)
 {
     return step_mean_loss(&h->sums, kind);
@@ -679,6 +721,9 @@ struct json *heldout_json(const struct heldout *h)
             json_set(j, "stream", json_of_string(heldout_stream_name(stream)));
             json_set(j, "target", json_of_string(target_rows[kind].name));
             json_set(j, "loss", json_of_number(heldout_loss(h, stream, kind)));
+            json_set(j, "error", json_of_number(h->error[stream][kind]));
+            if (isfinite(heldout_loss_exchanged(h, stream, (enum target_kind)kind)))
+                json_set(j, "exchanged", json_of_number(heldout_loss_exchanged(h, stream, (enum target_kind)kind)));
             json_set(j, "unigram", json_of_number(h->unigram[stream][kind]));
             json_set(j, "uniform", json_of_number(h->uniform[kind]));
             json_set(j, "targets", json_of_number(h->sums.weight[stream][kind]));

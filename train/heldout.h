@@ -17,7 +17,12 @@ struct heldout {
      * should be lower. */
     double unigram[LOSS_STREAMS][TARGETS];
     double uniform[TARGETS]; /* heldout_uniform */
-    double bytes_of_text;    /* decoded size of the targets of texts and conversations, for bits per byte */
+    /* Standard error of each loss, over samples; NaN with fewer than two. A text that is cut counts once
+     * for each row. */
+    double error[LOSS_STREAMS][TARGETS];
+    /* heldout_measure_exchanged: losses of the same targets after another sample's prompt */
+    struct step_result exchanged;
+    double bytes_of_text; /* decoded size of the targets of texts and conversations, for bits per byte */
     i64 positions;
     struct left_out left_out; /* samples longer than a row */
     i64 samples;              /* of the split, counted up to HELD_OUT_LEAST */
@@ -33,6 +38,11 @@ int heldout_measure(struct heldout *out, struct model *model, const struct submo
                     const char *split, i64 length, i64 most_rows);
 int heldout_measure_chats(struct heldout *out, struct model *model, const struct submodel *sub, const char *directory,
                           const char *split, i64 length, i64 most_rows);
+/* Measures `out` again with the prompts of captions and media exchanged within each direction
+ * (loader_settings.exchange), into out->exchanged. With most_rows 0 the samples are those of
+ * heldout_measure, but for the few that find no other one. */
+int heldout_measure_exchanged(struct heldout *out, struct model *model, const struct submodel *sub,
+                              const char *directory, const char *split, i64 length, i64 most_rows);
 /* Conversations of a pass: among the other samples, none, or nothing else. */
 enum heldout_chats { CHATS_ALIKE, CHATS_LEFT_OUT, CHATS_ALONE };
 /* The pass itself: calls `visit` with every micro-batch after its forward. With want_routes,
@@ -52,6 +62,7 @@ struct heldout_pass {
     i64 *samples;
     enum heldout_chats chats;
     unsigned directions; /* samples of these alone, as bits 1 << direction; 0: of all */
+    bool exchange;       /* loader_settings.exchange */
 };
 int heldout_walk(const struct heldout_pass *pass, struct model *model, const struct submodel *sub);
 /* A pass for `run` of a dry run (kernels/device/dry_run.h), with a model on the meta backend and
@@ -77,6 +88,8 @@ i64 heldout_tape_bytes(struct model *model, i64 length);
 /* stream: an enum stream, LOSS_CHAT or LOSS_MARKS */
 const char *heldout_stream_name(int stream);
 double heldout_loss(const struct heldout *heldout, int stream, enum target_kind kind);
+double heldout_loss_exchanged(const struct heldout *heldout, int stream,
+                              enum target_kind kind); /* NaN too: not measured */
 double heldout_mean(const struct heldout *heldout, enum target_kind kind);
 /* Weighted sum of the mean losses, without multi-token prediction; NAN: nothing was measured.
  * loss_weights_load reads the weights that pretrain saved in the model directory; a missing weight

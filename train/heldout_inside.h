@@ -1,4 +1,4 @@
-/* The rows of a held-out pass, shared by heldout.c and heldout_set.c. */
+/* The rows of a held-out pass, shared by heldout.c and heldout_set.c, and the spread of its losses. */
 #ifndef WEFT_TRAIN_HELDOUT_INSIDE_H
 #define WEFT_TRAIN_HELDOUT_INSIDE_H
 #include "train/heldout.h"
@@ -20,5 +20,16 @@ int heldout_rows_batch(struct batch *batch, const struct heldout_rows *rows, con
 /* Runs this rank's chunks of the pipeline in order and collects the losses of all of them. */
 void heldout_forward(struct forward *out, struct tape *tape, struct model *model, const struct batch *batch,
                      const struct submodel *sub, struct forward_options *options);
+
+/* heldout_spread.c: sums over samples, from which the sampling error of each loss follows. Begin with
+ * zeros. heldout_spread_errors reduces the sums over the ranks of the pipeline. */
+enum { HELDOUT_MOMENTS = 4 };
+struct heldout_spread {
+    double sums[LOSS_STREAMS][TARGETS][HELDOUT_MOMENTS];
+};
+void heldout_spread_add(struct heldout_spread *spread, struct device *device, const struct batch *batch,
+                        const struct forward *forward, const struct model_config *config);
+void heldout_spread_errors(double error[LOSS_STREAMS][TARGETS], struct heldout_spread *spread, struct model *model,
+                           const struct step_result *of);
 
 #endif

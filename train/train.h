@@ -14,7 +14,7 @@
  *   lr_schedule.c         learning rates; optimizer.c: gradient norm and update. Gradients are clipped inside the
  *                         op adamw (kernels/adamw.h, adamw_scale), by the norm summed here
  *   checkpoint.c          writing, checking and finding checkpoints, and their size; metrics.c, events.c: the log
- *   heldout.c             held-out losses
+ *   heldout.c             held-out losses; heldout_spread.c: their sampling error
  *   monitor.c             measurements during training: heldout_set.c, losses of a few rows;
  *                         routing_monitor.c, the router; routing_counts.c, its figures
  *   taught.c              what conversations taught a model, for `weft chat`

@@ -52,16 +52,37 @@ static struct part part_for_grammar(const struct loader *l, const struct shard_p
                          .shape = part->shape};
 }
 
+/* Appends the prompt of another sample. */
+static void push_exchanged(const struct loader *l, i64 other, struct grammar_parts *out)
+{
+    struct shard_sample sample = shards_sample(&l->shards, other);
+    for (i64 i = (i64)sample.first_part; i < (i64)sample.first_part + sample.parts; i++) {
+        const struct shard_part *part = shards_part(&l->shards, i);
+        if (part->kind == PART_NOTE || !part->condition)
+            continue;
+        struct part given = part_for_grammar(l, part, sample.direction);
+        push_part(out, &given, i);
+    }
+}
+
 static void list_parts(const struct loader *l, const struct plan_entry *entry, bool drop, struct grammar_parts *out)
 {
     struct shard_sample sample = shards_sample(&l->shards, entry->sample);
     const struct shard_part *parts = shards_part(&l->shards, (i64)sample.first_part);
+    i64 other = l->exchanged ? l->exchanged[entry->sample] : -1;
+    bool taken = false;
     out->count = 0;
     out->end = sample.goes_on ? -1 : l->vocabulary.end;
     for (i64 i = 0; i < sample.parts; i++) {
         const struct shard_part *part = &parts[i];
         if (part->kind == PART_NOTE || (drop && part->condition))
             continue;
+        if (other >= 0 && part->condition) {
+            if (!taken)
+                push_exchanged(l, other, out);
+            taken = true;
+            continue;
+        }
         struct part given = part_for_grammar(l, part, sample.direction);
         if (entry->count) {
             given.count = entry->count;

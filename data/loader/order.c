@@ -86,7 +86,8 @@ static struct order_item *list_samples(struct loader *l, i64 *count)
     struct order_item *list = memory_alloc(max_i64(1, l->shards.sample_count) * (i64)sizeof *list);
     *count = 0;
     for (i64 i = 0; i < l->shards.sample_count; i++) {
-        i64 class = class_of(l, i), length = mixture_of(l, class) > 0 ? whole_length(l, i) : 0;
+        bool shown = mixture_of(l, class_of(l, i)) > 0 && !(l->exchanged && l->exchanged[i] < 0);
+        i64 class = class_of(l, i), length = shown ? whole_length(l, i) : 0;
         u64 key = (u64) class << 32 | (u32)(INT32_MAX - length);
         require(length <= INT32_MAX, "sample %lld has %lld positions", (long long)i, (long long)length);
         if (length > 0)

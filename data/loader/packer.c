@@ -62,6 +62,8 @@ struct loader *loader_open(const char *data, const char *split, const struct loa
                                       .mask_share = settings->in_order ? 0 : settings->frame_mask,
                                       .key = {seed, RNG_FRAME_MASK}};
     grammar_init(&l->grammar, &l->vocabulary, &options);
+    if (settings->exchange)
+        exchange_init(l);
     if (!l->stream_plan)
         order_init(l);
     return l;
@@ -82,6 +84,7 @@ void loader_close(struct loader *l)
     shards_close(&l->shards);
     device_close(l->device);
     memory_free(l->device);
+    memory_free(l->exchanged);
     memory_free(l->fills->data);
     memory_free(l->fills);
     memory_free(l);

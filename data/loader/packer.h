@@ -16,7 +16,7 @@
  *   order.c        which sample is shown when; fit.c: which samples share a row (best fit)
  *   plan.c         the rows of a step; it also cuts texts that are longer than a row
  *   stream_plan.c  the same where shards are read one after the other (streams)
- *   conditions.c   which parts are a prompt, dropped prompts, loss weights
+ *   conditions.c   which parts are a prompt, dropped prompts, loss weights; exchange.c: prompts of others
  *   packer.c       rows into a batch; fill.c, fill_vision.c: codes, latents, flipped bits into it
  *   cells.c        2 x 2 cells of a picture that is read; mixer.c: shares of several sources */
 #ifndef WEFT_DATA_PACKER_H
@@ -42,6 +42,10 @@ struct loader_settings {
     bool in_order;
     /* With in_order: a random order, so that the first rows are a sample. */
     bool drawn;
+    /* With in_order: every sample has the prompt of another sample of its direction, which differs from
+     * it in its prompt and in all else. The other one depends on the seed alone. Samples that have no
+     * prompt, texts and conversations are left out, and so are those that have no such other. */
+    bool exchange;
     i64 shuffle_shards;            /* stream_plan.c: shards to shuffle together; 0: all samples at once */
     struct {                       /* for a stream (stream.h) */
         const char *directory;     /* folder of its ring; NULL: refuse streams */

@@ -143,7 +143,10 @@ struct loader {
     struct mixer *mixer;         /* Several sources: sets the rows of a step that come from this one. NULL: all do. */
     i64 number;                  /* index among the mixer's sources */
     i64 limit;                   /* places from here on are not shown */
+    i64 *exchanged;              /* [samples] whose prompt each has; -1: it is left out. NULL: all have their own */
 };
+/* exchange.c: fills loader->exchanged. */
+void exchange_init(struct loader *loader);
 /* conditions.c: lists an entry's parts without ids, so that no shard is touched. */
 void loader_parts(const struct loader *loader, const struct plan_entry *entry, struct grammar_parts *out);
 /* Prompt included. */

@@ -401,7 +401,7 @@ TEST(a_recipe_runs_extract_grid_routing_and_eval)
         memory_free(file);
     }
     expect_complaint("train: samples longer than a row of 24 positions were not measured: ");
-    expect_complaint("\nstream     target         loss    unigram      targets\ntext       text ");
+    expect_complaint("\nstream     target         loss       +-    unigram      targets\ntext       text ");
     expect_complaint(" bits per byte of text\nscored: done in ");
     assert_null(strstr(complained.data, "{\""));
     buffer_release(&recipe);

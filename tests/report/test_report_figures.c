@@ -502,7 +502,7 @@ TEST(test_figures_of_several_runs_are_a_markdown_table)
         runs[r] = run_folder(name);
         char *text =
             string_format("{\"parameters\":%d,\"start\":[{\"stream\":\"text\",\"target\":\"text\",\"loss\":8}],"
-                          "\"end\":[{\"stream\":\"text\",\"target\":\"text\",\"loss\":%g,\"unigram\":6}]}",
+                          "\"end\":[{\"stream\":\"text\",\"target\":\"text\",\"loss\":%g,\"error\":1,\"unigram\":6}]}",
                           100 + r, losses[r]);
         put_done(runs[r], "base", "pretrain");
         put(runs[r], "base", "heldout.json", text);
@@ -517,24 +517,25 @@ TEST(test_figures_of_several_runs_are_a_markdown_table)
             "{\"heldout\":{\"start\":{\"sampled\":{\"reward\":0.25}},\"end\":{\"sampled\":{\"reward\":0.875}}}}");
         memory_free(text);
     }
+    /* t of 2 degrees is 4.303: of losses, 4.303 * 2 / sqrt(3) from seeds, and 1.96 * 1 from files */
     succeed(report_markdown(&table, (const char *const *)runs, 3));
-    says(&table, "| mean (lowest to highest) |\n|---|");
-    says(&table, "| base | held-out loss, text: text | validation | 8.00 | 6.00 | 3.00 (1.00 to 5.00) |\n");
+    says(&table, "| mean (95 % over files and seeds) |\n|---|");
+    says(&table, "| base | held-out loss, text: text | validation | 8.00 | 6.00 | 3.00 (-2.34 to 8.34) |\n");
     says(&table, "| samples | pictures from words nearer to their own, test | test |  | 81.8\u00a0% | 85.0\u00a0% "
-                 "(80.0\u00a0% to 90.0\u00a0%) |\n");
+                 "(71.9\u00a0% to 98.1\u00a0%) |\n");
     says(&table, "| samples | speech from words nearer to its own by length and sound, test | test |  | 80.5\u00a0% | "
                  "88.1\u00a0%");
     says(&table, "| samples | speech from words nearer to its own at equal length, test | test |  | 61.2\u00a0% |");
     says(&table, "| samples | test/video-to-text, words right | test |  | 42.8\u00a0% | 45.1\u00a0%");
     says(&table, "| samples | test/video-to-text, word for word | test |  |  | 25.0\u00a0%");
-    says(&table, "| aud | log-mel distance of new sounds | validation |  | 1.530 | 0.540 (0.540 to 0.540) |\n");
-    says(&table,
-         "| more | parameters of half, of those of base |  |  |  | 49.5\u00a0% (49.0\u00a0% to 50.0\u00a0%) |\n");
-    says(&table, "| r\\|l | reward, sampled answers | held-out prompts | 0.25 |  | 0.88 (0.88 to 0.88) |\n");
+    says(&table, "| aud | log-mel distance of new sounds | validation |  | 1.530 | 0.540 |\n");
+    says(&table, "| more | parameters of half, of those of base |  |  |  | 49.5\u00a0% (48.3\u00a0% to 50.7\u00a0%; "
+                 "seeds alone) |\n");
+    says(&table, "| r\\|l | reward, sampled answers | held-out prompts | 0.25 |  | 0.88 |\n");
     buffer_clear(&table);
     succeed(report_markdown(&table, (const char *const *)runs, 1));
     says(&table, "| 80.0\u00a0% (95 %: 80.1\u00a0% to 88.3\u00a0%) |\n");
-    says(&table, "| held-out loss, text: text | validation | 8.00 | 6.00 | 1.00 |\n");
+    says(&table, "| held-out loss, text: text | validation | 8.00 | 6.00 | 1.00 (95 %: -0.96 to 2.96) |\n");
     buffer_release(&table);
     struct buffer page = page_of((const char *const *)runs, 3);
     shows(&page, "<td class='w'>pictures from words nearer to their own</td><td class='kind'>test</td>"
@@ -545,6 +546,39 @@ TEST(test_figures_of_several_runs_are_a_markdown_table)
     buffer_release(&page);
     for (int r = 0; r < 3; r++)
         memory_free(runs[r]);
+}
+
+/* Captions of pictures are worth 1 to the loss, and three quarters of it to the mean of two runs. */
+TEST(test_exchanged_prompts_have_a_row)
+{
+    static const double exchanged[] = {4, 5};
+    char *runs[2];
+    struct buffer table = {0};
+    for (int r = 0; r < 2; r++) {
+        char name[16];
+        snprintf(name, sizeof name, "exchanged%d", r);
+        runs[r] = run_folder(name);
+        char *text = string_format("{\"part\":\"test\",\"positions\":9,\"losses\":[{\"stream\":\"image-in\",\"target\":"
+                                   "\"text\",\"loss\":3,\"error\":0.25,\"exchanged\":%g,\"unigram\":6},{\"stream\":"
+                                   "\"text\",\"target\":\"text\",\"loss\":2,\"unigram\":7}]}",
+                                   exchanged[r]);
+        put_done(runs[r], "look", "eval");
+        put(runs[r], "look", "eval.json", text);
+        memory_free(text);
+    }
+    succeed(report_markdown(&table, (const char *const *)runs, 2));
+    says(&table, "| look | loss, image-in: text | test |  | 6.00 | 3.00 (2.51 to 3.49) |\n");
+    says(&table, "| look | loss, image-in: text, after another sample's prompt | test |  | 6.00 | 4.50 (-1.85 to "
+                 "10.85; seeds alone) |\n");
+    says(&table, "| look | loss, text: text | test |  | 7.00 | 2.00 |\n");
+    lacks(&table, "loss, text: text, after");
+    buffer_release(&table);
+    struct buffer page = page_of((const char *const *)runs, 1);
+    shows(&page, "<th>after another&#39;s prompt</th>");
+    shows(&page, "<td>image-in: text</td><td><b>3.000</b></td><td>2.510 to 3.490</td><td>4.000</td><td>6.000</td>");
+    buffer_release(&page);
+    memory_free(runs[0]);
+    memory_free(runs[1]);
 }
 
 /* 12 s waited in 104 s, 4 s of them before the first step: 8 of 100 s. Greedy answers grow from 3 to 5 ids. */

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include "rl/eval.h"
+#include "train/heldout_inside.h"
 #include "tests/scratch.h"
 #include "tests/shard_fixture.h"
 #include "tests/toy.h"
@@ -113,6 +114,24 @@ static void write_one(struct shard_writer *writer)
     write_sample(writer, DIRECTION_AUDIO_OUT, parts, 2);
 }
 
+/* Pictures that are described, and made from words; no two samples of a direction have a part in common. */
+static void write_apart(struct shard_writer *writer)
+{
+    for (i64 i = 0; i < PICTURES; i++) {
+        struct shard_part text = {.kind = STREAM_TEXT, .count = (u32)(ids.count - i)};
+        struct shard_part described[2] = {fixture_medium(writer, i, STREAM_IMAGE_IN), text};
+        described[0].condition = 1;
+        shard_write_payload(writer, &described[1], ids.ids, (ids.count - i) * 4);
+        write_sample(writer, DIRECTION_IMAGE_IN, described, 2);
+        struct shard_part made[2] = {text, write_picture(writer, i)};
+        made[0].condition = 1;
+        shard_write_payload(writer, &made[0], ids.ids, (ids.count - i) * 4);
+        write_sample(writer, DIRECTION_IMAGE_OUT, made, 2);
+        struct shard_part alone = write_words(writer);
+        write_sample(writer, DIRECTION_TEXT, &alone, 1);
+    }
+}
+
 static void make_part(const char *name, const char *split, void (*write)(struct shard_writer *writer))
 {
     char *folder = path_join(directory, name), *part = path_join(folder, split);
@@ -153,6 +172,7 @@ static int setup(void **state)
     make_folder("texts", write_texts);
     make_folder("media", write_media);
     make_folder("heard", write_heard);
+    make_folder("apart", write_apart);
     make_folder("learnt", write_media);
     make_part("learnt", "train", write_one);
     struct model_config c = toy_config(2, TOY_ALL);
@@ -343,6 +363,81 @@ TEST(bytes_are_those_of_the_decoded_text)
         for (i64 k = 0; k < COUNT_OF(paths); k++)
             memory_free(paths[k]);
     }
+}
+
+/* The targets stay, so their number does; texts have no prompt. Where all captions are alike there is no
+ * other one. */
+TEST(exchanged_prompts_leave_the_targets)
+{
+    struct heldout h = measured("apart");
+    assert_true(isnan(heldout_loss_exchanged(&h, STREAM_IMAGE_IN, TARGET_TEXT)));
+    succeed(heldout_measure_exchanged(&h, &model, &full, path_of("apart"), "validation", LENGTH, 0));
+    for (int stream = 0; stream < STREAMS; stream++)
+        for (int kind = 0; kind < TARGETS; kind++)
+            assert_float_equal(h.exchanged.weight[stream][kind],
+                               stream == STREAM_TEXT ? 0 : h.sums.weight[stream][kind], 1e-9);
+    assert_float_equal(heldout_loss_exchanged(&h, STREAM_IMAGE_IN, TARGET_TEXT), log((double)model.config.vocabulary),
+                       1e-5);
+    assert_float_equal(heldout_loss_exchanged(&h, STREAM_IMAGE_OUT, TARGET_VISION), log(2), 1e-5);
+    h = measured("media");
+    succeed(heldout_measure_exchanged(&h, &model, &full, path_of("media"), "validation", LENGTH, 0));
+    assert_true(isnan(heldout_loss_exchanged(&h, STREAM_IMAGE_OUT, TARGET_VISION)));
+}
+
+/* With exchanged: true, eval gives the losses of both. */
+TEST(eval_has_exchanged_losses_where_asked)
+{
+    struct buffer text = {0};
+    struct eval_settings s = {
+        .data = path_of("apart"), .split = (char *)"validation", .length = LENGTH, .exchanged = true};
+    struct json *both = eval_model(&model, &full, &s, 1);
+    assert_non_null(both);
+    i64 exchanged = 0;
+    for (i64 i = 0; i < json_count(json_get(both, "losses")); i++)
+        exchanged += json_get(json_at(json_get(both, "losses"), i), "exchanged") != NULL;
+    assert_int_equal(exchanged, 3); /* words of pictures, those after the next, bits */
+    eval_print(&text, both);
+    assert_non_null(strstr(text.data, " exchanged "));
+    buffer_clear(&text);
+    json_free(both);
+    s.exchanged = false;
+    both = eval_model(&model, &full, &s, 1);
+    eval_print(&text, both);
+    assert_null(strstr(text.data, "exchanged"));
+    buffer_release(&text);
+    json_free(both);
+}
+
+/* The model is uniform in ids, so all targets have one loss, and the error is 0. */
+TEST(samples_that_are_alike_have_no_error)
+{
+    struct heldout h = measured("apart");
+    assert_float_equal(h.error[STREAM_IMAGE_IN][TARGET_TEXT], 0, 1e-5);
+    assert_true(isnan(h.error[STREAM_AUDIO][TARGET_AUDIO]));
+}
+
+/* Three samples with 2, 1 and 1 targets and losses of 1, 2, 3 and 6: the ratio is 3, the residuals -3, 0
+ * and 3, and the variance 18 * 3 / 2 / 4^2. Bits stay apart. */
+TEST(errors_are_those_of_a_ratio_over_samples)
+{
+    i32 position[] = {0, 1, 3, 5}, sample[] = {0, 0, 0, 1, 1, 2};
+    float weight[] = {1, 1, 1, 1}, *value = device_alloc(&device, 16);
+    u8 stream[] = {STREAM_AUDIO, STREAM_AUDIO, STREAM_AUDIO, STREAM_AUDIO};
+    struct batch b = {.n = 6, .sample = sample};
+    struct forward forward = {0};
+    struct heldout_spread spread = {0};
+    struct step_result sums = {0};
+    double error[LOSS_STREAMS][TARGETS];
+    device_put(&device, value, (const float[]){1, 2, 3, 6}, 16);
+    b.targets[TARGET_TEXT] = (struct target_list){.n = 4, .position = position, .weight = weight, .stream = stream};
+    forward.loss[TARGET_TEXT][0] = (struct loss){.value = value, .n = 4};
+    sums.loss[STREAM_AUDIO][TARGET_TEXT] = 12;
+    sums.weight[STREAM_AUDIO][TARGET_TEXT] = 4;
+    heldout_spread_add(&spread, &device, &b, &forward, &model.config);
+    heldout_spread_errors(error, &spread, &model, &sums);
+    assert_float_equal(error[STREAM_AUDIO][TARGET_TEXT], sqrt(18 * 1.5) / 4, 1e-6);
+    assert_true(isnan(error[STREAM_TEXT][TARGET_TEXT]));
+    device_free(&device, value, 16);
 }
 
 /* Weights of 1, 2 and 3; kinds without targets and multi-token targets add nothing. */

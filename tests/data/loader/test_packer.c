@@ -783,6 +783,59 @@ TEST(building_is_fast)
     loader_close(l);
 }
 
+/* Each has the prompt of another one of its direction, which differs in both, and keeps the rest. */
+TEST(prompts_are_exchanged_within_a_direction)
+{
+    struct loader_settings exchanged = plain;
+    exchanged.in_order = exchanged.exchange = true;
+    struct loader *l = open_with(&exchanged);
+    i64 lenders = 0, *lent = memory_alloc(SAMPLES * 8);
+    for (i64 i = 0; i < SAMPLES; i++) {
+        struct shard_sample own = shards_sample(&l->shards, i);
+        bool apart = own.direction == DIRECTION_TEXT || own.direction == DIRECTION_CHAT;
+        if (apart) {
+            assert_int_equal(l->exchanged[i], -1);
+            continue;
+        }
+        assert_in_range(l->exchanged[i], 0, SAMPLES - 1);
+        struct shard_sample other = shards_sample(&l->shards, l->exchanged[i]);
+        assert_int_equal(other.direction, own.direction);
+        loader_parts_whole(l, i, &l->given);
+        assert_int_equal(l->given.count, 2);
+        assert_int_equal(l->given.index[0], other.first_part);
+        assert_int_equal(l->given.index[1], own.first_part + 1);
+        for (u64 part = 0; part < 2; part++)
+            assert_true(shards_part(&l->shards, (i64)(own.first_part + part))->hash !=
+                        shards_part(&l->shards, (i64)(other.first_part + part))->hash);
+        lenders += lent[l->exchanged[i]]++ == 0;
+    }
+    assert_true(lenders > SAMPLES / 2); /* of three quarters: few lend to several */
+    memory_free(lent);
+    loader_close(l);
+}
+
+/* A row's positions hold the other's prompt, of its length and ids. */
+TEST(exchanged_rows_hold_the_other_prompt)
+{
+    struct loader_settings exchanged = plain;
+    struct batch b;
+    exchanged.in_order = exchanged.exchange = true;
+    exchanged.mixture[DIRECTION_IMAGE_IN] = exchanged.mixture[DIRECTION_VIDEO_IN] = 0;
+    exchanged.mixture[DIRECTION_AUDIO_IN] = 0;
+    struct loader *l = open_with(&exchanged);
+    const struct step_plan *plan = plan_step(l, 0);
+    assert_non_null(plan);
+    assert_int_equal(loader_batch(l, 0, 0, &b, &arena), 0);
+    const struct plan_entry *first = &plan->rows.entries.data[0];
+    i64 other = l->exchanged[first->sample], part = (i64)shards_sample(&l->shards, other).first_part;
+    const i32 *ids = shards_payload(&l->shards, part);
+    assert_int_equal(b.sample[0], 0);
+    for (i64 i = 0; i < shards_part(&l->shards, part)->count; i++)
+        assert_int_equal(b.inputs[INPUT_TEXT].ids[i], ids[i]);
+    arena_reset(&arena, 0);
+    loader_close(l);
+}
+
 int main(void)
 {
     return tests_run(make, clear);
