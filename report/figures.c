@@ -175,7 +175,7 @@ static struct figure *add_pair(struct figures *all, const struct run_stage *s, c
     struct figure *f = add(all, s, label, number_at(by, "pair"), UNIT_SHARE, 1);
     if (f) {
         f->part = part;
-        f->baseline = fmax(number_at(by, "retrieval"), number_at(by, "length"));
+        f->baseline = fmax(fmax(number_at(by, "retrieval"), number_at(by, "ridge")), number_at(by, "length"));
         f->low = number_at(by, "pair_low");
         f->high = number_at(by, "pair_high");
     }
@@ -192,7 +192,7 @@ static void show_pictures(struct figures *all, struct figure *f)
     if (isfinite(f->low) && isfinite(f->high))
         buffer_printf(&detail, " (95\u00a0%%: %.0f to %.0f\u00a0%%)", 100 * f->low, 100 * f->high);
     if (isfinite(f->baseline))
-        buffer_printf(&detail, "; training pictures of the nearest captions %.0f\u00a0%%", 100 * f->baseline);
+        buffer_printf(&detail, "; without a network %.0f\u00a0%%", 100 * f->baseline);
     buffer_printf(&detail, "; chance is 50\u00a0%%");
     show(all, f, "Pictures from new captions", "nearer to their own original than to another's", detail.data);
     buffer_release(&detail);
@@ -213,7 +213,7 @@ static void add_words(struct figures *all, const struct run_stage *s, const char
     f = add(all, s, label, number_at(told, "words"), UNIT_SHARE, 1);
     if (f) {
         f->part = part;
-        f->baseline = number_at(told, "words_fixed");
+        f->baseline = fmax(number_at(told, "words_fixed"), number_at(told, "words_nearest"));
         f->low = number_at(told, "words_low");
         f->high = number_at(told, "words_high");
     }

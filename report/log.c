@@ -47,14 +47,16 @@ static void log_heldout(const char *stage, const struct json *heldout)
     buffer_release(&line);
 }
 
+/* The better one of two baselines stands behind the share. */
 static void put_share(struct buffer *line, const char *key, const struct json *set, const char *share,
-                      const char *baseline)
+                      const char *baseline, const char *other)
 {
+    double best = fmax(number_at(set, baseline), number_at(set, other));
     if (!isfinite(number_at(set, share)))
         return;
     buffer_printf(line, "%s %s %.0f %%", line->length ? "," : "", key, 100 * number_at(set, share));
-    if (isfinite(number_at(set, baseline)))
-        buffer_printf(line, " (%.0f)", 100 * number_at(set, baseline));
+    if (isfinite(best))
+        buffer_printf(line, " (%.0f)", 100 * best);
 }
 
 static void log_samples(const char *stage, const struct json *samples)
@@ -63,21 +65,22 @@ static void log_samples(const char *stage, const struct json *samples)
     struct json_iterator it;
     for (bool more = json_first(&it, samples); more; more = json_next(&it, samples)) {
         const struct json *aligned = json_get(it.value, "aligned");
-        put_share(&near, it.key, aligned ? aligned : it.value, "pair", "retrieval");
-        put_share(&words, it.key, it.value, "words", "words_fixed");
+        put_share(&near, it.key, aligned ? aligned : it.value, "pair", "retrieval", "ridge");
+        put_share(&words, it.key, it.value, "words", "words_fixed", "words_nearest");
         if (json_integer(json_get(it.value, "exact"), 0) > 0)
             buffer_printf(&said, "%s %s %lld of %lld", said.length ? "," : "", it.key,
                           (long long)json_integer(json_get(it.value, "exact"), 0),
                           (long long)json_integer(json_get(it.value, "media"), 0));
     }
     if (near.length)
-        log_info("%-8s made from words, nearer to its own original than to another's (training medium of the nearest "
-                 "caption; chance 50 %%; speech at equal length):%s",
+        log_info("%-8s made from words, nearer to its own original than to another's (without a network, by the "
+                 "nearest caption or ridge regression; chance 50 %%; speech at equal length):%s",
                  stage, near.data);
     if (said.length)
         log_info("%-8s word for word:%s", stage, said.data);
     if (words.length)
-        log_info("%-8s words right (best fixed answer):%s", stage, words.data);
+        log_info("%-8s words right (without a network, best fixed answer or caption of the nearest medium):%s", stage,
+                 words.data);
     buffer_release(&near);
     buffer_release(&said);
     buffer_release(&words);

@@ -178,6 +178,10 @@ static void put_evaluated_losses(struct page *p, const struct json *losses)
         buffer_printf(&p->html, "</tr>");
     }
     table_close(p);
+    for (i64 i = 0; i < json_count(losses); i++)
+        if (isfinite(number_at(json_at(losses, i), "bigram")))
+            put_note(p, "On text, bigrams of training texts reach %.3f and trigrams %.3f (interpolated Kneser-Ney).",
+                     number_at(json_at(losses, i), "bigram"), number_at(json_at(losses, i), "trigram"));
 }
 
 static void put_evaluation(struct page *p, const struct run_stage *s)

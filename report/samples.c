@@ -38,8 +38,7 @@ static void put_pair_row(struct page *p, const char *title, const struct json *s
     cell_figure(p, number_at(by, "pair"), UNIT_SHARE, 1);
     cell_interval(p, number_at(by, "pair_low"), number_at(by, "pair_high"));
     cell_figure(p, number_at(by, "retrieval"), UNIT_SHARE, 1);
-    if (kind == KIND_AUDIO)
-        cell_figure(p, number_at(by, "length"), UNIT_SHARE, 1);
+    cell_figure(p, number_at(by, kind == KIND_AUDIO ? "length" : "ridge"), UNIT_SHARE, 1);
     cell_figure(p, 0.5, UNIT_SHARE, 0);
     buffer_printf(&p->html, "<td>");
     if (by == set)
@@ -51,8 +50,9 @@ static void put_pair_row(struct page *p, const char *title, const struct json *s
  * need no model. explained: what all tables have in common was said before. */
 static void put_pairs(struct page *p, const struct json *file, int kind, bool *explained)
 {
-    static const char *const heads[] = {"<captions of",       "made",   "nearer to own original", "95\u00a0%",
-                                        "by nearest caption", "chance", "nearest of all"};
+    static const char *const heads[] = {
+        "<captions of",        "made",   "nearer to own original", "95\u00a0%", "by nearest caption",
+        "by ridge regression", "chance", "nearest of all"};
     static const char *const sound_heads[] = {
         "<captions of", "made",   "nearer to own original", "95\u00a0%", "by nearest caption",
         "by length",    "chance", "nearest of all"};
@@ -168,8 +168,9 @@ static void put_description(struct page *p, const struct run_stage *s, const str
 
 static void put_told(struct page *p, const struct json *file, int kind)
 {
-    static const char *const heads[] = {"<part",       "described", "word for word",     "95\u00a0%",
-                                        "words right", "95\u00a0%", "best fixed answer", "other captions"};
+    static const char *const heads[] = {"<part",         "described", "word for word",     "95\u00a0%",
+                                        "words right",   "95\u00a0%", "best fixed answer", "nearest medium's",
+                                        "other captions"};
     bool any = false;
     for (int i = 0; i < PARTS; i++) {
         const struct json *set = set_of(file, i, kind, "-to-text");
@@ -187,6 +188,7 @@ static void put_told(struct page *p, const struct json *file, int kind)
         cell_figure(p, number_at(set, "words"), UNIT_SHARE, 1);
         cell_interval(p, number_at(set, "words_low"), number_at(set, "words_high"));
         cell_figure(p, number_at(set, "words_fixed"), UNIT_SHARE, 1);
+        cell_figure(p, number_at(set, "words_nearest"), UNIT_SHARE, 1);
         cell_figure(p, number_at(set, "words_exchanged"), UNIT_SHARE, 1);
         buffer_printf(&p->html, "</tr>");
     }
@@ -197,7 +199,8 @@ static void put_told(struct page *p, const struct json *file, int kind)
 /* Accuracy by class of words, on the first part that was measured. */
 static void put_classes(struct page *p, const struct json *file, int kind)
 {
-    static const char *const heads[] = {"<words", "captions with such", "right", "95\u00a0%", "best fixed answer"};
+    static const char *const heads[] = {"<words",    "captions with such", "right",
+                                        "95\u00a0%", "best fixed answer",  "nearest medium's"};
     const struct json *set = NULL, *classes;
     int part = 0;
     for (int i = PARTS - 1; i >= 0; i--)
@@ -226,6 +229,7 @@ static void put_classes(struct page *p, const struct json *file, int kind)
         cell_figure(p, number_at(class, "right"), UNIT_SHARE, 0);
         cell_interval(p, number_at(class, "low"), number_at(class, "high"));
         cell_figure(p, number_at(class, "fixed"), UNIT_SHARE, 0);
+        cell_figure(p, number_at(class, "nearest"), UNIT_SHARE, 0);
         buffer_printf(&p->html, "</tr>");
     }
     table_close(p);

@@ -215,12 +215,29 @@ static struct json *eval_on_prompts(struct model *model, const struct submodel *
     return out;
 }
 
-static struct json *eval_on_shards(struct model *model, const struct submodel *sub, const struct eval_settings *s)
+/* To the loss of texts. */
+static void add_ngrams(struct json *losses, const double nats[2])
+{
+    for (i64 i = 0; i < json_count(losses); i++) {
+        struct json *j = json_at(losses, i);
+        if (strcmp(json_string(json_get(j, "stream"), ""), stream_rows[STREAM_TEXT].name) == 0 &&
+            strcmp(json_string(json_get(j, "target"), ""), target_rows[TARGET_TEXT].name) == 0) {
+            json_set(j, "bigram", json_of_number(nats[0]));
+            json_set(j, "trigram", json_of_number(nats[1]));
+        }
+    }
+}
+
+static struct json *eval_on_shards(struct model *model, const struct submodel *sub, const struct eval_settings *s,
+                                   u64 seed)
 {
     struct heldout h;
+    double ngrams[2] = {NAN, NAN};
     int status = heldout_measure(&h, model, sub, s->data, s->split, s->length, s->rows);
     if (status == 0 && s->exchanged)
         status = heldout_measure_exchanged(&h, model, sub, s->data, s->split, s->length, s->rows);
+    if (status == 0 && s->ngrams > 0)
+        status = eval_ngrams(ngrams, model, s, seed);
     if (status > 0)
         error_set("interrupted before every row was measured");
     if (status)
@@ -230,7 +247,10 @@ static struct json *eval_on_shards(struct model *model, const struct submodel *s
     double nats = h.sums.loss[STREAM_TEXT][TARGET_TEXT] + h.sums.loss[LOSS_CHAT][TARGET_TEXT];
     json_set(out, "part", json_of_string(s->split));
     json_set(out, "positions", json_of_integer(h.positions));
-    json_set(out, "losses", heldout_json(&h));
+    struct json *losses = heldout_json(&h);
+    if (isfinite(ngrams[0]))
+        add_ngrams(losses, ngrams);
+    json_set(out, "losses", losses);
     if (left_out_total(&h.left_out))
         json_set(out, "not_measured", left_out_json(&h.left_out));
     if (h.bytes_of_text > 0)
@@ -283,6 +303,11 @@ void eval_print(struct buffer *out, const struct json *result)
         return;
     }
     print_losses(out, losses);
+    for (i64 i = 0; i < json_count(losses); i++)
+        if (json_get(json_at(losses, i), "bigram"))
+            buffer_printf(out, "\n%.4f by bigrams, %.4f by trigrams of training texts, on text",
+                          json_number(json_get(json_at(losses, i), "bigram"), NAN),
+                          json_number(json_get(json_at(losses, i), "trigram"), NAN));
     if (json_get(result, "bits_per_byte"))
         buffer_printf(out, "\n%.4f bits per byte of text", json_number(json_get(result, "bits_per_byte"), 0));
 }
@@ -294,7 +319,7 @@ static bool has_prompts(const struct eval_settings *s)
 
 struct json *eval_model(struct model *model, const struct submodel *sub, const struct eval_settings *s, u64 seed)
 {
-    return has_prompts(s) ? eval_on_prompts(model, sub, s, seed) : eval_on_shards(model, sub, s);
+    return has_prompts(s) ? eval_on_prompts(model, sub, s, seed) : eval_on_shards(model, sub, s, seed);
 }
 
 struct eval_work {
@@ -376,6 +401,8 @@ const struct setting eval_table[] = {
     ROW(length, "length", INTEGER, "512", 8, 1 << 20, NULL, "positions per row"),
     ROW(exchanged, "exchanged", BOOL, "false", 0, 0, NULL,
         "shards: measure captions and media again, each after the prompt of another sample"),
+    ROW(ngrams, "ngrams", NUMBER, "0", 0, 1, NULL,
+        "shards: share of the training texts on which bigrams and trigrams are counted, as a baseline; 0: none"),
     ROW(limit, "limit", INTEGER, "0", 0, 1e9, NULL, "maximum prompts; 0: all"),
     ROW(copies, "copies", INTEGER, "1", 1, 1e4, NULL, "answers per prompt"),
     ROW(temperature, "temperature", NUMBER, "0", 0, 100, NULL, "sampling temperature; 0: greedy"),

@@ -32,7 +32,7 @@ struct json *eval_scores_json(const struct eval_scores *scores);
 struct eval_settings {
     char *from, *data, *split;
     i64 rows, length, limit, copies, max_tokens;
-    double temperature;
+    double temperature, ngrams;
     bool exchanged;
     int weights; /* of WEIGHTS_CHOICES */
     struct submodel_options sub;
@@ -50,6 +50,12 @@ struct json *eval_directory(const struct eval_settings *settings, struct device 
  * object of results, which the caller frees with json_free; NULL and a message on failure. */
 struct json *eval_model(struct model *model, const struct submodel *sub, const struct eval_settings *settings,
                         u64 seed);
+
+/* Mean nats a target of texts by bigrams and by trigrams (baselines/baselines.h) of a drawn share
+ * settings->ngrams of the training texts, on the held-out rows that heldout_measure would take if there
+ * were texts alone; with all rows, on its targets. NaN without such targets. -1 and a message, or
+ * STAGE_INTERRUPTED. */
+int eval_ngrams(double nats[2], struct model *model, const struct eval_settings *settings, u64 seed);
 
 /* Appends results as text without the last line feed: a table of losses, a sentence on rewards. */
 void eval_print(struct buffer *out, const struct json *result);

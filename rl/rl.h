@@ -20,7 +20,8 @@
  *   grader.c     rewards and rewards.jsonl; verify*.c: the rules; program.c: external programs,
  *                program_process.c: their limits; program_sandbox.c, program_calls.c: their sandbox
  *   objective.c  advantages, weights and hints; the loss itself is the op policy_loss
- *   learn.c      answers into micro-batches and updates; eval.c: the stage eval
+ *   learn.c      answers into micro-batches and updates; eval.c: the stage eval,
+ *                eval_ngrams.c: what n-grams reach
  *   memory_estimate.c  memory before it begins
  * The stage owns buffer, sampler and learner; they borrow its model. */
 #ifndef WEFT_RL_H

@@ -83,6 +83,30 @@ static void index_close(struct caption_index *x)
     memory_free(x->uses);
 }
 
+void captions_common_words(float *common, char *const *a, i64 a_count, char *const *b, i64 b_count)
+{
+    struct caption_index x;
+    char **all = memory_alloc(max_i64(a_count + b_count, 1) * (i64)sizeof *all);
+    memcpy(all, a, (size_t)a_count * sizeof *all);
+    memcpy(all + a_count, b, (size_t)b_count * sizeof *all);
+    index_open(&x, all, a_count + b_count, true);
+    i64 *seen = memory_alloc(max_i64(x.vocabulary, 1) * 8); /* 2 * (pair + 1), and 1 once counted */
+    for (i64 i = 0; i < a_count; i++)
+        for (i64 k = 0; k < b_count; k++) {
+            i64 pair = 2 * (i * b_count + k + 1), count = 0;
+            for (i64 w = x.begin[i]; w < x.begin[i + 1]; w++)
+                seen[x.ids[w]] = pair;
+            for (i64 w = x.begin[a_count + k]; w < x.begin[a_count + k + 1]; w++) {
+                count += seen[x.ids[w]] == pair;
+                seen[x.ids[w]] += seen[x.ids[w]] == pair;
+            }
+            common[i * b_count + k] = (float)count;
+        }
+    memory_free(seen);
+    memory_free(all);
+    index_close(&x);
+}
+
 /* ---- The best fixed answer ---- */
 
 /* Sum of caption_accuracy over the captions of an answer of `length` words that has used[id] of

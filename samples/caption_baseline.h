@@ -9,6 +9,10 @@
  * memory_free. */
 char *caption_fixed_answer(char *const *captions, i64 count);
 
+/* Fills common [a_count, b_count] with the number of different words that a caption of `a` has in common
+ * with one of `b`, without case and without punctuation at both ends. */
+void captions_common_words(float *common, char *const *a, i64 a_count, char *const *b, i64 b_count);
+
 /* Classes of words: {left, right}, {gray, red, blue}. Two words are alike if the same words stand
  * before and after them (the cosine of the square roots of these counts); groups are merged while
  * their mean likeness is at least 0.45. Words are compared without case and without punctuation at

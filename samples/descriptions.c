@@ -97,6 +97,45 @@ static double accuracy_of_answer(char *const *captions, i64 count, const char *a
     return sum / (double)count;
 }
 
+struct descriptions {                   /* of the media that could be read */
+    char **captions, **said, **nearest; /* [count]; nearest: the nearest training medium's caption, or NULL */
+    i64 count;
+};
+
+/* What the caption of the nearest training medium says of each item that has a description; NULL of an
+ * item: it could not be read, or there is no training medium. said: [items with a description], borrowed. */
+static int nearest_captions(char **said, struct samples_run *r, struct sample_set *set)
+{
+    const struct training_media *t = &r->training[set->kind];
+    float *features = memory_alloc(feature_width(set->kind) * 4);
+    int status = training_media_read(r, set->kind);
+    i64 told = 0;
+    for (i64 i = 0; i < set->count && status == 0; i++) {
+        struct sample_item original = {.path = set->items[i].path};
+        i64 nearest = -1;
+        if (!set->items[i].description)
+            continue;
+        if (sample_load_original(r, set->kind, &original) == 0) {
+            medium_features(features, r, set->kind, &original);
+            nearest = training_media_nearest(t, features, original.path);
+        }
+        original.path = NULL;
+        sample_item_release(&original);
+        said[told++] = nearest < 0 ? NULL : t->items[nearest].text;
+    }
+    memory_free(features);
+    return status;
+}
+
+/* Mean accuracy of what stands beside each caption; NaN if one is missing. */
+static double accuracy_beside(char *const *captions, char *const *said, i64 count)
+{
+    double sum = 0;
+    for (i64 i = 0; i < count; i++)
+        sum += said[i] ? caption_accuracy(captions[i], said[i]) : NAN;
+    return sum / (double)count;
+}
+
 /* Returns the words of class `which` of each text. Texts that have none are left out, with the same
  * entry of `beside` (NULL: none), whose words go to out[kept ..]. */
 static char **class_texts(i64 *kept, const struct caption_classes *c, i64 which, char *const *texts,
@@ -126,13 +165,14 @@ static void class_texts_release(char **texts, i64 kept, i64 count)
 }
 
 /* Accuracy of the words of one class, over the captions that have such words, beside the best fixed
- * answer of such words. NULL: no caption has any. */
+ * answer of such words and those of the nearest medium. NULL: no caption has any. */
 static struct json *score_class(const struct samples_run *r, const struct caption_baselines *b, i64 which,
-                                char *const *captions, char *const *said, i64 told)
+                                const struct descriptions *d)
 {
     struct json *j = NULL, *words = json_array();
-    i64 kept, known;
-    char **own = class_texts(&kept, &b->classes, which, captions, said, told);
+    i64 kept, known, told = d->count;
+    char **own = class_texts(&kept, &b->classes, which, d->captions, d->said, told);
+    char **near = d->nearest[0] ? class_texts(&kept, &b->classes, which, d->captions, d->nearest, told) : NULL;
     char **training = class_texts(&known, &b->classes, which, b->captions, NULL, b->count);
     if (kept) {
         struct caption_accuracy a =
@@ -149,61 +189,72 @@ static struct json *score_class(const struct samples_run *r, const struct captio
         json_set(j, "high", json_of_number(a.high));
         json_set(j, "fixed", json_of_number(accuracy_of_answer(own, kept, fixed)));
         json_set(j, "fixed_answer", json_of_string(fixed));
+        json_set(j, "nearest", json_of_number(near ? accuracy_beside(near, near + told, kept) : NAN));
         memory_free(fixed);
     } else
         json_free(words);
     class_texts_release(own, kept, told);
+    if (near)
+        class_texts_release(near, kept, told);
     class_texts_release(training, known, b->count);
     return j;
 }
 
-/* Adds the accuracy of words, and of an answer that needs no model. */
+/* Adds the accuracy of words, and of answers that need no model. */
 static void score_words(struct json *j, const struct samples_run *r, const struct sample_set *set,
-                        char *const *captions, char *const *said, i64 told)
+                        const struct descriptions *d)
 {
     const struct caption_baselines *b = &r->baselines[set->kind];
     struct caption_accuracy w =
-        caption_accuracy_all(captions, said, told, (struct rng_key){r->stage->seed, RNG_RESAMPLE});
+        caption_accuracy_all(d->captions, d->said, d->count, (struct rng_key){r->stage->seed, RNG_RESAMPLE});
     struct json *classes = json_array();
-    double fixed = accuracy_of_answer(captions, told, b->fixed);
+    double fixed = accuracy_of_answer(d->captions, d->count, b->fixed);
+    double nearest = accuracy_beside(d->captions, d->nearest, d->count);
     json_set(j, "words", json_of_number(w.right));
     json_set(j, "words_low", json_of_number(w.low));
     json_set(j, "words_high", json_of_number(w.high));
     json_set(j, "words_exchanged", json_of_number(w.exchanged));
     json_set(j, "words_fixed", json_of_number(b->count ? fixed : NAN));
     json_set(j, "words_fixed_answer", json_of_string(b->fixed));
+    json_set(j, "words_nearest", json_of_number(nearest));
     for (i64 which = 0; which <= b->classes.count && b->count; which++) {
-        struct json *class = score_class(r, b, which, captions, said, told);
+        struct json *class = score_class(r, b, which, d);
         if (class)
             json_push(classes, class);
     }
     json_set(j, "classes", classes);
     log_info("%s %s to text: %lld of %lld word for word; of the words %.0f %% (%.0f to %.0f), of other captions' "
-             "%.0f %%, of the best fixed answer %.0f %%",
+             "%.0f %%, of the best fixed answer %.0f %%, of the nearest training medium's caption %.0f %%",
              split_names[set->split], modality_rows[set->kind].name, (long long)json_integer(json_get(j, "exact"), 0),
-             (long long)told, 100 * w.right, 100 * w.low, 100 * w.high, 100 * w.exchanged, 100 * fixed);
+             (long long)d->count, 100 * w.right, 100 * w.low, 100 * w.high, 100 * w.exchanged, 100 * fixed,
+             100 * nearest);
 }
 
-/* Scores of the descriptions of all media that could be read. */
-static struct json *score_descriptions(const struct samples_run *r, const struct sample_set *set)
+/* Scores of the descriptions of all media that could be read. NULL and a message on failure. */
+static struct json *score_descriptions(struct samples_run *r, struct sample_set *set)
 {
     struct json *j = json_object();
-    char **captions = memory_alloc(max_i64(set->count, 1) * 2 * (i64)sizeof *captions),
-         **description = captions + set->count;
-    i64 told = 0, exact = 0;
+    i64 most = max_i64(set->count, 1), exact = 0;
+    struct descriptions d = {.captions = memory_alloc(3 * most * (i64)sizeof *d.captions)};
+    d.said = d.captions + most;
+    d.nearest = d.said + most;
     for (i64 i = 0; i < set->count; i++)
         if (set->items[i].description) {
-            captions[told] = set->items[i].text;
-            description[told++] = set->items[i].description;
+            d.captions[d.count] = set->items[i].text;
+            d.said[d.count++] = set->items[i].description;
             exact += strcmp(set->items[i].text, set->items[i].description) == 0;
         }
-    json_set(j, "media", json_of_integer(told));
+    int status = d.count ? nearest_captions(d.nearest, r, set) : 0;
+    json_set(j, "media", json_of_integer(d.count));
     json_set(j, "unreadable", json_of_integer(set->unreadable));
     json_set(j, "exact", json_of_integer(exact));
-    if (told)
-        score_words(j, r, set, captions, description, told);
-    memory_free(captions);
-    return j;
+    if (d.count && status == 0)
+        score_words(j, r, set, &d);
+    memory_free(d.captions);
+    if (status == 0)
+        return j;
+    json_free(j);
+    return NULL;
 }
 
 int describe_set(struct samples_run *r, enum modality kind, enum split split)
@@ -225,8 +276,9 @@ int describe_set(struct samples_run *r, enum modality kind, enum split split)
         buffer_release(&description);
     }
     snprintf(key, sizeof key, "%s/%s-to-text", split_names[split], modality_rows[kind].name);
-    if (status == 0) {
-        struct json *j = score_descriptions(r, &set);
+    struct json *j = status == 0 ? score_descriptions(r, &set) : NULL;
+    status = j ? status : -1;
+    if (j) {
         json_set(j, "shown", shown);
         json_set(r->report, key, j);
         shown = NULL;

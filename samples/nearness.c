@@ -1,6 +1,6 @@
 /* Nearness of generated media to their originals, its sampling error, and what answers that are not
- * generated reach: the training medium of the nearest caption, and for speech a mean spectrum of the
- * length that the caption's letters predict. */
+ * generated reach: the training medium of the nearest caption, ridge regression from words to pixels, and
+ * for speech a mean spectrum of the length that the caption's letters predict. */
 #include "samples/caption_accuracy.h"
 #include "samples/samples_inside.h"
 
@@ -314,6 +314,14 @@ static int add_length(struct json *j, struct samples_run *r, const struct sample
     return 0;
 }
 
+static int add_ridge(struct json *j, struct samples_run *r, const struct sample_set *set)
+{
+    struct sample_set other = without_output(set);
+    int status = ridge_predict(r, &other);
+    set_baseline(j, "ridge", r, &other);
+    return status;
+}
+
 int sample_baselines(struct json *j, struct samples_run *r, const struct sample_set *set)
 {
     if (list_captioned(r, set->kind, SPLIT_TRAIN))
@@ -321,5 +329,5 @@ int sample_baselines(struct json *j, struct samples_run *r, const struct sample_
     if (r->media[set->kind][SPLIT_TRAIN].count == 0)
         return 0;
     add_retrieval(j, r, set);
-    return set->kind == MODALITY_AUDIO ? add_length(j, r, set) : 0;
+    return set->kind == MODALITY_AUDIO ? add_length(j, r, set) : add_ridge(j, r, set);
 }

@@ -301,6 +301,8 @@ static void log_nearness(const struct json *j, const struct sample_set *set)
                   (long long)json_integer(json_get(j, "first"), 0));
     if (isfinite(retrieval))
         buffer_printf(&line, "; training media of the nearest captions %.1f %%", 100 * retrieval);
+    if (isfinite(json_number(json_get(by, "ridge"), NAN)))
+        buffer_printf(&line, ", ridge regression from words %.1f %%", 100 * json_number(json_get(by, "ridge"), 0));
     log_info("%s", line.data);
     buffer_release(&line);
 }
@@ -477,6 +479,7 @@ int samples_stage(const void *settings, const struct stage *stage)
         for (enum split split = 0; split < SPLITS; split++)
             captioned_media_release(&r.media[kind][split]);
         caption_baselines_release(&r.baselines[kind]);
+        training_media_release(&r.training[kind]);
     }
     mel_distance_close(&r.mel);
     generator_close(&r.generator);

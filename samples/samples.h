@@ -7,7 +7,9 @@
  *   samples.c            the stage; samples_estimate.c: its memory before it begins
  *   descriptions.c       texts for media
  *   nearness.c           scores of media; original.c: what they are compared with
- *   caption_accuracy.c   scores of texts; caption_baseline.c: those of answers that need no model */
+ *   caption_accuracy.c   scores of texts; caption_baseline.c: those of answers that need no model
+ *   training_media.c     training media in small: whose caption is that of the nearest medium
+ *   baseline_ridge.c     pictures and clips from the words of captions by ridge regression */
 #ifndef WEFT_SAMPLES_H
 #define WEFT_SAMPLES_H
 #include "data/sources/sources.h"
@@ -22,7 +24,7 @@
  * all frames for clips, of log-mel spectra for speech, the shorter padded with silence. Scores of
  * generated text: exact matches, and the share of words right (caption_accuracy.h), as a whole and
  * by classes of words. Scores have 95 % intervals over media and stand beside those of answers that
- * need no model (nearness.c, caption_baseline.h). */
+ * need no model (nearness.c, caption_baseline.h, training_media.c, baseline_ridge.c). */
 struct samples_settings {
     char *from, *data;
     i64 pictures, clips, sounds, show, texts;

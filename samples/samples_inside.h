@@ -39,6 +39,17 @@ struct sound_lengths { /* spectra of a sound: base + slope * letters of its capt
     double mean[AUDIO_BANDS], base, slope;
     bool known;
 };
+/* Up to 4000 training media of a kind, in a drawn order, and up to 256 MB of their pixels. */
+struct training_media {
+    struct sample_item *items; /* [count] captions, paths, pixels; of sounds no spectra */
+    float *features;           /* [count, width] */
+    i64 count, width;
+    bool read;
+};
+struct ridge_choice {
+    double lambda;
+    bool pairs, known; /* pairs: of words too */
+};
 struct samples_run {
     const struct samples_settings *s;
     const struct stage *stage;
@@ -48,6 +59,8 @@ struct samples_run {
     struct captioned_media media[MODALITIES][SPLITS];
     struct caption_baselines baselines[MODALITIES];
     struct sound_lengths lengths;
+    struct training_media training[MODALITIES];
+    struct ridge_choice ridge[MODALITIES];
 };
 
 /* Lists the media of a part into r->media at the first call. Skips media inside archives: the
@@ -80,9 +93,25 @@ int original_write(char **out, const char *path, enum modality kind, const char 
  * five, of the other originals are as near as their own }. Sounds have these shares again in
  * `aligned`: at equal length, among originals of like length. Free with json_free. */
 struct json *sample_nearness(const struct samples_run *r, const struct sample_set *set);
-/* Adds the shares of pairs of answers that are not generated, beside each `pair`: `retrieval`, and
- * for sounds `length`. */
+/* Adds the shares of pairs of answers that are not generated, beside each `pair`: `retrieval`, for pictures
+ * and clips `ridge`, and for sounds `length`. */
 int sample_baselines(struct json *nearness, struct samples_run *r, const struct sample_set *set);
+
+/* training_media.c. Reads the training media of a kind at the first call. A file that cannot be read is
+ * passed over. */
+int training_media_read(struct samples_run *r, enum modality kind);
+void training_media_release(struct training_media *media);
+/* Numbers of the original of an item, by whose squared differences media are near: means over 8 x 8 cells
+ * of pictures, and of 9 frames of clips; 24 spectra of 40 bands of a sound and its length. */
+i64 feature_width(enum modality kind);
+void medium_features(float *out, const struct samples_run *r, enum modality kind, const struct sample_item *item);
+/* The nearest training medium but for the file `path`; the first of several. -1: there is none. */
+i64 training_media_nearest(const struct training_media *media, const float *features, const char *path);
+/* baseline_ridge.c. Makes the outputs of a set of pictures or clips by kernel ridge regression from the
+ * words of captions, or words and pairs of words, to the pixels of up to 1500 training media. Kernel and
+ * lambda are those of the least squared error of the validation part, in 8 x 8 cells; without one 10. Items
+ * stay without outputs where there are no training media. */
+int ridge_predict(struct samples_run *r, struct sample_set *set);
 
 /* Memory check of the stage before it loads the model (samples_estimate.c): -1 and a message if the
  * GPU has too little memory left. */

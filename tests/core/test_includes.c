@@ -15,6 +15,7 @@ static const struct includes_room {
     const char *name, *below, *family;
 } rooms[] = {
     {"core", ""},
+    {"baselines", "core"},
     {"kernels", "core"},
     {"kernels/cpu", "kernels", "kernels/"},
     {"kernels/cpu/gemm", "kernels/cpu", "kernels/"},
@@ -60,8 +61,8 @@ static const struct includes_room {
     {"report", "core"},
     {"routing", "submodels report"},
     {"generate", "train"},
-    {"samples", "generate"},
-    {"rl", "submodels"},
+    {"samples", "generate baselines"},
+    {"rl", "submodels baselines"},
     {"corpus", "data/prepare"},
     {"bench/peers", "data/shapes"},
     {"bench", "op_cases tokenizer_training generate rl"},

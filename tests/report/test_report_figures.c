@@ -440,13 +440,16 @@ static void put_samples_of(const char *run, double pair)
 {
     char *text = string_format(
         "{\"test/image\":{\"captions\":75,\"pair\":%g,\"pair_low\":0.801,\"pair_high\":0.883,\"first\":17,"
-        "\"retrieval\":0.818,\"shown\":[{\"text\":\"from test\"}]},"
+        "\"retrieval\":0.818,\"ridge\":0.831,\"shown\":[{\"text\":\"from test\"}]},"
         "\"validation/image\":{\"captions\":70,\"pair\":0.7,\"shown\":[{\"text\":\"from validation\"}]},"
         "\"test/audio\":{\"captions\":60,\"pair\":0.881,\"first\":22,\"retrieval\":0.6,\"length\":0.805,"
         "\"aligned\":{\"pair\":0.857,\"retrieval\":0.612,\"length\":0.5},\"shown\":[]},"
         "\"test/video-to-text\":{\"media\":40,\"exact\":10,\"words\":0.451,\"words_low\":0.41,\"words_high\":0.52,"
-        "\"words_exchanged\":0.31,\"words_fixed\":0.428,\"words_fixed_answer\":\"the <b> moves\",\"classes\":["
-        "{\"words\":[\"left\",\"<right>\"],\"media\":23,\"right\":0.348,\"low\":0.13,\"high\":0.52,\"fixed\":0.174},"
+        "\"words_exchanged\":0.31,\"words_fixed\":0.428,\"words_nearest\":0.44,\"words_fixed_answer\":\"the <b> "
+        "moves\",\"classes\":["
+        "{\"words\":[\"left\",\"<right>\"],\"media\":23,\"right\":0.348,\"low\":0.13,\"high\":0.52,\"fixed\":0.174,"
+        "\"nearest\":"
+        "0.9},"
         "{\"words\":[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\"],\"media\":6,\"right\":0,\"low\":0,\"high\":0,\"fixed\":0},"
         "{\"words\":[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\"],\"media\":7,\"right\":0,\"low\":0,\"high\":0,\"fixed\":"
         "0},"
@@ -463,16 +466,17 @@ TEST(test_shares_stand_beside_part_baseline_and_error)
     char *run = run_folder("samples");
     put_samples_of(run, 0.842);
     struct buffer page = page_of((const char *const *)&run, 1);
-    shows(&page, "on test (95\u00a0%: 80 to 88\u00a0%); training pictures of the nearest captions 82\u00a0%; chance is "
+    shows(&page, "on test (95\u00a0%: 80 to 88\u00a0%); without a network 83\u00a0%; chance is "
                  "50\u00a0%");
     shows(&page, "<td class='w'>test</td><td>75</td><td>84.2\u00a0%</td><td>80 to 88\u00a0%</td><td>81.8\u00a0%</td>"
-                 "<td>50\u00a0%</td><td>17</td>");
+                 "<td>83.1\u00a0%</td><td>50\u00a0%</td><td>17</td>");
     shows(&page, "<td class='w'>validation</td><td>70</td><td>70.0\u00a0%</td><td></td><td></td>");
     shows(&page, "<td class='w'>test, at equal length</td><td>60</td><td>85.7\u00a0%</td><td></td><td>61.2\u00a0%</td>"
                  "<td>50.0\u00a0%</td>");
     shows(&page, "<td class='w'>test, as it sounds</td><td>60</td><td>88.1\u00a0%</td><td></td><td>60.0\u00a0%</td>"
                  "<td>80.5\u00a0%</td>");
-    shows(&page, "<td>10</td><td>14 to 40\u00a0%</td><td>45.1\u00a0%</td><td>41 to 52\u00a0%</td><td>42.8\u00a0%</td>"
+    shows(&page, "<td>10</td><td>14 to 40\u00a0%</td><td>45.1\u00a0%</td><td>41 to "
+                 "52\u00a0%</td><td>42.8\u00a0%</td><td>44.0\u00a0%</td>"
                  "<td>31.0\u00a0%</td>");
     shows(&page, "left, &#60;right&#62;</td><td>23</td><td>35\u00a0%</td><td>13 to 52\u00a0%</td><td>17\u00a0%</td>");
     shows(&page, "rarer words</td><td>40</td><td>4\u00a0%</td>");
@@ -521,12 +525,12 @@ TEST(test_figures_of_several_runs_are_a_markdown_table)
     succeed(report_markdown(&table, (const char *const *)runs, 3));
     says(&table, "| mean (95 % over files and seeds) |\n|---|");
     says(&table, "| base | held-out loss, text: text | validation | 8.00 | 6.00 | 3.00 (-2.34 to 8.34) |\n");
-    says(&table, "| samples | pictures from words nearer to their own, test | test |  | 81.8\u00a0% | 85.0\u00a0% "
+    says(&table, "| samples | pictures from words nearer to their own, test | test |  | 83.1\u00a0% | 85.0\u00a0% "
                  "(71.9\u00a0% to 98.1\u00a0%) |\n");
     says(&table, "| samples | speech from words nearer to its own by length and sound, test | test |  | 80.5\u00a0% | "
                  "88.1\u00a0%");
     says(&table, "| samples | speech from words nearer to its own at equal length, test | test |  | 61.2\u00a0% |");
-    says(&table, "| samples | test/video-to-text, words right | test |  | 42.8\u00a0% | 45.1\u00a0%");
+    says(&table, "| samples | test/video-to-text, words right | test |  | 44.0\u00a0% | 45.1\u00a0%");
     says(&table, "| samples | test/video-to-text, word for word | test |  |  | 25.0\u00a0%");
     says(&table, "| aud | log-mel distance of new sounds | validation |  | 1.530 | 0.540 |\n");
     says(&table, "| more | parameters of half, of those of base |  |  |  | 49.5\u00a0% (48.3\u00a0% to 50.7\u00a0%; "
@@ -539,7 +543,7 @@ TEST(test_figures_of_several_runs_are_a_markdown_table)
     buffer_release(&table);
     struct buffer page = page_of((const char *const *)runs, 3);
     shows(&page, "<td class='w'>pictures from words nearer to their own</td><td class='kind'>test</td>"
-                 "<td>81.8\u00a0%</td><td>85.0\u00a0%</td><td>5.0\u00a0%</td><td>80.0\u00a0% to 90.0\u00a0%</td>");
+                 "<td>83.1\u00a0%</td><td>85.0\u00a0%</td><td>5.0\u00a0%</td><td>80.0\u00a0% to 90.0\u00a0%</td>");
     shows(&page, "<td class='w'>video-to-text, words right</td><td class='kind'>test</td>");
     shows(&page, "<td class='w'>log-mel distance of new sounds</td><td class='kind'>validation</td><td>1.530</td>"
                  "<td>0.540</td><td>0.000</td><td>0.540</td>"); /* the least is the most */
@@ -558,10 +562,11 @@ TEST(test_exchanged_prompts_have_a_row)
         char name[16];
         snprintf(name, sizeof name, "exchanged%d", r);
         runs[r] = run_folder(name);
-        char *text = string_format("{\"part\":\"test\",\"positions\":9,\"losses\":[{\"stream\":\"image-in\",\"target\":"
-                                   "\"text\",\"loss\":3,\"error\":0.25,\"exchanged\":%g,\"unigram\":6},{\"stream\":"
-                                   "\"text\",\"target\":\"text\",\"loss\":2,\"unigram\":7}]}",
-                                   exchanged[r]);
+        char *text =
+            string_format("{\"part\":\"test\",\"positions\":9,\"losses\":[{\"stream\":\"image-in\",\"target\":"
+                          "\"text\",\"loss\":3,\"error\":0.25,\"exchanged\":%g,\"unigram\":6},{\"stream\":"
+                          "\"text\",\"target\":\"text\",\"loss\":2,\"unigram\":7,\"bigram\":6.5,\"trigram\":6.75}]}",
+                          exchanged[r]);
         put_done(runs[r], "look", "eval");
         put(runs[r], "look", "eval.json", text);
         memory_free(text);
@@ -570,10 +575,11 @@ TEST(test_exchanged_prompts_have_a_row)
     says(&table, "| look | loss, image-in: text | test |  | 6.00 | 3.00 (2.51 to 3.49) |\n");
     says(&table, "| look | loss, image-in: text, after another sample's prompt | test |  | 6.00 | 4.50 (-1.85 to "
                  "10.85; seeds alone) |\n");
-    says(&table, "| look | loss, text: text | test |  | 7.00 | 2.00 |\n");
+    says(&table, "| look | loss, text: text | test |  | 6.50 | 2.00 |\n");
     lacks(&table, "loss, text: text, after");
     buffer_release(&table);
     struct buffer page = page_of((const char *const *)runs, 1);
+    shows(&page, "bigrams of training texts reach 6.500 and trigrams 6.750 ");
     shows(&page, "<th>after another&#39;s prompt</th>");
     shows(&page, "<td>image-in: text</td><td><b>3.000</b></td><td>2.510 to 3.490</td><td>4.000</td><td>6.000</td>");
     buffer_release(&page);

@@ -135,6 +135,17 @@ TEST(without_captions_there_is_no_class)
     }
 }
 
+/* Words are counted once, without case and punctuation. */
+TEST(common_words_are_counted_once)
+{
+    char *a[] = {"A red, red ball", ""}, *b[] = {"red Ball. a", "blue ball ball", "cube"};
+    float common[6];
+    captions_common_words(common, a, 2, b, 3);
+    const float expected[] = {3, 1, 0, 0, 0, 0};
+    for (i64 i = 0; i < COUNT_OF(common); i++)
+        assert_float_equal(common[i], expected[i], 0);
+}
+
 int main(void)
 {
     return tests_run(NULL, NULL);

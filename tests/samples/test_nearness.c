@@ -12,6 +12,7 @@ enum { MOST = 8, SIZE = 16, BYTES = SIZE * SIZE * 3, FRAMES = 4 };
 
 static struct samples_run run;
 static struct sample_item items[MOST];
+static const struct stage stage = {.seed = 1};
 
 static u8 *grey(int value, i64 bytes)
 {
@@ -202,6 +203,8 @@ TEST(the_nearest_caption_stands_for_an_answer)
 {
     char *captions[] = {"a car", "red apple tree", "a red ball", "blue car"}, *paths[COUNT_OF(captions)];
     static const int greys[] = {150, 40, 99, 105};
+    run.stage = &stage;
+    run.media[MODALITY_IMAGE][SPLIT_VALIDATION].listed = true;
     run.generator.vision.config = (struct vision_config){.stride = 8, .bits = 6};
     assert_int_equal(vision_add_shape(&run.generator.vision.config, 1, SIZE, SIZE, 0, NULL, 0), 0);
     for (i64 i = 0; i < COUNT_OF(captions); i++) {
@@ -219,6 +222,7 @@ TEST(the_nearest_caption_stands_for_an_answer)
     assert_int_equal(sample_baselines(j, &run, &set), 0);
     assert_float_equal(number(j, "pair"), 1, 1e-12);
     assert_float_equal(number(j, "retrieval"), 1, 1e-12);
+    assert_float_equal(number(j, "ridge"), 0.5, 1e-12); /* both answers are near the mean, 98: the second's */
     json_free(j);
     items[0].original[0] = 0; /* now the first is answered by grey 99 */
     items[0].text = "a red";
@@ -235,6 +239,8 @@ TEST(the_nearest_caption_stands_for_an_answer)
     }
     for (i64 i = 0; i < COUNT_OF(paths); i++)
         memory_free(paths[i]);
+    training_media_release(&run.training[MODALITY_IMAGE]);
+    run.training[MODALITY_IMAGE] = (struct training_media){0};
     release_items(&set);
 }
 

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
+#include "baselines/baselines.h"
 #include "rl/eval.h"
 #include "train/heldout_inside.h"
 #include "tests/scratch.h"
@@ -174,6 +175,8 @@ static int setup(void **state)
     make_folder("heard", write_heard);
     make_folder("apart", write_apart);
     make_folder("learnt", write_media);
+    make_folder("taught", write_texts);
+    make_part("taught", "train", write_texts);
     make_part("learnt", "train", write_one);
     struct model_config c = toy_config(2, TOY_ALL);
     c.vocabulary = round_up(fixture_meta.vocabulary, 16);
@@ -406,6 +409,41 @@ TEST(eval_has_exchanged_losses_where_asked)
     assert_null(strstr(text.data, "exchanged"));
     buffer_release(&text);
     json_free(both);
+}
+
+/* Training and held-out texts are the words, whole: each bigram of a text is certain but for what the
+ * discount gives away. Recounted by n-grams of the words. */
+TEST(eval_measures_ngrams_of_training_texts)
+{
+    struct eval_settings s = {.data = path_of("taught"), .split = (char *)"validation", .length = LENGTH, .ngrams = 1};
+    struct ngrams *n = ngrams_open(fixture_meta.vocabulary);
+    struct vocabulary v;
+    struct shape shapes[] = {fixture_meta.shapes[0].shape, fixture_meta.shapes[1].shape};
+    double nats[2] = {0};
+    succeed(vocabulary_init(&v, tokenizer, shapes, 2));
+    i32 *text = memory_alloc((ids.count + 3) * 4);
+    text[0] = text[1] = NGRAM_NONE;
+    memcpy(text + 2, ids.ids, (size_t)ids.count * 4);
+    text[ids.count + 2] = v.end;
+    for (i64 i = 0; i < TEXTS; i++)
+        ngrams_add(n, text + 2, ids.count + 1);
+    for (i64 i = 3; i < ids.count + 3; i++) { /* the first id is no target */
+        nats[0] -= log(ngrams_probability(n, 2, text + i - 1, text[i])) / (double)ids.count;
+        nats[1] -= log(ngrams_probability(n, 3, text + i - 2, text[i])) / (double)ids.count;
+    }
+    struct json *j = eval_model(&model, &full, &s, 1);
+    assert_non_null(j);
+    const struct json *loss = json_at(json_get(j, "losses"), 0);
+    assert_string_equal(json_string(json_get(loss, "stream"), ""), "text");
+    assert_float_equal(json_number(json_get(loss, "bigram"), -1), nats[0], 1e-9);
+    assert_float_equal(json_number(json_get(loss, "trigram"), -1), nats[1], 1e-9);
+    assert_true(nats[1] < nats[0]);
+    json_free(j);
+    s.data = path_of("texts");
+    assert_null(eval_model(&model, &full, &s, 1)); /* it has no training part */
+    assert_non_null(strstr(error_text(), "ngrams are counted on the training part"));
+    memory_free(text);
+    ngrams_close(n);
 }
 
 /* The model is uniform in ids, so all targets have one loss, and the error is 0. */

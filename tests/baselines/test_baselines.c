@@ -1,0 +1,104 @@
+/* Predictors without a network, on cases small enough for a pencil. */
+#include "baselines/baselines.h"
+#include "tests/test.h"
+
+#include <math.h>
+
+/* The texts 0 1 0 2 and 0 1. Bigrams: (start 0) twice, (0 1) twice, (1 0), (0 2). */
+static struct ngrams *two_texts(void)
+{
+    struct ngrams *n = ngrams_open(4);
+    ngrams_add(n, (const i32[]){0, 1, 0, 2}, 4);
+    ngrams_add(n, (const i32[]){0, 1}, 2);
+    return n;
+}
+
+/* By the number of contexts, 0 has two (start, 1) and 1 and 2 have one each, of 4: so P(1) is
+ * 0.25 / 4 + 0.75 * 3 / 4 / 4. After 0 came 1 twice and 2 once, two different ids. */
+TEST(bigrams_are_discounted_and_interpolated)
+{
+    struct ngrams *n = two_texts();
+    double lower = 0.25 / 4 + 0.75 * 3 / 4 / 4, never = 0.75 * 3 / 4 / 4;
+    assert_float_equal(ngrams_probability(n, 2, (const i32[]){0}, 1), 1.25 / 3 + 0.75 * 2 / 3 * lower, 1e-12);
+    assert_float_equal(ngrams_probability(n, 2, (const i32[]){0}, 3), 0.75 * 2 / 3 * never, 1e-12);
+    assert_float_equal(ngrams_probability(n, 2, (const i32[]){3}, 1), lower, 1e-12); /* 3 was never seen */
+    assert_float_equal(ngrams_probability(n, 2, (const i32[]){NGRAM_NONE}, 0), 1.25 / 2 + 0.75 / 2 * (1.25 / 4 + never),
+                       1e-12);
+    ngrams_close(n);
+}
+
+/* The order 1 counts ids: 0 three times of six, 1 twice, 2 once. */
+TEST(the_highest_order_counts_how_often)
+{
+    struct ngrams *n = two_texts();
+    assert_float_equal(ngrams_probability(n, 1, NULL, 0), 2.25 / 6 + 0.75 * 3 / 6 / 4, 1e-12);
+    ngrams_close(n);
+}
+
+/* Trigrams (start start 0) twice, (start 0 1) twice, (0 1 0), (1 0 2): after 0, 1 and 2 each had one
+ * context. */
+TEST(trigrams_fall_back_on_contexts_of_bigrams)
+{
+    struct ngrams *n = two_texts();
+    double one = 0.25 / 4 + 0.75 * 3 / 4 / 4, two = 0.25 / 2 + 0.75 * 2 / 2 * one;
+    assert_float_equal(ngrams_probability(n, 3, (const i32[]){NGRAM_NONE, 0}, 1), 1.25 / 2 + 0.75 / 2 * two, 1e-12);
+    assert_float_equal(ngrams_probability(n, 3, (const i32[]){3, 0}, 1), two, 1e-12);
+    ngrams_close(n);
+}
+
+TEST(probabilities_sum_to_one)
+{
+    enum { VOCABULARY = 300 };
+    struct ngrams *n = ngrams_open(VOCABULARY);
+    i32 ids[400];
+    for (i64 text = 0; text < 40; text++) {
+        for (i64 i = 0; i < COUNT_OF(ids); i++) {
+            double u = rng_uniform((struct rng_key){3, RNG_TEST}, (u32)text, (u32)i, 0, 0);
+            ids[i] = (i32)(u * u * (VOCABULARY - 20));
+        }
+        ngrams_add(n, ids, COUNT_OF(ids));
+    }
+    for (i64 order = 1; order <= NGRAM_MOST; order++)
+        for (i64 c = 0; c < 20; c++) {
+            double sum = 0;
+            const i32 before[] = {ids[c], ids[c * 7 + 1]};
+            for (i32 id = 0; id < VOCABULARY; id++)
+                sum += ngrams_probability(n, order, before + NGRAM_MOST - order, id);
+            assert_float_equal(sum, 1, 1e-9);
+        }
+    ngrams_close(n);
+}
+
+/* Rows (1 0) and (1 1), linear kernel (1 1; 1 2), lambda 1: the inverse of (2 1; 1 3) is (3 -1; -1 2) / 5.
+ * What a query's weights lack of 1 is the mean's: half for each. A query like no row gets the mean. */
+TEST(ridge_weights_are_those_of_the_normal_equations)
+{
+    static const float kernel[] = {1, 1, 1, 2}, queries[] = {1, 1, 0, 1, 0, 0};
+    double w[6];
+    ridge_weights(w, kernel, 2, queries, 3, 1);
+    const double expected[] = {0.6, 0.4, 0.2, 0.8, 0.5, 0.5};
+    for (i64 i = 0; i < COUNT_OF(w); i++)
+        assert_float_equal(w[i], expected[i], 1e-12);
+}
+
+/* With a tiny lambda a line is fitted exactly: y = 2 + 3 x from x = 0, 1, 3 gives 14 at 4. */
+TEST(ridge_finds_a_line)
+{
+    static const double x[] = {0, 1, 3}, y[] = {2, 5, 11};
+    float kernel[9], query[3];
+    double w[3], sum = 0;
+    for (i64 i = 0; i < 3; i++) {
+        query[i] = (float)(1 + 4 * x[i]);
+        for (i64 k = 0; k < 3; k++)
+            kernel[i * 3 + k] = (float)(1 + x[i] * x[k]);
+    }
+    ridge_weights(w, kernel, 3, query, 1, 1e-7);
+    for (i64 i = 0; i < 3; i++)
+        sum += w[i] * y[i];
+    assert_float_equal(sum, 14, 1e-4);
+}
+
+int main(void)
+{
+    return tests_run(NULL, NULL);
+}
