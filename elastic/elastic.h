@@ -190,12 +190,28 @@ struct grid_point {
     i64 parameters, active, bytes; /* submodel_size */
     double tokens_per_s;           /* decode.per_s */
     struct grid_speed decode, prefill;
+    /* How the layers and experts that stay were chosen: "use" (the most used experts, and layers evenly
+     * spread), "order" (the first of model->order, likewise), "spread" (layers alone), "data" (by
+     * samples), "name" (listed under a name); NULL: all stay */
+    const char *chosen;
 };
 void grid_point_set_size(struct grid_point *point, const struct model *model);
-/* Fills the grid: the full model; top-k k/2, k/4 and k/8; 3/4 and 1/2 of the experts; 1/8 and 2/8 of
- * the depth dropped; a mild and a strong combination of the 3. Equal points are listed once, and
- * those with fewer experts only if the model has counts of use. Returns the number of points; arrays
- * come from `arena`. */
+/* The grid: the full model; top-k k/2, k/4 and k/8; 3/4 and 1/2 of the experts; 1/8 and 2/8 of the
+ * depth dropped; a mild and a strong combination of the 3. Equal ones are listed once. Returns their
+ * number; the first is the full model. */
+enum { GRID_SHAPES = 10 };
+struct grid_shape {
+    const char *name;
+    i64 layers, experts, topk;
+};
+i64 elastic_grid_shapes(struct grid_shape *shapes, const struct model_config *config);
+/* Fills a point: `layers` has those that stay and all experts; of these the ones with the highest of
+ * scores [L, E] stay (unused if all do). */
+void grid_point_set(struct grid_point *point, struct arena *arena, const struct model *model,
+                    const struct grid_shape *shape, const struct submodel *layers, const double *scores);
+/* Fills the grid with the experts that were used most, and layers evenly spread. Without counts of use
+ * there are no points with fewer experts. Returns the number of points, at most `most`; arrays come
+ * from `arena`. */
 i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const struct model *model);
 
 #endif

@@ -108,26 +108,20 @@ struct grid_variant {
     i64 topk, layers; /* divisor of k; layers dropped, in eighths of the depth */
 };
 
-static void make_point(struct grid_point *point, struct arena *arena, const struct model *model, const double *use,
-                       const struct grid_variant *v)
+static struct grid_shape shape_of(const struct grid_variant *v, const struct model_config *c)
 {
-    const struct model_config *c = &model->config;
-    memset(point, 0, sizeof *point);
-    submodel_full(&point->sub, c);
+    struct grid_shape shape = {v->name, c->layers - ceil_div(v->layers * c->layers, 8), c->experts, c->topk};
+    shape.layers = max_i64(shape.layers, submodel_least_layers(c));
     if (c->first_moe_layer < c->layers) {
-        i64 k = max_i64(1, c->topk / v->topk), count = max_i64((i64)((double)c->experts * v->experts), k);
-        if (count < c->experts)
-            submodel_keep_experts(&point->sub, arena, c, use, count);
-        point->sub.topk = k;
+        shape.topk = max_i64(1, c->topk / v->topk);
+        shape.experts = max_i64((i64)((double)c->experts * v->experts), shape.topk);
     }
-    submodel_spread_layers(&point->sub, c, c->layers - ceil_div(v->layers * c->layers, 8));
-    snprintf(point->name, sizeof point->name, "%s", v->name);
+    return shape;
 }
 
-static bool same_choice(const struct grid_point *a, const struct grid_point *b)
+static bool same_shape(const struct grid_shape *a, const struct grid_shape *b)
 {
-    return a->sub.layer_count == b->sub.layer_count && a->sub.expert_count == b->sub.expert_count &&
-           a->sub.topk == b->sub.topk;
+    return a->layers == b->layers && a->experts == b->experts && a->topk == b->topk;
 }
 
 void grid_point_set_size(struct grid_point *point, const struct model *model)
@@ -138,9 +132,21 @@ void grid_point_set_size(struct grid_point *point, const struct model *model)
     point->bytes = size.bytes;
 }
 
-i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const struct model *model)
+void grid_point_set(struct grid_point *point, struct arena *arena, const struct model *model,
+                    const struct grid_shape *shape, const struct submodel *layers, const double *scores)
 {
-    static const struct grid_variant variants[] = {
+    memset(point, 0, sizeof *point);
+    point->sub = *layers;
+    point->sub.topk = shape->topk;
+    if (shape->experts < model->config.experts)
+        submodel_keep_experts(&point->sub, arena, &model->config, scores, shape->experts);
+    snprintf(point->name, sizeof point->name, "%s", shape->name);
+    grid_point_set_size(point, model);
+}
+
+i64 elastic_grid_shapes(struct grid_shape *shapes, const struct model_config *c)
+{
+    static const struct grid_variant variants[GRID_SHAPES] = {
         {"full", 1, 1, 0},
         {"k/2", 1, 2, 0},
         {"k/4", 1, 4, 0},
@@ -152,20 +158,36 @@ i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const
         {"layers -1/8, experts 3/4, k/2", 0.75, 2, 1},
         {"layers -2/8, experts 1/2, k/2", 0.5, 2, 2},
     };
-    double *use = memory_alloc(model_use_count(&model->config) * (i64)sizeof *use);
-    bool ranked = model_has_use(model);
     i64 count = 0;
-    model_ranking(use, model);
-    for (i64 i = 0; i < COUNT_OF(variants) && count < most; i++) {
-        struct grid_point *point = &points[count];
-        if (variants[i].experts < 1 && !ranked)
-            continue;
+    for (i64 i = 0; i < COUNT_OF(variants); i++) {
         bool seen = false;
-        make_point(point, arena, model, use, &variants[i]);
+        shapes[count] = shape_of(&variants[i], c);
         for (i64 j = 0; j < count; j++)
-            seen |= same_choice(&points[j], point);
-        grid_point_set_size(point, model);
+            seen |= same_shape(&shapes[j], &shapes[count]);
         count += !seen;
+    }
+    return count;
+}
+
+i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const struct model *model)
+{
+    const struct model_config *c = &model->config;
+    struct grid_shape shapes[GRID_SHAPES];
+    double *use = memory_alloc(model_use_count(c) * (i64)sizeof *use);
+    bool ranked = model_has_use(model);
+    i64 listed = elastic_grid_shapes(shapes, c), count = 0;
+    model_ranking(use, model);
+    for (i64 i = 0; i < listed && count < most; i++) {
+        struct submodel layers;
+        bool fewer = shapes[i].experts < c->experts;
+        if (fewer && !ranked)
+            continue;
+        submodel_full(&layers, c);
+        submodel_spread_layers(&layers, c, shapes[i].layers);
+        grid_point_set(&points[count], arena, model, &shapes[i], &layers, use);
+        points[count++].chosen = fewer                          ? (model->order ? "order" : "use")
+                                 : shapes[i].layers < c->layers ? "spread"
+                                                                : NULL;
     }
     memory_free(use);
     return count;

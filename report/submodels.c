@@ -120,6 +120,27 @@ static double parameters_left_out(const struct run *run, const struct run_stage 
     return all > counted ? all - counted : 0;
 }
 
+/* How layers and experts were chosen. Older programs did not write it. */
+static void put_chosen(struct page *p, const struct json *points)
+{
+    const char *on = NULL;
+    bool use = false, order = false;
+    for (i64 i = 0; i < json_count(points); i++) {
+        const char *chosen = json_string(json_get(json_at(points, i), "chosen"), "");
+        use |= strcmp(chosen, "use") == 0;
+        order |= strcmp(chosen, "order") == 0;
+        if (strcmp(chosen, "data") == 0)
+            on = json_string(json_get(json_at(points, i), "chosen_on"), "");
+    }
+    if (on) {
+        buffer_printf(&p->html, "<p>Layers and experts that stay: those that samples of the part ");
+        html_text(&p->html, on);
+        buffer_printf(&p->html, " need most.</p>");
+    } else if (use || order)
+        buffer_printf(&p->html, "<p>Experts that stay: %s; layers: evenly spread.</p>",
+                      use ? "those that training used most" : "the first of the order in which they were trained");
+}
+
 static void put_points(struct page *p, const struct run_stage *grid, const struct json *points)
 {
     static const char *const heads[] = {"no.",          "<sub-model",       "layers",   "experts",       "top\u2011k",
@@ -128,6 +149,7 @@ static void put_points(struct page *p, const struct run_stage *grid, const struc
     bool ratios = json_get(json_at(points, 0), "decode") != NULL; /* older programs measured none */
     i64 full = full_of(points);
     double rest = parameters_left_out(p->runs, grid, json_at(points, full));
+    put_chosen(p, points);
     table_open(p, heads, COUNT_OF(heads) - (ratios ? 0 : 3));
     for (i64 i = 0; i < json_count(points); i++)
         put_point(p, json_at(points, i), i + 1, i == full, rest, ratios);

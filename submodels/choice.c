@@ -184,13 +184,14 @@ void choice_scores(double *scores, struct choice *c, enum criterion criterion)
 
 /* ---- Directions weighed by loss ---- */
 
-/* With the `count` experts of each layer that have the highest scores. */
+/* With the `count` experts of each layer that have the highest scores, and no more of them for each token. */
 static double kept_loss(struct choice *c, const struct submodel *sub, const double *scores, i64 count)
 {
     struct submodel cut = *sub;
     struct arena arena;
     arena_open(&arena, 16 << 20);
     submodel_keep_experts(&cut, &arena, &c->model->config, scores, count);
+    cut.topk = min_i64(cut.topk, count);
     double loss = choice_loss(c, &cut);
     arena_close(&arena);
     return loss;
@@ -381,9 +382,24 @@ int choice_layers_greedy(struct submodel *sub, struct choice *c, i64 count)
             if (interrupted())
                 return STAGE_INTERRUPTED;
         }
-        require(gone >= 0, "no layer can go, or no loss is finite");
+        if (gone < 0)
+            return error_set("no sub-model of %lld layers has a finite loss on the samples that choose: the model is "
+                             "damaged, or its training diverged",
+                             (long long)sub->layer_count - 1);
         log_info("without layer %d: %.4f lost", gone, least);
         *sub = best;
     }
     return 0;
+}
+
+int choice_experts(double *scores, struct choice *c, enum criterion criterion, const struct submodel *sub, i64 count)
+{
+    if (criterion == CRITERION_AUTO)
+        criterion = (enum criterion)CRITERION_WITH_DATA;
+    if (criterion < CRITERION_BALANCED) {
+        choice_scores(scores, c, criterion);
+        return 0;
+    }
+    int status = choice_balanced(scores, c, sub, count);
+    return status == 0 && criterion == CRITERION_GREEDY ? choice_experts_greedy(scores, c, sub, count) : status;
 }

@@ -1,5 +1,5 @@
 /* Which layers and experts of a model matter, measured on held-out samples: statistics of experts,
- * losses of sub-models, and greedy choices by these losses. The stage `extract` chooses by it.
+ * losses of sub-models, and greedy choices by these losses. The stages `extract` and `grid` choose by it.
  *
  * Samples are taken by direction (sequence/modalities.h), as many rows of each, and every direction
  * counts alike: otherwise long media decide alone. The memory belongs to struct choice until
@@ -62,10 +62,14 @@ void choice_scores(double *scores, struct choice *choice, enum criterion criteri
 int choice_balanced(double *scores, struct choice *choice, const struct submodel *sub, i64 count);
 /* Takes one layer away at a time until `count` are left: the one whose absence costs least. Fixed
  * layers stay. Each removal takes one pass for every layer that may go.
- * Returns 0, or STAGE_INTERRUPTED. */
+ * Returns 0, -1 and a message if no loss is finite, or STAGE_INTERRUPTED. */
 int choice_layers_greedy(struct submodel *sub, struct choice *choice, i64 count);
 /* Improves the scores by swaps, layer by layer from the last to the first. Each of the 4 lowest ranked
  * experts that stay is swapped with each of the 4 highest ranked that go, and a swap that lowers the
  * loss is kept. Repeats until no swap helps, at most 4 times. Passes: 1, and 16 a layer each time. */
 int choice_experts_greedy(double *scores, struct choice *choice, const struct submodel *sub, i64 count);
+/* Ranks the experts by a criterion, for a sub-model with `count` of them; auto: CRITERION_WITH_DATA.
+ * Returns 0, or STAGE_INTERRUPTED. */
+int choice_experts(double *scores, struct choice *choice, enum criterion criterion, const struct submodel *sub,
+                   i64 count);
 #endif

@@ -108,23 +108,11 @@ struct extraction { /* state of one choice */
 
 static int rank_experts(struct extraction *x, const struct submodel *sub, i64 count)
 {
-    const struct model_config *c = &x->model->config;
-    int criterion = x->s->criterion;
-    if (criterion == CRITERION_AUTO)
-        criterion = x->choice ? CRITERION_WITH_DATA : CRITERION_USE;
-    x->scores = memory_alloc(model_use_count(c) * 8);
-    if (!x->choice) {
-        model_ranking(x->scores, x->model);
-        return 0;
-    }
-    if (criterion < CRITERION_BALANCED) {
-        choice_scores(x->scores, x->choice, (enum criterion)criterion);
-        return 0;
-    }
-    int status = choice_balanced(x->scores, x->choice, sub, count);
-    if (status == 0 && criterion == CRITERION_GREEDY)
-        status = choice_experts_greedy(x->scores, x->choice, sub, count);
-    return status;
+    x->scores = memory_alloc(model_use_count(&x->model->config) * 8);
+    if (x->choice)
+        return choice_experts(x->scores, x->choice, (enum criterion)x->s->criterion, sub, count);
+    model_ranking(x->scores, x->model);
+    return 0;
 }
 
 static int keep_layers(struct submodel *sub, struct extraction *x, i64 count)

@@ -22,11 +22,37 @@ const struct setting grid_table[] = {
     ROW(length, "length", INTEGER, "512", 8, 1 << 20, "positions per row"),
     ROW(decode_tokens, "decode_tokens", INTEGER, "64", 1, 1e6, "tokens that each sub-model decodes in a round"),
     ROW(rounds, "rounds", INTEGER, "12", 1, 10000, "rounds over all sub-models in which their speed is measured"),
+    SETTING(struct grid_settings, choose, "choose", CHOICE, "data", 0, 0, "data|use",
+            "layers and experts that stay: data (those that samples need most, as extract with data), use (the experts "
+            "that training used most, and layers evenly spread); without choose_part those that nested draws trained"),
+    ROW(choose_part, "choose_part", STRING, "", 0, 0,
+        "split by which data chooses; none: validation, or train where part is validation or validation is empty"),
+    ROW(choose_rows, "choose_rows", INTEGER, "4", 1, 1e9, "maximum rows of each direction by which data chooses"),
     {0}};
+
+static bool is_given(const char *text)
+{
+    return text && *text;
+}
+
+static int check_choice(const struct grid_settings *s)
+{
+    if (is_given(s->choose_part) && s->choose != GRID_BY_DATA)
+        return error_usage("choose_part: %s: nothing is chosen by samples: expected choose: data", s->choose_part);
+    return 0;
+}
 
 int grid_check_settings(const void *settings)
 {
-    return split_check("part", ((const struct grid_settings *)settings)->split);
+    const struct grid_settings *s = settings;
+    return split_check("part", s->split) || split_check("choose_part", s->choose_part) || check_choice(s) ? -1 : 0;
+}
+
+/* The pass by which the settings choose. split NULL: they do not choose by data. */
+static int choice_pass(struct heldout_pass *pass, const struct grid_settings *s)
+{
+    *pass = (struct heldout_pass){.directory = s->data, .length = s->length, .most_rows = s->choose_rows};
+    return s->name ? 0 : grid_choice_part(&pass->split, s);
 }
 
 static struct grid_speed_settings speed_of(const struct grid_settings *s, i64 rounds)
@@ -51,26 +77,54 @@ static int add_name(struct grid_result *out, const struct model *model, const ch
     if (status)
         return -1;
     snprintf(point->name, sizeof point->name, "@%s", name);
+    point->chosen = "name";
     grid_point_set_size(point, model);
     out->count++;
     return 0;
 }
 
+static void warn_without_counts(const struct model *model, const struct grid_settings *s)
+{
+    if (model->config.first_moe_layer < model->config.layers && !model_has_use(model))
+        log_warn("%s does not count how often its experts are used: no sub-models with fewer experts are measured; "
+                 "choose: data (--choose data) measures which are needed, on another part than %s",
+                 s->from, s->split);
+}
+
+/* The grid without names. What nested draws have trained stays, unless samples are asked for. On the
+ * meta backend it is chosen as without samples: sizes are the same. */
+static int list_grid(struct grid_result *out, struct model *model, const struct grid_settings *s)
+{
+    struct heldout_pass pass;
+    bool trained = model->order && !is_given(s->choose_part);
+    if (model->device->backend == BACKEND_META || s->name || trained) {
+        out->count = elastic_grid(out->points, s->name ? 1 : GRID_MOST, &out->memory, model);
+        return 0;
+    }
+    if (choice_pass(&pass, s))
+        return -1;
+    if (pass.split)
+        return grid_choose(out, model, &pass);
+    if (s->choose == GRID_BY_DATA)
+        log_warn("%s: neither validation nor train has samples beside those measured: sub-models are chosen by use",
+                 s->data);
+    out->count = elastic_grid(out->points, GRID_MOST, &out->memory, model);
+    warn_without_counts(model, s);
+    return 0;
+}
+
 /* The grid, and the sub-models with names. */
-static int list_points(struct grid_result *out, const struct model *model, const struct grid_settings *s)
+static int list_points(struct grid_result *out, struct model *model, const struct grid_settings *s)
 {
     struct json_iterator each;
     arena_open(&out->memory, 64 << 20);
-    out->count = elastic_grid(out->points, s->name ? 1 : GRID_MOST, &out->memory, model);
-    if (!s->name && model->config.first_moe_layer < model->config.layers && !model_has_use(model) &&
-        model->device->backend != BACKEND_META)
-        log_warn("%s does not count how often its experts are used: no sub-models with fewer experts are measured; "
-                 "`weft extract --data DIR --name NAME` chooses such ones",
-                 s->from);
+    int status = list_grid(out, model, s);
+    if (status)
+        return status;
     if (s->name)
         return add_name(out, model, s->from, s->name);
     struct json *names = submodel_names(s->from);
-    int status = names ? 0 : -1;
+    status = names ? 0 : -1;
     for (bool more = json_first(&each, names); more && status == 0; more = json_next(&each, names))
         status = add_name(out, model, s->from, each.key);
     json_free(names);
@@ -84,12 +138,15 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
     const struct grid_settings *s = context;
     const struct heldout_pass pass = {s->data, s->split, s->length, s->rows};
     const struct grid_speed_settings speed = speed_of(s, 0);
+    struct heldout_pass chosen;
     struct grid_result grid;
     struct model model;
     (void)out;
-    if (model_load(&model, meta, s->from, DTYPE_OTHER, false))
+    if (choice_pass(&chosen, s) || model_load(&model, meta, s->from, DTYPE_OTHER, false))
         return -1;
-    int status = heldout_dry_run(&model, NULL, &pass);
+    int status = chosen.split ? heldout_dry_run(&model, NULL, &chosen) : 0;
+    if (status == 0)
+        status = heldout_dry_run(&model, NULL, &pass);
     if (status == 0) {
         status = list_points(&grid, &model, s);
         if (status == 0)
@@ -144,7 +201,7 @@ int grid_measure_all(struct grid_result *out, const struct grid_settings *s, str
     const struct dry_run check = {s->from, run, &tried, SMALLER_MODEL, &tried, grid_table, reductions};
     struct model model;
     memset(out, 0, sizeof *out);
-    if (dry_run_check(&check, device) || model_load(&model, device, s->from, DTYPE_OTHER, false))
+    if (check_choice(s) || dry_run_check(&check, device) || model_load(&model, device, s->from, DTYPE_OTHER, false))
         return -1;
     out->config = model.config;
     int status = list_points(out, &model, s);
@@ -195,6 +252,10 @@ struct json *grid_point_json(const struct grid_result *r, i64 i)
                 memory_free(name);
             }
     json_set(j, "name", json_of_string(p->name));
+    if (p->chosen)
+        json_set(j, "chosen", json_of_string(p->chosen));
+    if (p->chosen && strcmp(p->chosen, "data") == 0)
+        json_set(j, "chosen_on", json_of_string(r->chosen_on));
     json_set(j, "submodel", submodel_to_json(&p->sub, &r->config));
     json_set(j, "parameters", json_of_integer(p->parameters));
     json_set(j, "active", json_of_integer(p->active));
@@ -256,8 +317,8 @@ void grid_print(struct buffer *out, const struct grid_result *r)
                   "active M", "MB", "all");
     for (int kind = 0; kind < TARGETS; kind++)
         buffer_printf(out, " %8s", target_rows[kind].name);
-    buffer_printf(out, " %9s %6s %11s %9s %6s %11s\n", "decode/s", "ratio", "quartiles", "prefill/s", "ratio",
-                  "quartiles");
+    buffer_printf(out, " %9s %6s %11s %9s %6s %11s  %s\n", "decode/s", "ratio", "quartiles", "prefill/s", "ratio",
+                  "quartiles", "chosen by");
     for (i64 i = 0; i < r->count; i++)
         order[i] = &r->points[i];
     qsort(order, (size_t)r->count, sizeof order[0], by_decoding);
@@ -271,6 +332,9 @@ void grid_print(struct buffer *out, const struct grid_result *r)
             put_loss(out, p->loss[kind]);
         put_speed(out, &p->decode);
         put_speed(out, &p->prefill);
+        buffer_printf(out, "  %s", p->chosen ? p->chosen : "-");
+        if (p->chosen && strcmp(p->chosen, "data") == 0)
+            buffer_printf(out, " (%s)", r->chosen_on);
         buffer_append(out, "\n", 1);
     }
     print_streams(out, r, order);

@@ -10,7 +10,7 @@
  *   named.c           names of sub-models, MODEL@NAME
  *   targets.c         the sub-models that fit a target
  *   choice.c          layers and experts by statistics and losses on samples
- *   grid_stage.c      quality and speed (grid_speed.c) of a family
+ *   grid_stage.c      quality and speed (grid_speed.c) of a family, chosen by samples (grid_choice.c)
  *   cut.c             a sub-model as a model of its own; extract_stage.c: the stage
  *   repair.c          a cut model trained on; record.c: records of the stages that made a model
  *   proof.c           logits before and after, on random samples and on the model's shards
@@ -125,9 +125,13 @@ int submodel_compare(unsigned *heads, struct model *out, struct model *from, con
  * parameters, and the speed of reading a prompt and of decoding with one request at a time
  * (grid_speed.h). Sub-models with names (elastic.h) follow the fixed ones, as "@NAME". */
 enum { GRID_MOST = 32 };
+enum grid_choice { GRID_BY_DATA, GRID_BY_USE };
 struct grid_settings {
     char *from, *data, *split;
     i64 rows, length, decode_tokens, rounds;
+    int choose;        /* enum grid_choice */
+    char *choose_part; /* "": validation, or train where validation is what is measured or has no samples */
+    i64 choose_rows;   /* of each direction */
     const char
         *name; /* no setting: the full model and the sub-model of this name alone; NULL: the grid and all names */
 };
@@ -135,10 +139,18 @@ struct grid_result {
     struct grid_point points[GRID_MOST];              /* their arrays are in `memory` */
     double streams[GRID_MOST][LOSS_STREAMS][TARGETS]; /* each point's losses; NaN: no such targets */
     i64 count;
+    char chosen_on[64];         /* the part by which points were chosen; "": by none */
     struct model_config config; /* the full model */
     struct arena memory;
 };
 extern const struct setting grid_table[];
+/* grid_choice.c: the part by which the settings choose; NULL: they choose by use, or no part that may be
+ * taken has samples. Returns 0, or -1 and a message. */
+int grid_choice_part(const char **part, const struct grid_settings *settings);
+/* Fills points and count with the grid, as `extract` with data chooses: layers go one by one, and experts
+ * by their ranks in the full model, which are measured once, for the fewest of the grid. Points of fewer
+ * layers continue from those of more. Returns 0, -1 and a message, or STAGE_INTERRUPTED. */
+int grid_choose(struct grid_result *out, struct model *model, const struct heldout_pass *pass);
 /* Returns 0, -1 and a message, or STAGE_INTERRUPTED. After 0 the caller calls grid_result_release.
  * A point's loss_all is the weighted sum of the kinds' mean losses, without MTP. */
 int grid_measure_all(struct grid_result *out, const struct grid_settings *settings, struct device *device);

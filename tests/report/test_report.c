@@ -715,6 +715,28 @@ TEST(test_the_full_model_is_marked)
     memory_free(run);
 }
 
+TEST(test_the_grid_says_how_its_sub_models_were_chosen)
+{
+    static const char *const chosen[] = {"\"chosen\":\"data\",\"chosen_on\":\"validation\",", "\"chosen\":\"use\",",
+                                         "\"chosen\":\"order\",", ""};
+    char *run = run_folder("chosen");
+    put_done(run, "grid", "grid");
+    for (i64 i = 0; i < COUNT_OF(chosen); i++) {
+        char *points = string_format("[{\"name\":\"full\",\"active\":5,\"loss_all\":1},"
+                                     "{\"name\":\"half\",%s\"active\":2,\"loss_all\":2}]",
+                                     chosen[i]);
+        put(run, "grid", "grid.json", points);
+        struct buffer page = page_of((const char *const *)&run, 1);
+        bool data = strstr(page.data, "those that samples of the part validation need most") != NULL;
+        bool use = strstr(page.data, "those that training used most; layers: evenly spread") != NULL;
+        bool order = strstr(page.data, "the first of the order in which they were trained; layers") != NULL;
+        assert_true(data == (i == 0) && use == (i == 1) && order == (i == 2));
+        buffer_release(&page);
+        memory_free(points);
+    }
+    memory_free(run);
+}
+
 TEST(test_routing_maps_say_what_they_show)
 {
     char *run = run_folder("routing");

@@ -14,7 +14,7 @@
 #include "train/pretrain.h"
 
 enum { LAYERS = 6, EXPERTS = 8, TOPK = 2, CELLS_ALL = LAYERS * EXPERTS };
-static char *shards, *model_folder, *foreign_folder, *out_folder;
+static char *shards, *model_folder, *foreign_folder, *ordered_folder, *out_folder;
 static struct device device;
 static struct model model;
 
@@ -26,6 +26,19 @@ static void scale_output(i64 layer, i64 expert, float factor)
         values[expert * n + i] *= factor;
     toy_set_weight(&model.weights, w, values);
     memory_free(values);
+}
+
+/* A layer that hardly changes what passes through it. */
+static void quieten(i64 layer)
+{
+    struct weight *w = model.layer[layer].out;
+    float *values = toy_weight(&device, w);
+    for (i64 i = 0, n = w->rows * w->columns; i < n; i++)
+        values[i] *= 0.01f;
+    toy_set_weight(&model.weights, w, values);
+    memory_free(values);
+    for (i64 e = 0; e < EXPERTS; e++)
+        scale_output(layer, e, 0.01f);
 }
 
 static void save_model(const char *folder, bool counts)
@@ -49,8 +62,17 @@ static int make(void **state)
     struct model_config c = toy_config(LAYERS, (TOY_ALL & ~(unsigned)TOY_SHARED & ~(unsigned)TOY_MTP) | TOY_DENSE);
     c.vocabulary = round_up(fixture_meta.vocabulary, 16);
     toy_open(&model, &device, &c, false);
+    quieten(1); /* layers that are spread would drop another first */
     save_model(foreign_folder, false);
     save_model(model_folder, true);
+    ordered_folder = path_join(shards, "ordered");
+    double order[CELLS_ALL];
+    for (i64 i = 0; i < CELLS_ALL; i++)
+        order[i] = (double)(i * 3 % EXPERTS);
+    model_set_order(&model, order);
+    save_model(ordered_folder, true);
+    memory_free(model.order);
+    model.order = NULL;
     return 0;
 }
 
@@ -62,6 +84,7 @@ static int clear(void **state)
     memory_free(shards);
     memory_free(model_folder);
     memory_free(foreign_folder);
+    memory_free(ordered_folder);
     memory_free(out_folder);
     device_close(&device);
     return 0;
@@ -198,6 +221,21 @@ TEST(the_layer_missed_least_goes_first)
     choice_close(&c);
 }
 
+TEST(a_model_without_finite_losses_is_named)
+{
+    struct choice c;
+    struct submodel sub;
+    open_choice(&c, 0, 2);
+    submodel_full(&sub, &model.config);
+    for (int d = 0; d < DIRECTIONS; d++)
+        for (int s = 0; s < LOSS_STREAMS; s++)
+            for (int kind = 0; kind < TARGETS; kind++)
+                c.full[d][s][kind] = NAN;
+    assert_int_equal(choice_layers_greedy(&sub, &c, LAYERS - 1), -1);
+    assert_non_null(strstr(error_text(), "no sub-model of 5 layers has a finite loss"));
+    choice_close(&c);
+}
+
 TEST(greedy_experts_lose_no_more_than_the_ranks_before)
 {
     double scores[CELLS_ALL], before[CELLS_ALL];
@@ -221,6 +259,18 @@ TEST(greedy_experts_lose_no_more_than_the_ranks_before)
     assert_true(best < worst);
     choice_close(&c);
     arena_close(&arena);
+}
+
+TEST(experts_are_ranked_for_fewer_than_a_token_chooses)
+{
+    double scores[CELLS_ALL];
+    struct choice c;
+    struct submodel full;
+    open_choice(&c, 0, 2);
+    submodel_full(&full, &model.config);
+    assert_int_equal(choice_experts(scores, &c, CRITERION_GREEDY, &full, TOPK - 1), 0);
+    assert_int_equal(full.topk, TOPK);
+    choice_close(&c);
 }
 
 /* ---- The stage ---- */
@@ -370,6 +420,191 @@ TEST(what_cannot_be_chosen_is_said)
     refused(&s, "nothing is chosen by it");
     directory_remove(no_chats);
     memory_free(no_chats);
+}
+
+/* ---- The grid ---- */
+
+static struct grid_settings grid_settings_of(int choose, const char *part, const char *choose_part)
+{
+    return (struct grid_settings){.from = model_folder,
+                                  .data = shards,
+                                  .split = (char *)part,
+                                  .rows = 2,
+                                  .length = 128,
+                                  .decode_tokens = 1,
+                                  .rounds = 1,
+                                  .choose = choose,
+                                  .choose_part = (char *)choose_part,
+                                  .choose_rows = 2};
+}
+
+static struct grid_result measured(const struct grid_settings *s)
+{
+    struct grid_result result;
+    if (grid_measure_all(&result, s, &device))
+        fail_msg("%s", error_text());
+    return result;
+}
+
+static const struct grid_point *named_point(const struct grid_result *r, const char *name)
+{
+    for (i64 i = 0; i < r->count; i++)
+        if (strcmp(r->points[i].name, name) == 0)
+            return &r->points[i];
+    return NULL;
+}
+
+static void expect_same(const struct submodel *a, const struct submodel *b)
+{
+    assert_int_equal(a->layer_count, b->layer_count);
+    assert_memory_equal(a->layer, b->layer, (size_t)a->layer_count * 4);
+    assert_int_equal(a->expert_count, b->expert_count);
+    assert_int_equal(a->topk, b->topk);
+    for (i64 l = 0; l < LAYERS; l++) {
+        assert_true(!a->expert[l] == !b->expert[l]);
+        if (a->expert[l])
+            assert_memory_equal(a->expert[l], b->expert[l], (size_t)a->expert_count * 4);
+    }
+}
+
+/* The sub-model that `extract` with data chooses. */
+static void expect_extracted(const struct grid_point *point, const char *layers, const char *experts)
+{
+    struct extract_settings s = settings(layers, experts, NULL);
+    struct submodel_name named;
+    struct submodel sub;
+    struct arena arena;
+    char *file = path_join(model_folder, "weft/submodels.json");
+    arena_open(&arena, 1 << 20);
+    assert_non_null(point);
+    assert_int_equal(extract_name(&s, "chosen", &device), 0);
+    assert_int_equal(submodel_name_load(&named, model_folder, "chosen"), 0);
+    assert_int_equal(submodel_parse(&sub, &arena, &named.options, &model), 0);
+    expect_same(&point->sub, &sub);
+    submodel_name_release(&named);
+    assert_int_equal(remove(file), 0);
+    arena_close(&arena);
+    memory_free(file);
+}
+
+TEST(the_grid_keeps_what_extract_keeps)
+{
+    struct grid_settings s = grid_settings_of(GRID_BY_DATA, "train", "train");
+    struct grid_result r = measured(&s);
+    const struct grid_point *half = named_point(&r, "experts 1/2"), *both;
+    both = named_point(&r, "layers -2/8, experts 1/2, k/2");
+    expect_extracted(half, NULL, "4");
+    const struct grid_point *shallow = named_point(&r, "layers -1/8");
+    expect_extracted(shallow, "5", NULL);
+    assert_int_equal(shallow->sub.layer[1], 2);
+    expect_extracted(named_point(&r, "layers -2/8"), "4", NULL);
+    assert_non_null(both);
+    for (i64 l = 1; l < LAYERS; l++) /* ranks of the full model */
+        assert_memory_equal(both->sub.expert[l], half->sub.expert[l], 4 * 4);
+    assert_memory_equal(both->sub.layer, named_point(&r, "layers -2/8")->sub.layer, 4 * 4);
+    assert_int_equal(both->sub.topk, 1);
+    assert_string_equal(half->chosen, "data");
+    assert_null(named_point(&r, "full")->chosen);
+    assert_null(named_point(&r, "k/2")->chosen);
+    struct json *j = grid_point_json(&r, half - r.points);
+    assert_string_equal(json_string(json_get(j, "chosen"), ""), "data");
+    assert_string_equal(json_string(json_get(j, "chosen_on"), ""), "train");
+    json_free(j);
+    struct buffer table = {0};
+    grid_print(&table, &r);
+    assert_non_null(strstr(table.data, "  chosen by\n"));
+    assert_non_null(strstr(table.data, "  data (train)\n"));
+    buffer_release(&table);
+    grid_result_release(&r);
+}
+
+/* As before there was data to choose by. */
+TEST(by_use_the_grid_keeps_the_most_used_experts)
+{
+    struct grid_point points[GRID_SHAPES];
+    struct grid_settings s = grid_settings_of(GRID_BY_USE, "train", "");
+    struct grid_result r = measured(&s);
+    struct arena arena;
+    struct submodel sub;
+    arena_open(&arena, 1 << 20);
+    assert_int_equal(elastic_grid(points, GRID_SHAPES, &arena, &model), r.count);
+    for (i64 i = 0; i < r.count; i++)
+        expect_same(&points[i].sub, &r.points[i].sub);
+    assert_int_equal(submodel_parse(&sub, &arena, &(struct submodel_options){NULL, "4", NULL}, &model), 0);
+    expect_same(&named_point(&r, "experts 1/2")->sub, &sub);
+    assert_string_equal(named_point(&r, "experts 1/2")->chosen, "use");
+    assert_string_equal(named_point(&r, "layers -1/8")->chosen, "spread");
+    assert_string_equal(r.chosen_on, "");
+    grid_result_release(&r);
+    arena_close(&arena);
+}
+
+static void expect_part(int choose, const char *part, const char *choose_part, const char *expected)
+{
+    struct grid_settings s = grid_settings_of(choose, part, choose_part);
+    const char *found;
+    assert_int_equal(grid_choice_part(&found, &s), 0);
+    if (expected)
+        assert_string_equal(found, expected);
+    else
+        assert_null(found);
+}
+
+/* The part that is measured does not choose, unless it is asked for. */
+TEST(another_part_than_the_measured_one_chooses)
+{
+    char *from = path_join(shards, "train"), *validation = path_join(shards, "validation");
+    expect_part(GRID_BY_DATA, "train", "", NULL); /* there is no other */
+    expect_part(GRID_BY_DATA, "validation", "", "train");
+    assert_int_equal(symlink(from, validation), 0);
+    expect_part(GRID_BY_DATA, "test", "", "validation");
+    expect_part(GRID_BY_DATA, "train", "", "validation");
+    expect_part(GRID_BY_DATA, "validation", "", "train");
+    expect_part(GRID_BY_DATA, "validation", "validation", "validation");
+    expect_part(GRID_BY_USE, "test", "", NULL);
+    assert_int_equal(unlink(validation), 0);
+    memory_free(from);
+    memory_free(validation);
+}
+
+/* What nested draws have trained stays, here 4 experts with the ranks 6, 4, 7 and 5. */
+TEST(the_grid_keeps_what_was_trained_in_an_order)
+{
+    static const i32 first[] = {2, 4, 5, 7};
+    char *from = path_join(shards, "train"), *validation = path_join(shards, "validation");
+    struct grid_settings s = grid_settings_of(GRID_BY_DATA, "train", "");
+    assert_int_equal(symlink(from, validation), 0);
+    s.from = ordered_folder;
+    struct grid_result r = measured(&s);
+    const struct grid_point *half = named_point(&r, "experts 1/2");
+    for (i64 l = 1; l < LAYERS; l++)
+        assert_memory_equal(half->sub.expert[l], first, sizeof first);
+    assert_string_equal(half->chosen, "order");
+    grid_result_release(&r);
+    s.choose_part = (char *)"validation";
+    r = measured(&s);
+    assert_string_equal(named_point(&r, "experts 1/2")->chosen, "data");
+    grid_result_release(&r);
+    assert_int_equal(unlink(validation), 0);
+    memory_free(from);
+    memory_free(validation);
+}
+
+/* Without another part use chooses, and without counts of use all experts stay. */
+TEST(without_samples_the_grid_goes_by_use)
+{
+    struct grid_settings s = grid_settings_of(GRID_BY_DATA, "train", "");
+    struct grid_result r = measured(&s);
+    assert_string_equal(named_point(&r, "experts 1/2")->chosen, "use");
+    grid_result_release(&r);
+    s.from = foreign_folder;
+    r = measured(&s);
+    assert_null(named_point(&r, "experts 1/2"));
+    grid_result_release(&r);
+    s.choose_part = (char *)"train";
+    r = measured(&s);
+    assert_string_equal(named_point(&r, "experts 1/2")->chosen, "data");
+    grid_result_release(&r);
 }
 
 TEST(criteria_have_their_own_names)
