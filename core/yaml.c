@@ -248,17 +248,28 @@ struct yaml *yaml_parse(const char *text, i64 length, const char *origin)
     return NULL;
 }
 
+static bool is_utf8(const char *text)
+{
+    i64 left = (i64)strlen(text), length = 1;
+    for (; left > 0 && length > 0; text += length, left -= length)
+        length = utf8_length(text, left);
+    return left == 0;
+}
+
 struct yaml *yaml_of_text(const char *text, const char *origin)
 {
+    if (!is_utf8(text)) { /* libyaml would not say so */
+        error_usage("%s: not valid UTF-8", origin);
+        return NULL;
+    }
     struct yaml *yaml = memory_alloc(sizeof *yaml);
     yaml->origin = string_copy(origin);
     require_memory(yaml_document_initialize(&yaml->document, NULL, NULL, NULL, 1, 1), "a YAML document");
     bool added = yaml_document_add_scalar(&yaml->document, NULL, (const u8 *)text, (int)strlen(text),
                                           YAML_DOUBLE_QUOTED_SCALAR_STYLE);
-    if (added && copy_nodes(yaml) == 0)
+    require_memory(added, "a YAML document");
+    if (copy_nodes(yaml) == 0)
         return yaml;
-    if (!added) /* libyaml takes valid UTF-8 alone */
-        error_usage("%s: not valid UTF-8", origin);
     yaml_free(yaml);
     return NULL;
 }
