@@ -100,37 +100,54 @@ static int check_topk(const struct elastic_settings *s, const struct model_confi
 
 /* ---- A family of sizes ---- */
 
-static int wrong_size(const char *axis, i64 given, const char *expected, i64 bound, const char *why)
+struct sizes_check { /* a list of sizes that is checked */
+    const char *key;
+    const struct model_config *config;
+    i64 groups;
+};
+
+static int wrong_size(const struct sizes_check *check, const char *axis, i64 given, const char *expected, i64 bound,
+                      const char *why)
 {
-    return error_usage("elastic.family: %s %lld: expected %s %lld, %s", axis, (long long)given, expected,
+    return error_usage("%s: %s %lld: expected %s %lld, %s", check->key, axis, (long long)given, expected,
                        (long long)bound, why);
 }
 
-static int check_size(const struct elastic_settings *s, const struct model_config *c, i64 index)
+static int check_size(const struct sizes_check *check, const i64 *given, i64 number)
 {
-    const i64 *given = s->family.values + index * SIZE_NAMES;
-    struct elastic_size size = elastic_size_at(s, c, index);
+    const struct model_config *c = check->config;
+    struct elastic_size size = elastic_size_of(given, c);
     bool moe = c->first_moe_layer < c->layers;
     if (size.layers > c->layers)
-        return wrong_size("layers", size.layers, "at most", c->layers, "the model's");
+        return wrong_size(check, "layers", size.layers, "at most", c->layers, "the model's");
     if (size.layers < submodel_least_layers(c))
-        return wrong_size("layers", size.layers, "at least", submodel_least_layers(c),
+        return wrong_size(check, "layers", size.layers, "at least", submodel_least_layers(c),
                           "which are never dropped (the first, the last, those with heads)");
     if (!moe && (given[SIZE_EXPERTS] || given[SIZE_TOPK]))
-        return error_usage("elastic.family: a size names experts or topk, and the model has no experts: expected "
-                           "layers alone");
+        return error_usage("%s: a size names experts or topk, and the model has no experts: expected layers alone",
+                           check->key);
     if (moe && size.experts > c->experts)
-        return wrong_size("experts", size.experts, "at most", c->experts, "the model's");
+        return wrong_size(check, "experts", size.experts, "at most", c->experts, "the model's");
     if (moe && size.topk > c->topk)
-        return wrong_size("topk", size.topk, "at most", c->topk, "the model's");
+        return wrong_size(check, "topk", size.topk, "at most", c->topk, "the model's");
     if (moe && size.experts < size.topk)
-        return wrong_size("experts", size.experts, "at least", size.topk, "the top-k of this size");
-    if (moe && size.experts % s->expert_groups)
-        return wrong_size("experts", size.experts, "a multiple of", s->expert_groups, "elastic.expert_groups");
+        return wrong_size(check, "experts", size.experts, "at least", size.topk, "the top-k of this size");
+    if (moe && size.experts % check->groups)
+        return wrong_size(check, "experts", size.experts, "a multiple of", check->groups, "elastic.expert_groups");
     if (size.layers == c->layers && (!moe || (size.experts == c->experts && size.topk == c->topk)))
-        return error_usage("elastic.family: size %lld is the whole model: expected fewer layers, experts, or a smaller "
-                           "topk",
-                           (long long)index + 1);
+        return error_usage("%s: size %lld is the whole model: expected fewer layers, experts, or a smaller topk",
+                           check->key, (long long)number);
+    return 0;
+}
+
+int elastic_check_sizes(const char *key, const struct size_list *family, i64 groups, const struct model_config *config)
+{
+    const struct sizes_check check = {key, config, groups};
+    if (family->count >= GRID_SHAPES)
+        return error_usage("%s: %lld sizes, at most %d are possible", key, (long long)family->count, GRID_SHAPES - 1);
+    for (i64 i = 0; i < family->count; i++)
+        if (check_size(&check, family->values + i * SIZE_NAMES, i + 1))
+            return -1;
     return 0;
 }
 
@@ -145,10 +162,7 @@ static int check_family(const struct elastic_settings *s, const struct model_con
     if (s->nested && s->depth_groups)
         return error_usage("elastic.nested drops evenly spread layers, and elastic.depth_groups groups of them: "
                            "expected one of both");
-    for (i64 i = 0; i < s->family.count; i++)
-        if (check_size(s, c, i))
-            return -1;
-    return 0;
+    return elastic_check_sizes("elastic.family", &s->family, s->expert_groups, c);
 }
 
 static int check_axes(const struct elastic_settings *s, const struct model_config *c)

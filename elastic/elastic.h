@@ -188,23 +188,29 @@ struct grid_point {
     double loss[TARGETS];          /* per target kind; NaN: no such target */
     double loss_all;               /* weighted as in training */
     i64 parameters, active, bytes; /* submodel_size */
+    double cost;                   /* flops of a position of text in training, over the full model's */
     double tokens_per_s;           /* decode.per_s */
     struct grid_speed decode, prefill;
     /* How the layers and experts that stay were chosen: "use" (the most used experts, and layers evenly
-     * spread), "order" (the first of model->order, likewise), "spread" (layers alone), "data" (by
-     * samples), "name" (listed under a name); NULL: all stay */
+     * spread), "order" (the first of the order that training fixed, and layers likewise), "spread"
+     * (layers alone), "data" (by samples), "name" (listed under a name); NULL: all stay */
     const char *chosen;
 };
 void grid_point_set_size(struct grid_point *point, const struct model *model);
 /* The grid: the full model; top-k k/2, k/4 and k/8; 3/4 and 1/2 of the experts; 1/8 and 2/8 of the
  * depth dropped; a mild and a strong combination of the 3. Equal ones are listed once. Returns their
  * number; the first is the full model. */
-enum { GRID_SHAPES = 10 };
+enum { GRID_SHAPES = 24 };
 struct grid_shape {
-    const char *name;
+    char name[64];
     i64 layers, experts, topk;
 };
-i64 elastic_grid_shapes(struct grid_shape *shapes, const struct model_config *config);
+/* family: sizes (ELASTIC_SIZE_NAMES) that take the place of the grid behind the full model, named like
+ * "12 layers, 32 experts, top-4"; NULL or empty: the grid. */
+i64 elastic_grid_shapes(struct grid_shape *shapes, const struct model_config *config, const struct size_list *family);
+/* Refuses sizes that no sub-model has, and too many for a grid. key: of the setting, for messages. groups:
+ * their experts must be a multiple of it. Returns 0, or -1 and a message. */
+int elastic_check_sizes(const char *key, const struct size_list *family, i64 groups, const struct model_config *config);
 /* Fills a point: `layers` has those that stay and all experts; of these the ones with the highest of
  * scores [L, E] stay (unused if all do). */
 void grid_point_set(struct grid_point *point, struct arena *arena, const struct model *model,
@@ -212,6 +218,7 @@ void grid_point_set(struct grid_point *point, struct arena *arena, const struct 
 /* Fills the grid with the experts that were used most, and layers evenly spread. Without counts of use
  * there are no points with fewer experts. Returns the number of points, at most `most`; arrays come
  * from `arena`. */
-i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const struct model *model);
+i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const struct model *model,
+                 const struct size_list *family);
 
 #endif

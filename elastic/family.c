@@ -1,6 +1,6 @@
 /* Sub-models by rank: which experts and layers stay for given numbers, what they take, and the family that
  * is measured. */
-#include "elastic/elastic.h"
+#include "elastic/inside.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -110,7 +110,8 @@ struct grid_variant {
 
 static struct grid_shape shape_of(const struct grid_variant *v, const struct model_config *c)
 {
-    struct grid_shape shape = {v->name, c->layers - ceil_div(v->layers * c->layers, 8), c->experts, c->topk};
+    struct grid_shape shape = {"", c->layers - ceil_div(v->layers * c->layers, 8), c->experts, c->topk};
+    snprintf(shape.name, sizeof shape.name, "%s", v->name);
     shape.layers = max_i64(shape.layers, submodel_least_layers(c));
     if (c->first_moe_layer < c->layers) {
         shape.topk = max_i64(1, c->topk / v->topk);
@@ -130,6 +131,10 @@ void grid_point_set_size(struct grid_point *point, const struct model *model)
     point->parameters = size.parameters;
     point->active = size.active;
     point->bytes = size.bytes;
+    struct model_config cut = submodel_config(&point->sub, &model->config);
+    enum { ROW = 512 }; /* positions of a row: half of them is seen on average */
+    point->cost =
+        model_flops_forward(&cut, ROW, ROW / 2.0, ROW) / model_flops_forward(&model->config, ROW, ROW / 2.0, ROW);
 }
 
 void grid_point_set(struct grid_point *point, struct arena *arena, const struct model *model,
@@ -144,9 +149,27 @@ void grid_point_set(struct grid_point *point, struct arena *arena, const struct 
     grid_point_set_size(point, model);
 }
 
-i64 elastic_grid_shapes(struct grid_shape *shapes, const struct model_config *c)
+/* "12 layers, 32 experts, top-4": what is less than the model's. */
+static struct grid_shape shape_of_size(const i64 *size, const struct model_config *c)
 {
-    static const struct grid_variant variants[GRID_SHAPES] = {
+    struct elastic_size whole = elastic_size_of(size, c);
+    struct grid_shape s = {"", whole.layers, whole.experts, whole.topk};
+    struct buffer name = {0};
+    if (s.layers < c->layers)
+        buffer_printf(&name, "%lld %s", (long long)s.layers, plural(s.layers, "layer", "layers"));
+    if (s.experts < c->experts)
+        buffer_printf(&name, "%s%lld %s", name.length ? ", " : "", (long long)s.experts,
+                      plural(s.experts, "expert", "experts"));
+    if (s.topk < c->topk)
+        buffer_printf(&name, "%stop-%lld", name.length ? ", " : "", (long long)s.topk);
+    snprintf(s.name, sizeof s.name, "%s", name.length ? name.data : "full");
+    buffer_release(&name);
+    return s;
+}
+
+i64 elastic_grid_shapes(struct grid_shape *shapes, const struct model_config *c, const struct size_list *family)
+{
+    static const struct grid_variant variants[] = {
         {"full", 1, 1, 0},
         {"k/2", 1, 2, 0},
         {"k/4", 1, 4, 0},
@@ -158,10 +181,14 @@ i64 elastic_grid_shapes(struct grid_shape *shapes, const struct model_config *c)
         {"layers -1/8, experts 3/4, k/2", 0.75, 2, 1},
         {"layers -2/8, experts 1/2, k/2", 0.5, 2, 2},
     };
-    i64 count = 0;
-    for (i64 i = 0; i < COUNT_OF(variants); i++) {
+    static const i64 whole[SIZE_NAMES];
+    bool listed = family && family->count;
+    i64 count = 0, most = listed ? 1 + family->count : COUNT_OF(variants);
+    require(most <= GRID_SHAPES, "%lld shapes", (long long)most);
+    for (i64 i = 0; i < most; i++) {
         bool seen = false;
-        shapes[count] = shape_of(&variants[i], c);
+        shapes[count] =
+            listed ? shape_of_size(i ? family->values + (i - 1) * SIZE_NAMES : whole, c) : shape_of(&variants[i], c);
         for (i64 j = 0; j < count; j++)
             seen |= same_shape(&shapes[j], &shapes[count]);
         count += !seen;
@@ -169,14 +196,15 @@ i64 elastic_grid_shapes(struct grid_shape *shapes, const struct model_config *c)
     return count;
 }
 
-i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const struct model *model)
+i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const struct model *model,
+                 const struct size_list *family)
 {
     const struct model_config *c = &model->config;
     struct grid_shape shapes[GRID_SHAPES];
-    double *use = memory_alloc(model_use_count(c) * (i64)sizeof *use);
+    double *scores = memory_alloc(model_use_count(c) * (i64)sizeof *scores);
     bool ranked = model_has_use(model);
-    i64 listed = elastic_grid_shapes(shapes, c), count = 0;
-    model_ranking(use, model);
+    i64 listed = elastic_grid_shapes(shapes, c, family), count = 0;
+    model_ranking(scores, model);
     for (i64 i = 0; i < listed && count < most; i++) {
         struct submodel layers;
         bool fewer = shapes[i].experts < c->experts;
@@ -184,11 +212,11 @@ i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const
             continue;
         submodel_full(&layers, c);
         submodel_spread_layers(&layers, c, shapes[i].layers);
-        grid_point_set(&points[count], arena, model, &shapes[i], &layers, use);
-        points[count++].chosen = fewer                          ? (model->order ? "order" : "use")
+        grid_point_set(&points[count], arena, model, &shapes[i], &layers, scores);
+        points[count++].chosen = fewer                          ? model->order ? "order" : "use"
                                  : shapes[i].layers < c->layers ? "spread"
                                                                 : NULL;
     }
-    memory_free(use);
+    memory_free(scores);
     return count;
 }

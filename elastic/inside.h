@@ -17,8 +17,7 @@ i64 elastic_smallest_share(const struct elastic_settings *settings, const struct
 struct elastic_size {
     i64 layers, experts, topk;
 };
-struct elastic_size elastic_size_at(const struct elastic_settings *settings, const struct model_config *config,
-                                    i64 index);
+struct elastic_size elastic_size_of(const i64 *given, const struct model_config *config); /* given [SIZE_NAMES] */
 /* Draws a size for the pass; the full model for pass 0 of several. */
 void elastic_pick_size(struct submodel *sub, struct arena *arena, const struct elastic_draw *draw,
                        const struct batch *batch);

@@ -81,9 +81,8 @@ void elastic_order(double *order, const double *scores, const struct elastic_set
 
 /* ---- Sizes ---- */
 
-struct elastic_size elastic_size_at(const struct elastic_settings *s, const struct model_config *c, i64 index)
+struct elastic_size elastic_size_of(const i64 *given, const struct model_config *c)
 {
-    const i64 *given = s->family.values + index * SIZE_NAMES;
     return (struct elastic_size){given[SIZE_LAYERS] ? given[SIZE_LAYERS] : c->layers,
                                  given[SIZE_EXPERTS] ? given[SIZE_EXPERTS] : c->experts,
                                  given[SIZE_TOPK] ? given[SIZE_TOPK] : c->topk};
@@ -105,7 +104,8 @@ static i64 smallest_size(const struct elastic_settings *s, const struct model_co
 {
     i64 at = 0;
     for (i64 i = 1; i < s->family.count; i++) {
-        struct elastic_size size = elastic_size_at(s, c, i), least = elastic_size_at(s, c, at);
+        struct elastic_size size = elastic_size_of(s->family.values + i * SIZE_NAMES, c),
+                            least = elastic_size_of(s->family.values + at * SIZE_NAMES, c);
         i64 active = active_parameters(&size, c), fewest = active_parameters(&least, c);
         if (active < fewest || (active == fewest && size.experts < least.experts))
             at = i;
@@ -141,7 +141,7 @@ void elastic_pick_size(struct submodel *sub, struct arena *arena, const struct e
     submodel_full(sub, c);
     if (!reduced)
         return;
-    struct elastic_size size = elastic_size_at(s, c, draw_size(d, batch->slice));
+    struct elastic_size size = elastic_size_of(s->family.values + draw_size(d, batch->slice) * SIZE_NAMES, c);
     submodel_spread_layers(sub, c, size.layers);
     if (size.experts < c->experts && c->first_moe_layer < c->layers)
         elastic_pick_subset(sub, arena, d, batch->slice, size.experts);

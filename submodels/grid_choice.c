@@ -34,7 +34,7 @@ int grid_choice_part(const char **part, const struct grid_settings *s)
 {
     static const char *const parts[] = {"validation", "train"};
     *part = s->choose_part && *s->choose_part ? s->choose_part : NULL;
-    for (i64 i = 0; i < COUNT_OF(parts) && !*part && s->choose == GRID_BY_DATA; i++) {
+    for (i64 i = 0; i < COUNT_OF(parts) && !*part && s->choose != GRID_BY_USE; i++) {
         int has = strcmp(parts[i], s->split) == 0 ? 0 : has_samples(s->data, parts[i]);
         if (has < 0)
             return -1;
@@ -59,13 +59,13 @@ static int keep_layers(struct submodel *kept, const struct grid_result *before, 
     return choice_layers_greedy(kept, choice, layers);
 }
 
-static int choose(struct grid_result *out, struct choice *choice, double *scores)
+static int choose(struct grid_result *out, struct choice *choice, const struct size_list *family, double *scores)
 {
     struct model *model = choice->model;
     const struct model_config *c = &model->config;
     struct grid_shape shapes[GRID_SHAPES];
     struct submodel full, layers;
-    i64 count = elastic_grid_shapes(shapes, c), fewest = c->experts;
+    i64 count = elastic_grid_shapes(shapes, c, family), fewest = c->experts;
     int status = 0;
     for (i64 i = 0; i < count; i++)
         fewest = min_i64(fewest, shapes[i].experts);
@@ -84,7 +84,8 @@ static int choose(struct grid_result *out, struct choice *choice, double *scores
     return status;
 }
 
-int grid_choose(struct grid_result *out, struct model *model, const struct heldout_pass *pass)
+int grid_choose(struct grid_result *out, struct model *model, const struct heldout_pass *pass,
+                const struct size_list *family)
 {
     struct choice choice;
     double begin = clock_s();
@@ -94,7 +95,7 @@ int grid_choose(struct grid_result *out, struct model *model, const struct heldo
     double *scores = memory_alloc(model_use_count(&model->config) * 8);
     out->count = 0;
     snprintf(out->chosen_on, sizeof out->chosen_on, "%s", pass->split);
-    status = choose(out, &choice, scores);
+    status = choose(out, &choice, family, scores);
     if (status == 0)
         log_info("layers and experts of sub-models chosen by %lld %s over %s in %.1f s", (long long)choice.forwards,
                  plural(choice.forwards, "pass", "passes"), pass->split, clock_s() - begin);

@@ -22,12 +22,16 @@ const struct setting grid_table[] = {
     ROW(length, "length", INTEGER, "512", 8, 1 << 20, "positions per row"),
     ROW(decode_tokens, "decode_tokens", INTEGER, "64", 1, 1e6, "tokens that each sub-model decodes in a round"),
     ROW(rounds, "rounds", INTEGER, "12", 1, 10000, "rounds over all sub-models in which their speed is measured"),
-    SETTING(struct grid_settings, choose, "choose", CHOICE, "data", 0, 0, "data|use",
-            "layers and experts that stay: data (those that samples need most, as extract with data), use (the experts "
-            "that training used most, and layers evenly spread); without choose_part those that nested draws trained"),
+    SETTING(struct grid_settings, choose, "choose", CHOICE, "auto", 0, 0, "auto|data|use",
+            "layers and experts that stay: data (those that samples need most, as extract with data), use (the first "
+            "experts of the order that training fixed, or else those that it used most, and layers evenly spread); "
+            "auto: use if there is an order and no choose_part, else data"),
     ROW(choose_part, "choose_part", STRING, "", 0, 0,
         "split by which data chooses; none: validation, or train where part is validation or validation is empty"),
     ROW(choose_rows, "choose_rows", INTEGER, "4", 1, 1e9, "maximum rows of each direction by which data chooses"),
+    SETTING(struct grid_settings, family, "family", SIZES, "", 1, 65536, ELASTIC_SIZE_NAMES,
+            "sizes to measure in place of the grid, [{layers: 12, experts: 32, topk: 4}, ...]"),
+    REPAIR_ROWS(struct grid_settings, repair),
     {0}};
 
 static bool is_given(const char *text)
@@ -37,7 +41,7 @@ static bool is_given(const char *text)
 
 static int check_choice(const struct grid_settings *s)
 {
-    if (is_given(s->choose_part) && s->choose != GRID_BY_DATA)
+    if (is_given(s->choose_part) && s->choose == GRID_BY_USE)
         return error_usage("choose_part: %s: nothing is chosen by samples: expected choose: data", s->choose_part);
     return 0;
 }
@@ -95,21 +99,20 @@ static void warn_without_counts(const struct model *model, const struct grid_set
  * meta backend it is chosen as without samples: sizes are the same. */
 static int list_grid(struct grid_result *out, struct model *model, const struct grid_settings *s)
 {
-    struct heldout_pass pass;
-    bool trained = model->order && !is_given(s->choose_part);
-    if (model->device->backend == BACKEND_META || s->name || trained) {
-        out->count = elastic_grid(out->points, s->name ? 1 : GRID_MOST, &out->memory, model);
-        return 0;
-    }
-    if (choice_pass(&pass, s))
+    struct heldout_pass pass = {0};
+    bool meta = model->device->backend == BACKEND_META, ordered = s->choose == GRID_AUTO && model->order && !is_given(s->choose_part);
+    if (elastic_check_sizes("family", &s->family, 1, &model->config))
+        return -1;
+    if (!meta && !s->name && !ordered && choice_pass(&pass, s))
         return -1;
     if (pass.split)
-        return grid_choose(out, model, &pass);
-    if (s->choose == GRID_BY_DATA)
+        return grid_choose(out, model, &pass, &s->family);
+    if (!meta && !s->name && !ordered && s->choose != GRID_BY_USE)
         log_warn("%s: neither validation nor train has samples beside those measured: sub-models are chosen by use",
                  s->data);
-    out->count = elastic_grid(out->points, GRID_MOST, &out->memory, model);
-    warn_without_counts(model, s);
+    out->count = elastic_grid(out->points, s->name ? 1 : GRID_MOST, &out->memory, model, &s->family);
+    if (!meta && !s->name)
+        warn_without_counts(model, s);
     return 0;
 }
 
@@ -159,12 +162,13 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
 
 /* ---- Measuring ---- */
 
-static int measure_point(struct grid_result *out, i64 number, struct model *model, const struct grid_settings *s)
+static int measure_point(struct grid_result *out, i64 number, struct model *model, const struct submodel *sub,
+                         const struct grid_settings *s)
 {
     struct grid_point *point = &out->points[number];
     struct heldout h;
     double weights[TARGETS];
-    int status = heldout_measure(&h, model, &point->sub, s->data, s->split, s->length, s->rows);
+    int status = heldout_measure(&h, model, sub, s->data, s->split, s->length, s->rows);
     if (status)
         return status;
     if (number == 0)
@@ -180,6 +184,29 @@ static int measure_point(struct grid_result *out, i64 number, struct model *mode
     return 0;
 }
 
+/* Cuts the point out, trains it on, and measures what comes of it. */
+static int measure_repaired(struct grid_result *out, i64 number, struct model *model, const struct grid_settings *s)
+{
+    const char *temporary = getenv("TMPDIR");
+    char *beside = path_join(temporary && *temporary ? temporary : "/tmp", "weft-grid"),
+         *folder = directory_make_temporary(beside);
+    struct model repaired;
+    struct submodel full;
+    log_info("%s:", out->points[number].name);
+    int status =
+        folder ? repair_submodel(&repaired, model, &out->points[number].sub, &s->repair, s->from, s->data, folder) : -1;
+    if (status == 0) {
+        submodel_full(&full, &repaired.config);
+        status = measure_point(out, number, &repaired, &full, s);
+        model_close(&repaired);
+    }
+    if (folder && directory_remove(folder) && status == 0)
+        status = -1;
+    memory_free(beside);
+    memory_free(folder);
+    return status;
+}
+
 static int measure_points(struct grid_result *out, struct model *model, const struct grid_settings *s)
 {
     const struct grid_speed_settings speed = speed_of(s, s->rounds);
@@ -187,7 +214,8 @@ static int measure_points(struct grid_result *out, struct model *model, const st
     int status = 0;
     progress_init(&bar, "sub-models", out->count);
     for (i64 i = 0; i < out->count && status == 0; i++) {
-        status = measure_point(out, i, model, s);
+        bool repairs = i > 0 && s->repair.steps;
+        status = repairs ? measure_repaired(out, i, model, s) : measure_point(out, i, model, &out->points[i].sub, s);
         progress_update(&bar, i + 1, "%s", out->points[i].name);
     }
     progress_close(&bar);
@@ -201,9 +229,11 @@ int grid_measure_all(struct grid_result *out, const struct grid_settings *s, str
     const struct dry_run check = {s->from, run, &tried, SMALLER_MODEL, &tried, grid_table, reductions};
     struct model model;
     memset(out, 0, sizeof *out);
-    if (check_choice(s) || dry_run_check(&check, device) || model_load(&model, device, s->from, DTYPE_OTHER, false))
+    if (check_choice(s) || repair_check(&s->repair, s->from, s->data) || dry_run_check(&check, device) ||
+        model_load(&model, device, s->from, DTYPE_OTHER, false))
         return -1;
     out->config = model.config;
+    out->repaired = s->repair.steps;
     int status = list_points(out, &model, s);
     if (status == 0)
         status = measure_points(out, &model, s);
@@ -260,6 +290,9 @@ struct json *grid_point_json(const struct grid_result *r, i64 i)
     json_set(j, "parameters", json_of_integer(p->parameters));
     json_set(j, "active", json_of_integer(p->active));
     json_set(j, "bytes", json_of_integer(p->bytes));
+    json_set(j, "cost", json_of_number(p->cost));
+    if (i > 0 && r->repaired)
+        json_set(j, "repaired_steps", json_of_integer(r->repaired));
     json_set(j, "loss", loss);
     json_set(j, "loss_all", json_of_number(p->loss_all));
     json_set(j, "streams", streams);

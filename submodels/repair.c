@@ -2,9 +2,12 @@
 
 #include "data/shards/shards.h"
 #include "submodels/record.h"
+#include "submodels/submodels.h"
 #include "train/pretrain.h"
 
 #include <string.h>
+
+enum { ROWS_MOST = 16 }; /* of held-out losses before and after */
 
 struct repair_plan {
     struct pretrain_settings settings;
@@ -140,6 +143,7 @@ static void set_steps(struct repair_plan *p, const struct repair_settings *r, co
     memory_free(s->continues);
     memory_free(s->best.measure);
     s->continues = s->best.measure = NULL;
+    s->heldout_rows = s->heldout_rows ? min_i64(s->heldout_rows, ROWS_MOST) : ROWS_MOST;
     s->best.patience = s->routing_steps = s->heldout_steps = s->grid_steps = 0;
     s->elastic_on = false;
     s->steps = r->steps;
@@ -162,6 +166,27 @@ int repair_run(const struct repair_settings *settings, const char *from, const c
              p.settings.optimizer.lr);
     int status = (p.chat ? sft_stage : pretrain_stage)(&p.settings, stage);
     plan_release(&p);
+    return status;
+}
+
+int repair_submodel(struct model *out, struct model *from, const struct submodel *sub,
+                    const struct repair_settings *settings, const char *directory, const char *data, const char *folder)
+{
+    char *cut = path_join(folder, "cut"), *trained = path_join(folder, "trained");
+    const struct stage stage = {.name = "repair",
+                                .out = trained,
+                                .seed = 1,
+                                .recipe_seed = 1,
+                                .device = from->device,
+                                .dtype = from->weights.dtype,
+                                .ranks = parallel_alone()};
+    int status = directory_make(cut) || directory_make(trained) || submodel_save(cut, from, sub) ? -1 : 0;
+    if (status == 0)
+        status = repair_run(settings, directory, cut, data, &stage);
+    if (status == 0)
+        status = model_load(out, from->device, trained, DTYPE_OTHER, false);
+    memory_free(cut);
+    memory_free(trained);
     return status;
 }
 

@@ -125,13 +125,15 @@ int submodel_compare(unsigned *heads, struct model *out, struct model *from, con
  * parameters, and the speed of reading a prompt and of decoding with one request at a time
  * (grid_speed.h). Sub-models with names (elastic.h) follow the fixed ones, as "@NAME". */
 enum { GRID_MOST = 32 };
-enum grid_choice { GRID_BY_DATA, GRID_BY_USE };
+enum grid_choice { GRID_AUTO, GRID_BY_DATA, GRID_BY_USE };
 struct grid_settings {
     char *from, *data, *split;
     i64 rows, length, decode_tokens, rounds;
-    int choose;        /* enum grid_choice */
-    char *choose_part; /* "": validation, or train where validation is what is measured or has no samples */
-    i64 choose_rows;   /* of each direction */
+    int choose;                    /* enum grid_choice */
+    char *choose_part;             /* "": validation, or train where validation is what is measured or has no samples */
+    i64 choose_rows;               /* of each direction */
+    struct size_list family;       /* in place of the grid: elastic.h, ELASTIC_SIZE_NAMES */
+    struct repair_settings repair; /* of each sub-model before it is measured */
     const char
         *name; /* no setting: the full model and the sub-model of this name alone; NULL: the grid and all names */
 };
@@ -139,6 +141,7 @@ struct grid_result {
     struct grid_point points[GRID_MOST];              /* their arrays are in `memory` */
     double streams[GRID_MOST][LOSS_STREAMS][TARGETS]; /* each point's losses; NaN: no such targets */
     i64 count;
+    i64 repaired;               /* steps by which all but the first were trained on before they were measured */
     char chosen_on[64];         /* the part by which points were chosen; "": by none */
     struct model_config config; /* the full model */
     struct arena memory;
@@ -150,7 +153,8 @@ int grid_choice_part(const char **part, const struct grid_settings *settings);
 /* Fills points and count with the grid, as `extract` with data chooses: layers go one by one, and experts
  * by their ranks in the full model, which are measured once, for the fewest of the grid. Points of fewer
  * layers continue from those of more. Returns 0, -1 and a message, or STAGE_INTERRUPTED. */
-int grid_choose(struct grid_result *out, struct model *model, const struct heldout_pass *pass);
+int grid_choose(struct grid_result *out, struct model *model, const struct heldout_pass *pass,
+                const struct size_list *family);
 /* Returns 0, -1 and a message, or STAGE_INTERRUPTED. After 0 the caller calls grid_result_release.
  * A point's loss_all is the weighted sum of the kinds' mean losses, without MTP. */
 int grid_measure_all(struct grid_result *out, const struct grid_settings *settings, struct device *device);

@@ -93,7 +93,7 @@ static void measure_grid(struct monitor *m, struct metrics *metrics, struct mode
     struct grid_point points[GRID_MOST];
     struct arena arena;
     arena_open(&arena, 64 << 20);
-    i64 n = elastic_grid(points, GRID_MOST, &arena, model);
+    i64 n = elastic_grid(points, GRID_MOST, &arena, model, NULL);
     for (i64 i = 0; i < n; i++) {
         struct step_result sums = *full;
         if (!is_wanted(points, n, i))

@@ -527,7 +527,7 @@ TEST(by_use_the_grid_keeps_the_most_used_experts)
     struct arena arena;
     struct submodel sub;
     arena_open(&arena, 1 << 20);
-    assert_int_equal(elastic_grid(points, GRID_SHAPES, &arena, &model), r.count);
+    assert_int_equal(elastic_grid(points, GRID_SHAPES, &arena, &model, NULL), r.count);
     for (i64 i = 0; i < r.count; i++)
         expect_same(&points[i].sub, &r.points[i].sub);
     assert_int_equal(submodel_parse(&sub, &arena, &(struct submodel_options){NULL, "4", NULL}, &model), 0);

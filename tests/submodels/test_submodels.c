@@ -149,7 +149,7 @@ TEST(a_number_of_experts_needs_counts)
     assert_says("`weft extract --data DIR`");
     parsed(NULL, "8", NULL);
     parsed(NULL, "0-4", NULL);
-    i64 count = elastic_grid(points, 16, &arena, &model);
+    i64 count = elastic_grid(points, 16, &arena, &model, NULL);
     for (i64 i = 0; i < count; i++)
         assert_int_equal(points[i].sub.expert_count, EXPERTS);
     model_use_put(&model, use);
@@ -258,7 +258,7 @@ static void expect_point(const struct grid_point *p, i64 layers, i64 experts, i6
 TEST(the_grid_halves_and_drops_as_it_says)
 {
     struct grid_point points[16];
-    i64 count = elastic_grid(points, 16, &arena, &model), norms = 2 * model.config.width;
+    i64 count = elastic_grid(points, 16, &arena, &model, NULL), norms = 2 * model.config.width;
     assert_int_equal(count, 9);
     expect_point(point_of(points, count, "full"), LAYERS, EXPERTS, TOPK);
     expect_point(point_of(points, count, "k/2"), LAYERS, EXPERTS, 2);
@@ -276,7 +276,7 @@ TEST(the_grid_halves_and_drops_as_it_says)
                          (LAYERS - 4) * model.config.width * (EXPERTS - 4)); /* rows of routers */
     assert_int_equal(fewer->active, matrices_of(LAYERS, 2));
     assert_int_equal(fewer->parameters, full->parameters);
-    assert_int_equal(elastic_grid(points, 2, &arena, &model), 2);
+    assert_int_equal(elastic_grid(points, 2, &arena, &model, NULL), 2);
 }
 
 /* Drops 3 of the 8 layers between the first and the last: no
@@ -284,7 +284,7 @@ TEST(the_grid_halves_and_drops_as_it_says)
 TEST(dropped_layers_are_spread)
 {
     struct grid_point points[16];
-    i64 count = elastic_grid(points, 16, &arena, &model);
+    i64 count = elastic_grid(points, 16, &arena, &model, NULL);
     const struct submodel *sub = &point_of(points, count, "layers -2/8")->sub;
     assert_int_equal(sub->layer[0], 0);
     assert_int_equal(sub->layer[sub->layer_count - 1], LAYERS - 1);
