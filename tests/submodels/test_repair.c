@@ -170,6 +170,43 @@ TEST(a_stage_of_conversations_is_repaired_by_them)
     done(&cut);
 }
 
+/* The losses of the grid are those of models that `extract` cuts out and repairs. */
+TEST(a_grid_measures_what_repair_makes)
+{
+    struct grid_settings s = {0};
+    struct grid_result grid;
+    char *text =
+        string_format("{from: %s, data: %s, part: validation, rows: 2, length: 128, rounds: 1, decode_tokens: 1, "
+                      "choose: use, family: [{layers: 3, experts: 4, topk: 1}], repair: 3, repair_lr: 0.5}",
+                      path_of("base"), shards);
+    struct yaml *yaml = yaml_parse(text, (i64)strlen(text), "grid");
+    succeed(settings_read(&s, grid_table, yaml_root(yaml), NULL, NULL, 0));
+    succeed(grid_measure_all(&grid, &s, &device));
+    assert_int_equal(grid.count, 2);
+    assert_string_equal(grid.points[1].name, "3 layers, 4 experts, top-1");
+    struct model repaired;
+    struct heldout h;
+    struct submodel full;
+    succeed(model_load(&repaired, &device, path_of("repaired"), DTYPE_OTHER, false));
+    submodel_full(&full, &repaired.config);
+    succeed(heldout_measure(&h, &repaired, &full, shards, "validation", 128, 2));
+    assert_true(heldout_mean(&h, TARGET_TEXT) == grid.points[1].loss[TARGET_TEXT]);
+    s.repair.steps = 0;
+    struct grid_result cut;
+    succeed(grid_measure_all(&cut, &s, &device));
+    assert_true(cut.points[0].loss[TARGET_TEXT] == grid.points[0].loss[TARGET_TEXT]); /* the whole model stays */
+    assert_true(cut.points[1].loss[TARGET_TEXT] != grid.points[1].loss[TARGET_TEXT]);
+    assert_true(cut.points[0].cost == 1 && cut.points[1].cost > 0 && cut.points[1].cost < 1);
+    s.family.values[SIZE_LAYERS] = 5;
+    assert_int_equal(grid_measure_all(&cut, &s, &device), -1);
+    assert_says("family: layers 5: expected at most 4, the model's");
+    grid_result_release(&grid);
+    model_close(&repaired);
+    settings_release(&s, grid_table);
+    yaml_free(yaml);
+    memory_free(text);
+}
+
 static int setup(void **state)
 {
     return make_shards(state, "repair");
