@@ -100,7 +100,8 @@ static void warn_without_counts(const struct model *model, const struct grid_set
 static int list_grid(struct grid_result *out, struct model *model, const struct grid_settings *s)
 {
     struct heldout_pass pass = {0};
-    bool meta = model->device->backend == BACKEND_META, ordered = s->choose == GRID_AUTO && model->order && !is_given(s->choose_part);
+    bool meta = model->device->backend == BACKEND_META,
+         ordered = s->choose == GRID_AUTO && model->order && !is_given(s->choose_part);
     if (elastic_check_sizes("family", &s->family, 1, &model->config))
         return -1;
     if (!meta && !s->name && !ordered && choice_pass(&pass, s))

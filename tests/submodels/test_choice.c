@@ -572,7 +572,7 @@ TEST(the_grid_keeps_what_was_trained_in_an_order)
 {
     static const i32 first[] = {2, 4, 5, 7};
     char *from = path_join(shards, "train"), *validation = path_join(shards, "validation");
-    struct grid_settings s = grid_settings_of(GRID_BY_DATA, "train", "");
+    struct grid_settings s = grid_settings_of(GRID_AUTO, "train", "");
     assert_int_equal(symlink(from, validation), 0);
     s.from = ordered_folder;
     struct grid_result r = measured(&s);
@@ -593,7 +593,7 @@ TEST(the_grid_keeps_what_was_trained_in_an_order)
 /* Without another part use chooses, and without counts of use all experts stay. */
 TEST(without_samples_the_grid_goes_by_use)
 {
-    struct grid_settings s = grid_settings_of(GRID_BY_DATA, "train", "");
+    struct grid_settings s = grid_settings_of(GRID_AUTO, "train", "");
     struct grid_result r = measured(&s);
     assert_string_equal(named_point(&r, "experts 1/2")->chosen, "use");
     grid_result_release(&r);
