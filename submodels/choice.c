@@ -383,9 +383,9 @@ int choice_layers_greedy(struct submodel *sub, struct choice *c, i64 count)
                 return STAGE_INTERRUPTED;
         }
         if (gone < 0)
-            return error_set("no sub-model of %lld layers has a finite loss on the samples that choose: the model is "
+            return error_set("no sub-model of %lld %s has a finite loss on the samples that choose: the model is "
                              "damaged, or its training diverged",
-                             (long long)sub->layer_count - 1);
+                             (long long)sub->layer_count - 1, plural(sub->layer_count - 1, "layer", "layers"));
         log_info("without layer %d: %.4f lost", gone, least);
         *sub = best;
     }
