@@ -35,12 +35,23 @@ static char **texts_of(const struct sample_item *items, i64 count)
     return texts;
 }
 
-/* Mean squared error of the features that weights [count, t->count up to n] predict. */
-static double feature_error(const double *weights, const struct training_media *t, i64 n, const float *features,
-                            i64 count)
+static double square_distance(const float *a, const float *b, i64 width)
+{
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (i64 k = 0; k < width; k++)
+        sum += ((double)a[k] - b[k]) * ((double)a[k] - b[k]);
+    return sum;
+}
+
+/* How good the features are that weights [count, n] of training media predict: the number of pairs in which
+ * they are nearer to their own than to another's. error: their squared error. */
+static i64 pairs_won(double *error, const double *weights, const struct training_media *t, i64 n, const float *features,
+                     i64 count)
 {
     float *sum = memory_alloc(t->width * 4);
-    double error = 0;
+    i64 won = 0;
+    *error = 0;
     for (i64 q = 0; q < count; q++) {
         memset(sum, 0, (size_t)t->width * 4);
         for (i64 i = 0; i < n; i++) {
@@ -49,13 +60,13 @@ static double feature_error(const double *weights, const struct training_media *
             for (i64 k = 0; k < t->width; k++)
                 sum[k] += weight * other[k];
         }
-        for (i64 k = 0; k < t->width; k++) {
-            double difference = sum[k] - features[q * t->width + k];
-            error += difference * difference;
-        }
+        double own = square_distance(sum, features + q * t->width, t->width);
+        for (i64 k = 0; k < count; k++)
+            won += k != q && own < square_distance(sum, features + k * t->width, t->width);
+        *error += own;
     }
     memory_free(sum);
-    return error;
+    return won;
 }
 
 /* Chooses kernel and lambda by the validation part, whose captions and features are given. */
@@ -64,6 +75,7 @@ static void choose(struct ridge_choice *out, const struct training_media *t, cha
 {
     static const double lambdas[] = {0.3, 1, 3, 10};
     i64 n = min_i64(t->count, CHOOSING_MOST);
+    i64 most = -1;
     double least = INFINITY, *weights = memory_alloc(max_i64(held->count * n, 1) * 8);
     char **texts = texts_of(held->items, held->count);
     for (int pairs = 0; pairs < 2; pairs++) {
@@ -71,8 +83,10 @@ static void choose(struct ridge_choice *out, const struct training_media *t, cha
         float *queries = kernel_matrix(texts, held->count, captions, n, pairs);
         for (i64 i = 0; i < COUNT_OF(lambdas); i++) {
             ridge_weights(weights, kernel, n, queries, held->count, lambdas[i]);
-            double error = feature_error(weights, t, n, features, held->count);
-            if (error < least) {
+            double error;
+            i64 won = pairs_won(&error, weights, t, n, features, held->count);
+            if (won > most || (won == most && error < least)) {
+                most = won;
                 least = error;
                 *out = (struct ridge_choice){lambdas[i], pairs, true};
             }
@@ -115,23 +129,27 @@ struct ridge_sum { /* of media of one shape: out [queries, bytes] = weights [que
     const i64 *bytes;
     i64 query_count, n, total;
 };
-enum { PART_BYTES = 1024 };
+enum { PART_BYTES = 256, FEW = 4 };
 
-/* A medium that ends early repeats its last frame: sums of one part of the bytes. */
+/* Sums of one part of the bytes, of FEW media at a time. A medium that ends early repeats its last byte. */
 static void sum_part(void *context, i64 tile, int worker)
 {
     const struct ridge_sum *s = context;
     i64 first = tile * PART_BYTES, count = min_i64(PART_BYTES, s->total - first);
-    float *sums = memory_alloc(s->query_count * PART_BYTES * 4), row[PART_BYTES] = {0};
+    float *sums = memory_alloc(s->query_count * PART_BYTES * 4), rows[FEW][PART_BYTES] = {{0}};
     (void)worker;
-    for (i64 i = 0; i < s->n; i++) {
-        for (i64 k = 0; k < count; k++)
-            row[k] = s->pixels[i][min_i64(first + k, s->bytes[i] - 1)];
+    for (i64 i = 0; i < s->n; i += FEW) {
+        i64 few = min_i64(FEW, s->n - i);
+        for (i64 r = 0; r < few; r++)
+            for (i64 k = 0; k < count; k++)
+                rows[r][k] = s->pixels[i + r][min_i64(first + k, s->bytes[i + r] - 1)];
         for (i64 q = 0; q < s->query_count; q++) {
-            float weight = (float)s->weights[q * s->n + i], *sum = sums + q * PART_BYTES;
+            float *sum = sums + q * PART_BYTES, w[FEW] = {0};
+            for (i64 r = 0; r < few; r++)
+                w[r] = (float)s->weights[q * s->n + i + r];
 #pragma omp simd
             for (i64 k = 0; k < PART_BYTES; k++)
-                sum[k] += weight * row[k];
+                sum[k] += w[0] * rows[0][k] + w[1] * rows[1][k] + w[2] * rows[2][k] + w[3] * rows[3][k];
         }
     }
     for (i64 q = 0; q < s->query_count; q++)

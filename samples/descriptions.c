@@ -7,41 +7,57 @@
 #include <stdio.h>
 #include <string.h>
 
-/* *readable is false if the file could not be read, which is
- * no failure: a warning is logged and 0 returned. */
-static int describe_one(struct buffer *out, bool *readable, struct samples_run *r, enum modality kind, const char *path,
-                        i64 index)
+/* Describes all items of the set whose file can be read, many at a time. A file that cannot be is no
+ * failure: a warning is logged, and the item stays without a description. */
+static int describe_items(struct samples_run *r, struct sample_set *set)
 {
-    struct prompt p;
-    struct answer a = {0};
-    struct generator_options o = {.sampling = {0, 1, 0, {r->stage->seed, RNG_SAMPLING}}, .slots = 1};
-    prompt_init(&p, MODALITY_TEXT);
-    *readable = prompt_medium(&p, &r->generator, kind, path) == 0;
-    if (!*readable) {
-        log_warn("skipped: %s", error_text());
-        prompt_release(&p);
-        return 0;
+    i64 count = max_i64(set->count, 1), readable = 0;
+    struct prompt *prompts = memory_alloc(count * (i64)sizeof *prompts);
+    struct generate_request *requests = memory_alloc(count * (i64)sizeof *requests);
+    struct answer *answers = memory_alloc(count * (i64)sizeof *answers);
+    struct sample_item **items = memory_alloc(count * (i64)sizeof *items);
+    const struct generator_options o = {.sampling = {0, 1, 0, {r->stage->seed, RNG_SAMPLING}}, .slots = 24};
+    int status = 0;
+    for (i64 i = 0; i < set->count && status == 0; i++) {
+        struct prompt *p = &prompts[readable];
+        prompt_init(p, MODALITY_TEXT);
+        if (prompt_medium(p, &r->generator, set->kind, set->items[i].path)) {
+            log_warn("skipped: %s", error_text());
+            prompt_release(p);
+            set->unreadable++;
+            continue;
+        }
+        status = prompt_ask(p, &r->generator, NULL, 40);
+        requests[readable] = prompt_request(p, (u32)i, 1);
+        items[readable++] = &set->items[i];
     }
-    int status = prompt_ask(&p, &r->generator, NULL, 40);
-    struct generate_request request = prompt_request(&p, (u32)index, 1);
-    if (status == 0)
-        status = generator_run(&a, &r->generator, &request, 1, &o);
-    if (status == 0)
-        status = answer_text(out, &r->generator, &p, &a);
-    answer_release(&a);
-    prompt_release(&p);
+    if (status == 0 && readable)
+        status = generator_run(answers, &r->generator, requests, readable, &o);
+    for (i64 i = 0; i < readable; i++) {
+        struct buffer text = {0};
+        if (status == 0)
+            status = answer_text(&text, &r->generator, &prompts[i], &answers[i]);
+        if (status == 0)
+            items[i]->description = string_copy(text.data ? text.data : "");
+        buffer_release(&text);
+        answer_release(&answers[i]);
+        prompt_release(&prompts[i]);
+    }
+    void *blocks[] = {prompts, requests, answers, items};
+    for (i64 b = 0; b < COUNT_OF(blocks); b++)
+        memory_free(blocks[b]);
     return status;
 }
 
 /* Adds an entry to the list and copies the medium itself into the stage's folder. */
 static int show_description(struct json *list, const struct samples_run *r, const struct sample_set *set, i64 i,
-                            const struct buffer *description)
+                            const char *description)
 {
     struct json *j = json_object();
     char *stem = sample_path(r, set, i, "-original", NULL), *original;
     int status = original_write(&original, stem, set->kind, set->items[i].path);
     json_set(j, "text", json_of_string(set->items[i].text));
-    json_set(j, "said", json_of_bytes(description->data ? description->data : "", description->length));
+    json_set(j, "said", json_of_string(description));
     if (original)
         json_set(j, "original", file_name(original));
     json_push(list, j);
@@ -264,17 +280,11 @@ int describe_set(struct samples_run *r, enum modality kind, enum split split)
     char key[64];
     int status = open_baselines(r, kind);
     status |= sample_set_choose(&set, r, kind, split, samples_wanted(r, split, r->s->texts));
-    for (i64 i = 0; i < set.count && status == 0; i++) {
-        struct buffer description = {0};
-        bool readable;
-        status = describe_one(&description, &readable, r, kind, set.items[i].path, i);
-        set.unreadable += !readable;
-        if (status == 0 && readable)
-            set.items[i].description = string_copy(description.data ? description.data : "");
-        if (status == 0 && readable && i < r->s->show)
-            status = show_description(shown, r, &set, i, &description);
-        buffer_release(&description);
-    }
+    if (status == 0)
+        status = describe_items(r, &set);
+    for (i64 i = 0; i < set.count && i < r->s->show && status == 0; i++)
+        if (set.items[i].description)
+            status = show_description(shown, r, &set, i, set.items[i].description);
     snprintf(key, sizeof key, "%s/%s-to-text", split_names[split], modality_rows[kind].name);
     struct json *j = status == 0 ? score_descriptions(r, &set) : NULL;
     status = j ? status : -1;

@@ -93,8 +93,8 @@ int original_write(char **out, const char *path, enum modality kind, const char 
  * five, of the other originals are as near as their own }. Sounds have these shares again in
  * `aligned`: at equal length, among originals of like length. Free with json_free. */
 struct json *sample_nearness(const struct samples_run *r, const struct sample_set *set);
-/* Adds the shares of pairs of answers that are not generated, beside each `pair`: `retrieval`, for pictures
- * and clips `ridge`, and for sounds `length`. */
+/* Adds the shares of pairs of answers that are not generated, beside each `pair`: `retrieval`, for new
+ * pictures and clips `ridge`, and for sounds `length`. */
 int sample_baselines(struct json *nearness, struct samples_run *r, const struct sample_set *set);
 
 /* training_media.c. Reads the training media of a kind at the first call. A file that cannot be read is
@@ -109,7 +109,8 @@ void medium_features(float *out, const struct samples_run *r, enum modality kind
 i64 training_media_nearest(const struct training_media *media, const float *features, const char *path);
 /* baseline_ridge.c. Makes the outputs of a set of pictures or clips by kernel ridge regression from the
  * words of captions, or words and pairs of words, to the pixels of up to 1500 training media. Kernel and
- * lambda are those of the least squared error of the validation part, in 8 x 8 cells; without one 10. Items
+ * lambda are those that win most pairs of the validation part in 8 x 8 cells, of several those of the least
+ * squared error; without one words and 10. Items
  * stay without outputs where there are no training media. */
 int ridge_predict(struct samples_run *r, struct sample_set *set);
 
