@@ -561,29 +561,30 @@ struct policy_loss_options {
         IS(dk, k.rows, k.columns) IS(dv, k.rows, k.columns) IS(dout, q.rows, q.columns) IS(lse, q.rows * heads, 1))        \
     /* ---- mixture of experts ----                                                                                    \
      * p = softmax(logits) [N,E] F32. experts [N,K] = the topk[i] largest of p + bias in descending                    \
-     * order, the smaller id first on ties, -1 beyond topk[i]. weights [N,K] follow struct router, 0                   \
-     * beyond topk[i]. usage [E] F32 += 1 for each assignment of a position with counted[i]. sorted                    \
+     * order, the smaller id first on ties, -1 beyond topk[i]. weights [N,K] follow struct router, times               \
+     * scale[i] (NULL: 1), 0 beyond topk[i]. usage [E] F32 += 1 for each assignment of a position with counted[i]. sorted                    \
      * receives the order of experts. The bias affects the choice, never the weight (Wang et al.                       \
      * 2024, arXiv 2408.15664). */                                                                                     \
     OP(route, (struct device *device, float *p, i32 *experts, float *weights, const struct sorted_order *sorted,       \
                float *usage, struct matrix logits, const float *bias, const i32 *topk, const u8 *counted,              \
-               const struct router *router),                                                                           \
-              (device, p, experts, weights, sorted, usage, logits, bias, topk, counted, router),                       \
+               const float *scale, const struct router *router),                                                       \
+              (device, p, experts, weights, sorted, usage, logits, bias, topk, counted, scale, router),                \
         SIZES(logits, N, E) i64 K = router->k_max; SORTED(E, N, K) IS(p, N, E) IS(experts, N, K) IS(weights, N, K)     \
-        IS(usage, E, 1, OR_NULL | TWICE) IS(bias, E, 1) IS(topk, N, 1) IS(counted, N, 1, OR_NULL) WHERE(K <= E))       \
+        IS(usage, E, 1, OR_NULL | TWICE) IS(bias, E, 1) IS(topk, N, 1) IS(counted, N, 1, OR_NULL)                      \
+        IS(scale, N, 1, OR_NULL) WHERE(K <= E))                                                                        \
     /* route with given experts, to replay earlier choices; the other outputs follow from them. */                     \
     OP(route_given, (struct device *device, float *p, float *weights, const struct sorted_order *sorted, float *usage, \
-                     const i32 *experts, struct matrix logits, const u8 *counted, const struct router *router),        \
-                    (device, p, weights, sorted, usage, experts, logits, counted, router),                             \
+                     const i32 *experts, struct matrix logits, const u8 *counted, const float *scale,                  \
+                     const struct router *router),                                                                     \
+                    (device, p, weights, sorted, usage, experts, logits, counted, scale, router),                      \
         SIZES(logits, N, E, FLOATS) i64 K = router->k_max; SORTED(E, N, K) IS(p, N, E) IS(weights, N, K)               \
-        IS(usage, E, 1, OR_NULL | TWICE) IS(experts, N, K) IS(counted, N, 1, OR_NULL))                                 \
+        IS(usage, E, 1, OR_NULL | TWICE) IS(experts, N, K) IS(counted, N, 1, OR_NULL) IS(scale, N, 1, OR_NULL))        \
     /* Gradient of the logits. dlog_weights [N,K] is the gradient with respect to log(weight), i.e.                    \
-     * weight times the gradient of the weight. */                                                                     \
+     * weight times the gradient of the weight, which no scale changes. */                                             \
     OP(route_backward, (struct device *device, struct matrix dlogits, const float *dlog_weights, const float *p,       \
-                        const i32 *experts, const float *weights, const struct router *router),                        \
-                       (device, dlogits, dlog_weights, p, experts, weights, router),                                   \
-        SIZES(dlogits, N, E) i64 K = router->k_max; IS(dlog_weights, N, K) IS(p, N, E) IS(experts, N, K)               \
-        IS(weights, N, K))                                                                                             \
+                        const i32 *experts, const struct router *router),                                              \
+                       (device, dlogits, dlog_weights, p, experts, router),                                            \
+        SIZES(dlogits, N, E) i64 K = router->k_max; IS(dlog_weights, N, K) IS(p, N, E) IS(experts, N, K))              \
     /* Sorts experts [N,K]; the sort of route alone. */                                                                \
     OP(route_sort, (struct device *device, const struct sorted_order *sorted, const i32 *experts, i64 n, i64 k_max,    \
                     i64 experts_count),                                                                                \

@@ -23,29 +23,28 @@ FORMULA float route_weight(float p, float sum, struct router router)
  * gives dlogits = dlog p - p sum dlog p, with dlog p = 0 for experts not chosen. */
 struct route_slope {
     i64 k;
-    float pull, mean;
+    float sum, pull, mean;
 };
 
-FORMULA float route_dlog_p(const struct route_slope *slope, float w, float dlog_w)
+/* Of chosen expert `expert`. */
+FORMULA float route_dlog_p(const struct route_slope *slope, const float *p, i32 expert, float dlog_w,
+                           struct router router)
 {
-    return dlog_w - w * slope->pull;
+    return dlog_w - route_weight(p[expert], slope->sum, router) * slope->pull;
 }
 
-/* The slope of one position, from p [E] and its experts, weights and gradients of log weights,
- * [k_max] each. */
-FORMULA struct route_slope route_slope_of(const float *p, const i32 *experts, const float *w, const float *dlog_w,
-                                          struct router router)
+/* The slope of one position, from p [E] and its experts and gradients of log weights, [k_max] each. */
+FORMULA struct route_slope route_slope_of(const float *p, const i32 *experts, const float *dlog_w, struct router router)
 {
-    struct route_slope slope = {0, 0, 0};
-    float sum = 0;
+    struct route_slope slope = {0, 0, 0, 0};
     for (; slope.k < router.k_max && experts[slope.k] >= 0; slope.k++) {
-        sum += p[experts[slope.k]];
+        slope.sum += p[experts[slope.k]];
         slope.pull += dlog_w[slope.k];
     }
-    if (sum <= router.norm_min)
+    if (slope.sum <= router.norm_min)
         slope.pull = 0;
     for (i64 j = 0; j < slope.k; j++)
-        slope.mean += route_dlog_p(&slope, w[j], dlog_w[j]);
+        slope.mean += route_dlog_p(&slope, p, experts[j], dlog_w[j], router);
     return slope;
 }
 

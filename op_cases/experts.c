@@ -63,13 +63,14 @@ static const struct op_shape sorted_shapes[] = {{0, 3},    {1, 1},     {1, 37}, 
                                                 {2, 1300}, {3, 20000}, {-1}};
 
 /* ---- route ----
- * E = columns, topk from 0 to 4 per position; bit 0: no usage, bit 1: many equal scores, where the
- * smaller id wins. */
+ * E = columns, topk from 0 to 4 per position; bit 0: no usage and no scale, bit 1: many equal scores,
+ * where the smaller id wins. */
 enum {
     ROUTE_LOGITS,
     ROUTE_BIAS,
     ROUTE_TOPK,
     ROUTE_COUNTED,
+    ROUTE_SCALE,
     ROUTE_P,
     ROUTE_EXPERTS,
     ROUTE_WEIGHTS,
@@ -89,6 +90,7 @@ static void setup_route(struct op_run *run)
     op_array(run, "bias", INPUT, DTYPE_F32, run->columns);
     op_array(run, "topk", INPUT, DTYPE_I32, n);
     op_array(run, "counted", INPUT, DTYPE_U8, n);
+    op_array(run, "scale", INPUT, DTYPE_F32, n);
     op_array(run, "p", OUTPUT, DTYPE_F32, n * run->columns);
     op_array(run, "experts", OUTPUT, DTYPE_I32, n * k);
     op_array(run, "weights", OUTPUT, DTYPE_F32, n * k);
@@ -113,13 +115,13 @@ static struct router router_of(const struct op_run *run, bool clamps)
 }
 
 /* Weights of one row's experts; unused entries have expert -1 and weight 0. */
-static void weigh(double *weights, const double *p, const double *experts, struct router router)
+static void weigh(double *weights, const double *p, const double *experts, struct router router, double scale)
 {
     double sum = 0;
     for (i64 j = 0; j < router.k_max; j++)
         sum += experts[j] < 0 ? 0 : p[(i64)experts[j]];
     for (i64 j = 0; j < router.k_max; j++)
-        weights[j] = experts[j] < 0 ? 0 : p[(i64)experts[j]] / fmax(sum, (double)router.norm_min);
+        weights[j] = experts[j] < 0 ? 0 : scale * p[(i64)experts[j]] / fmax(sum, (double)router.norm_min);
 }
 
 static void call_route(struct device *device, struct op_run *run)
@@ -128,7 +130,8 @@ static void call_route(struct device *device, struct op_run *run)
     struct router router = router_of(run, false);
     device->ops->route(device, op_data(run, ROUTE_P), op_data(run, ROUTE_EXPERTS), op_data(run, ROUTE_WEIGHTS), &order,
                        run->variant & 1 ? NULL : op_data(run, ROUTE_USAGE), op_as_matrix(run, ROUTE_LOGITS),
-                       op_data(run, ROUTE_BIAS), op_data(run, ROUTE_TOPK), op_data(run, ROUTE_COUNTED), &router);
+                       op_data(run, ROUTE_BIAS), op_data(run, ROUTE_TOPK), op_data(run, ROUTE_COUNTED),
+                       run->variant & 1 ? NULL : op_data(run, ROUTE_SCALE), &router);
 }
 
 static bool is_taken(const double *experts, i64 count, i64 e)
@@ -155,13 +158,14 @@ static void reference_route(struct op_run *run)
             if (best >= 0 && op_values(run, ROUTE_COUNTED)[i] > 0 && !(run->variant & 1))
                 op_values(run, ROUTE_USAGE)[best] += 1;
         }
-        weigh(op_values(run, ROUTE_WEIGHTS) + i * k, p, experts, router_of(run, false));
+        weigh(op_values(run, ROUTE_WEIGHTS) + i * k, p, experts, router_of(run, false),
+              run->variant & 1 ? 1 : op_values(run, ROUTE_SCALE)[i]);
     }
     reference_order(run, ROUTE_ORDER, op_values(run, ROUTE_EXPERTS), k);
 }
 
-/* ---- route_given; bit 0: norm_min clamps the sum, bit 1: no usage ---- */
-enum { GIVEN_LOGITS, GIVEN_EXPERTS, GIVEN_COUNTED, GIVEN_P, GIVEN_WEIGHTS, GIVEN_USAGE, GIVEN_ORDER };
+/* ---- route_given; bit 0: norm_min clamps the sum, bit 1: no usage and no scale ---- */
+enum { GIVEN_LOGITS, GIVEN_EXPERTS, GIVEN_COUNTED, GIVEN_SCALE, GIVEN_P, GIVEN_WEIGHTS, GIVEN_USAGE, GIVEN_ORDER };
 
 /* Distinct experts, fewer than k at most positions. */
 static void fill_experts(struct op_run *run, int index)
@@ -179,6 +183,7 @@ static void setup_route_given(struct op_run *run)
     op_floats(run, "logits", INPUT, n, run->columns);
     op_array(run, "experts", INPUT, DTYPE_I32, n * k);
     op_array(run, "counted", INPUT, DTYPE_U8, n);
+    op_array(run, "scale", INPUT, DTYPE_F32, n);
     op_array(run, "p", OUTPUT, DTYPE_F32, n * run->columns);
     op_array(run, "weights", OUTPUT, DTYPE_F32, n * k);
     op_array(run, "usage", run->variant & 2 ? INPUT : UPDATED, DTYPE_F32, run->columns);
@@ -194,7 +199,8 @@ static void call_route_given(struct device *device, struct op_run *run)
     struct router router = router_of(run, run->variant & 1);
     device->ops->route_given(device, op_data(run, GIVEN_P), op_data(run, GIVEN_WEIGHTS), &order,
                              run->variant & 2 ? NULL : op_data(run, GIVEN_USAGE), op_data(run, GIVEN_EXPERTS),
-                             op_as_matrix(run, GIVEN_LOGITS), op_data(run, GIVEN_COUNTED), &router);
+                             op_as_matrix(run, GIVEN_LOGITS), op_data(run, GIVEN_COUNTED),
+                             run->variant & 2 ? NULL : op_data(run, GIVEN_SCALE), &router);
 }
 
 static void reference_route_given(struct op_run *run)
@@ -204,7 +210,8 @@ static void reference_route_given(struct op_run *run)
         double *p = op_values(run, GIVEN_P) + i * n;
         const double *experts = op_values(run, GIVEN_EXPERTS) + i * k;
         softmax(p, op_values(run, GIVEN_LOGITS) + i * n, n);
-        weigh(op_values(run, GIVEN_WEIGHTS) + i * k, p, experts, router_of(run, run->variant & 1));
+        weigh(op_values(run, GIVEN_WEIGHTS) + i * k, p, experts, router_of(run, run->variant & 1),
+              run->variant & 2 ? 1 : op_values(run, GIVEN_SCALE)[i]);
         for (i64 j = 0; j < k; j++)
             if (experts[j] >= 0 && op_values(run, GIVEN_COUNTED)[i] > 0)
                 op_values(run, GIVEN_USAGE)[(i64)experts[j]] += 1;
@@ -213,7 +220,7 @@ static void reference_route_given(struct op_run *run)
 }
 
 /* ---- route_backward: bit 0: norm_min clamps the sum ---- */
-enum { UNROUTE_LOGITS, UNROUTE_P, UNROUTE_EXPERTS, UNROUTE_WEIGHTS, UNROUTE_DLOG_WEIGHTS, UNROUTE_DLOGITS };
+enum { UNROUTE_LOGITS, UNROUTE_P, UNROUTE_EXPERTS, UNROUTE_DLOG_WEIGHTS, UNROUTE_DLOGITS };
 
 static void setup_route_backward(struct op_run *run)
 {
@@ -221,7 +228,6 @@ static void setup_route_backward(struct op_run *run)
     op_matrix(run, "logits", INPUT, n, e);
     op_array(run, "p", INPUT, DTYPE_F32, n * e);
     op_array(run, "experts", INPUT, DTYPE_I32, n * k);
-    op_array(run, "weights", INPUT, DTYPE_F32, n * k);
     op_array(run, "dlog_weights", INPUT, DTYPE_F32, n * k);
     op_gradient(run, "dlogits", OUTPUT, run->dtype, UNROUTE_LOGITS);
     fill_experts(run, UNROUTE_EXPERTS);
@@ -230,8 +236,6 @@ static void setup_route_backward(struct op_run *run)
         for (i64 j = 0; j < e; j++)
             logits[j] = op_round((float)logits[j], run->dtype);
         softmax(p, logits, e);
-        weigh(op_values(run, UNROUTE_WEIGHTS) + i * k, p, op_values(run, UNROUTE_EXPERTS) + i * k,
-              router_of(run, run->variant & 1));
     }
 }
 
@@ -239,8 +243,7 @@ static void call_route_backward(struct device *device, struct op_run *run)
 {
     struct router router = router_of(run, run->variant & 1);
     device->ops->route_backward(device, op_as_matrix(run, UNROUTE_DLOGITS), op_data(run, UNROUTE_DLOG_WEIGHTS),
-                                op_data(run, UNROUTE_P), op_data(run, UNROUTE_EXPERTS), op_data(run, UNROUTE_WEIGHTS),
-                                &router);
+                                op_data(run, UNROUTE_P), op_data(run, UNROUTE_EXPERTS), &router);
 }
 
 static double objective_route(struct op_run *run, i64 begin, i64 end)
@@ -249,7 +252,7 @@ static double objective_route(struct op_run *run, i64 begin, i64 end)
     double sum = 0, weights[4], *p = memory_alloc(e * 8);
     for (i64 i = begin; i < end; i++) {
         softmax(p, op_values(run, UNROUTE_LOGITS) + i * e, e);
-        weigh(weights, p, op_values(run, UNROUTE_EXPERTS) + i * k, router_of(run, run->variant & 1));
+        weigh(weights, p, op_values(run, UNROUTE_EXPERTS) + i * k, router_of(run, run->variant & 1), 0.5);
         for (i64 j = 0; j < k && op_values(run, UNROUTE_EXPERTS)[i * k + j] >= 0; j++)
             sum += op_values(run, UNROUTE_DLOG_WEIGHTS)[i * k + j] * log(weights[j]);
     }

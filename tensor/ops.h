@@ -102,12 +102,13 @@ struct routing {
     struct groups groups;
 };
 struct routing_inputs {
-    const float *bias; /* [E] load-balancing bias, used only to choose */
-    const i32 *topk;   /* [N] experts per position; 0: not routed */
-    const u8 *counted; /* [N] positions counted in `usage` */
-    float *usage;      /* [E] assignments per expert, accumulated; NULL: not counted */
-    const i32 *member; /* [E] slices of the stacked weights; NULL: identity */
-    const i32 *replay; /* [N,K] recorded choices (router replay of a rollout); NULL: choose */
+    const float *bias;  /* [E] load-balancing bias, used only to choose */
+    const i32 *topk;    /* [N] experts per position; 0: not routed */
+    const u8 *counted;  /* [N] positions counted in `usage` */
+    const float *scale; /* [N] factor of the weights of a position; NULL: 1 */
+    float *usage;       /* [E] assignments per expert, accumulated; NULL: not counted */
+    const i32 *member;  /* [E] slices of the stacked weights; NULL: identity */
+    const i32 *replay;  /* [N,K] recorded choices (router replay of a rollout); NULL: choose */
     struct router router;
 };
 struct routing *op_route(struct tape *tape, struct tensor *logits /* [N,E] F32 */, const struct routing_inputs *inputs);

@@ -16,8 +16,7 @@ static void route_backward(struct tape_record *base, struct device *device, stru
     struct gradient d = dlog_weights.data ? tape_gradient(tape, self->logits) : (struct gradient){0};
     require(!d.add, "router logits have one use");
     if (d.matrix.data)
-        device->ops->route_backward(device, d.matrix, dlog_weights.data, r->p, r->chosen, r->weights->data,
-                                    &self->router);
+        device->ops->route_backward(device, d.matrix, dlog_weights.data, r->p, r->chosen, &self->router);
 }
 
 /* Puts all arrays of a routing into one block, so that it is saved or replayed as a whole. */
@@ -46,10 +45,10 @@ static void choose(struct device *device, struct routing *r, struct tensor *logi
     const struct sorted_order order = {r->offsets, r->slot, r->source, r->rows_bound, GROUP_ROWS};
     if (in->replay)
         device->ops->route_given(device, r->p, r->weights->data, &order, in->usage, r->chosen, tensor_matrix(logits),
-                                 in->counted, &in->router);
+                                 in->counted, in->scale, &in->router);
     else
         device->ops->route(device, r->p, r->chosen, r->weights->data, &order, in->usage, tensor_matrix(logits),
-                           in->bias, in->topk, in->counted, &in->router);
+                           in->bias, in->topk, in->counted, in->scale, &in->router);
 }
 
 struct routing *op_route(struct tape *tape, struct tensor *logits, const struct routing_inputs *in)

@@ -33,7 +33,7 @@ static void call_route_backward(struct device *device, struct deferred_arrays *t
 {
     struct router router = {1, 1.5f, 0};
     device->ops->route_backward(device, matrix_of(there->dlogits, DTYPE_F32, N, C), there->w, there->x, there->experts,
-                                there->w, &router);
+                                &router);
     memset(&router, 0x5a, sizeof router);
 }
 

@@ -13,7 +13,7 @@ TEST(nan_scores_still_choose_different_experts)
     i32 experts[5], topk = 5, seen = 0, offsets[6], slot[5], source[5];
     u8 counted = 1;
     device.ops->route(&device, p, experts, weights, &(struct sorted_order){offsets, slot, source, 5, 1}, usage,
-                      matrix_of(logits, DTYPE_F32, 1, 5), bias, &topk, &counted, &(struct router){5, NORM_MIN});
+                      matrix_of(logits, DTYPE_F32, 1, 5), bias, &topk, &counted, NULL, &(struct router){5, NORM_MIN});
     for (int j = 0; j < 5; j++)
         seen |= 1 << experts[j];
     assert_int_equal(seen, 31);
@@ -34,13 +34,13 @@ static void check_golden(struct golden *g)
     for (i64 i = 0; i < n; i++)
         topk[i] = (i32)k;
     ops->route(&g->device, p.data, experts, weights.data, &order, usage, logits, golden_load(g, "bias"), topk,
-               golden_alloc(g, n), &(struct router){k, NORM_MIN});
+               golden_alloc(g, n), NULL, &(struct router){k, NORM_MIN});
     golden_check(g, "p", p, 1e-5, 1e-8);
     golden_check(g, "y", weights, 1e-5, 1e-7);
     assert_memory_equal(experts, golden_load(g, "experts"), n * k * 4);
     for (i64 i = 0; i < n * k; i++)
         ((float *)dy.data)[i] *= ((float *)weights.data)[i];
-    ops->route_backward(&g->device, dlogits, dy.data, p.data, experts, weights.data, &(struct router){k, NORM_MIN});
+    ops->route_backward(&g->device, dlogits, dy.data, p.data, experts, &(struct router){k, NORM_MIN});
     golden_check(g, "dlogits", dlogits, 1e-5, 1e-6);
 }
 

@@ -8,6 +8,7 @@ struct route_job {
     struct matrix logits;
     const float *bias;
     const i32 *topk;
+    const float *scale;
     struct router router;
     i64 rows_tile;
 };
@@ -15,7 +16,7 @@ struct route_job {
 enum { ROUTE_WORK = 8 };
 struct route_backward_job {
     struct matrix dlogits;
-    const float *dlog_weights, *p, *weights;
+    const float *dlog_weights, *p;
     const i32 *experts;
     struct router router;
     i64 rows_tile;
@@ -64,8 +65,9 @@ static void choose(const struct route_job *job, i64 row, const float *p, float *
         weights[j] = p[experts[j]];
         sum += weights[j];
     }
+    float scale = job->scale ? job->scale[row] : 1;
     for (i64 j = 0; j < k; j++)
-        weights[j] = route_weight(weights[j], sum, job->router);
+        weights[j] = scale * route_weight(weights[j], sum, job->router);
     for (i64 j = k; j < job->router.k_max; j++) {
         experts[j] = -1;
         weights[j] = 0;
@@ -86,10 +88,11 @@ static void run_tile(void *context, i64 tile, int worker)
 
 void CPU(route)(struct device *device, float *p, i32 *experts, float *weights, const struct sorted_order *sorted,
                 float *usage, struct matrix logits, const float *bias, const i32 *topk, const u8 *counted,
-                const struct router *router)
+                const float *scale, const struct router *router)
 {
     i64 k_max = router->k_max;
-    struct route_job job = {p, weights, experts, logits, bias, topk, *router, tile_rows(ROUTE_WORK * logits.columns)};
+    struct route_job job = {
+        p, weights, experts, logits, bias, topk, scale, *router, tile_rows(ROUTE_WORK * logits.columns)};
     workers_run(ceil_div(logits.rows, job.rows_tile), run_tile, &job);
     for (i64 i = 0; usage && i < logits.rows; i++)
         for (i64 j = 0; counted[i] && j < topk[i]; j++)
@@ -100,14 +103,14 @@ void CPU(route)(struct device *device, float *p, i32 *experts, float *weights, c
 static void backward_row(float *dlogits, const struct route_backward_job *job, i64 row)
 {
     const i32 *experts = job->experts + row * job->router.k_max;
-    const float *p = job->p + row * job->dlogits.columns, *w = job->weights + row * job->router.k_max;
+    const float *p = job->p + row * job->dlogits.columns;
     const float *dlog_w = job->dlog_weights + row * job->router.k_max;
-    struct route_slope slope = route_slope_of(p, experts, w, dlog_w, job->router);
+    struct route_slope slope = route_slope_of(p, experts, dlog_w, job->router);
 #pragma omp simd
     for (i64 e = 0; e < job->dlogits.columns; e++)
         dlogits[e] = -p[e] * slope.mean;
     for (i64 j = 0; j < slope.k; j++)
-        dlogits[experts[j]] += route_dlog_p(&slope, w[j], dlog_w[j]);
+        dlogits[experts[j]] += route_dlog_p(&slope, p, experts[j], dlog_w[j], job->router);
 }
 
 static void run_backward(void *context, i64 tile, int worker)
@@ -123,10 +126,10 @@ static void run_backward(void *context, i64 tile, int worker)
 }
 
 void CPU(route_backward)(struct device *device, struct matrix dlogits, const float *dlog_weights, const float *p,
-                         const i32 *experts, const float *weights, const struct router *router)
+                         const i32 *experts, const struct router *router)
 {
     (void)device;
-    struct route_backward_job job = {dlogits, dlog_weights, p, weights, experts, *router, tile_rows(dlogits.columns)};
+    struct route_backward_job job = {dlogits, dlog_weights, p, experts, *router, tile_rows(dlogits.columns)};
     workers_run(ceil_div(dlogits.rows, job.rows_tile), run_backward, &job);
 }
 

@@ -14,7 +14,8 @@ static void softmax_row(float *restrict p, const float *restrict logits, i64 n)
 }
 
 void CPU(route_given)(struct device *device, float *p, float *weights, const struct sorted_order *sorted, float *usage,
-                      const i32 *experts, struct matrix logits, const u8 *counted, const struct router *router)
+                      const i32 *experts, struct matrix logits, const u8 *counted, const float *scale,
+                      const struct router *router)
 {
     i64 n = logits.columns;
     for (i64 i = 0; i < logits.rows; i++) {
@@ -24,7 +25,8 @@ void CPU(route_given)(struct device *device, float *p, float *weights, const str
             sum += experts[i * router->k_max + j] >= 0 ? p[i * n + experts[i * router->k_max + j]] : 0;
         for (i64 j = 0; j < router->k_max; j++) {
             i32 e = experts[i * router->k_max + j];
-            weights[i * router->k_max + j] = e >= 0 ? route_weight(p[i * n + e], sum, *router) : 0;
+            weights[i * router->k_max + j] =
+                e >= 0 ? (scale ? scale[i] : 1) * route_weight(p[i * n + e], sum, *router) : 0;
             if (usage && counted[i] && e >= 0)
                 usage[e] += 1;
         }

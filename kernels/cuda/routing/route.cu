@@ -29,6 +29,7 @@ struct route_call {
     const float *bias;
     const i32 *topk;
     const u8 *counted;
+    const float *scale;
     i32 *counts; /* [E] assignments of counted positions; NULL: not needed */
     struct matrix logits;
     struct router router;
@@ -96,12 +97,12 @@ __device__ static void choose(const struct route_call &r, const float *p, i32 *e
 __device__ static void weigh(const struct route_call &r, const float *p, const i32 *experts, i32 *counts, i64 row,
                              int lane)
 {
-    float sum = 0;
+    float sum = 0, scale = r.scale ? r.scale[row] : 1;
     for (i64 j = 0; j < r.router.k_max; j++)
         sum += experts[j] >= 0 ? p[experts[j]] : 0;
     for (i64 j = lane; j < r.router.k_max; j += WARP_THREADS) {
         i32 e = experts[j];
-        r.weights[row * r.router.k_max + j] = e >= 0 ? route_weight(p[e], sum, r.router) : 0;
+        r.weights[row * r.router.k_max + j] = e >= 0 ? scale * route_weight(p[e], sum, r.router) : 0;
         if (r.counts && e >= 0 && r.counted[row])
             atomicAdd(&counts[e], 1);
     }
@@ -187,23 +188,23 @@ static void run(struct device *device, struct route_call r, const struct sorted_
 
 extern "C" void cuda_route(struct device *device, float *p, i32 *experts, float *weights,
                            const struct sorted_order *sorted, float *usage, struct matrix logits, const float *bias,
-                           const i32 *topk, const u8 *counted, const struct router *router)
+                           const i32 *topk, const u8 *counted, const float *scale, const struct router *router)
 {
-    struct route_call r = {p, weights, experts, NULL, bias, topk, counted, NULL, logits, *router, {}, NULL};
+    struct route_call r = {p, weights, experts, NULL, bias, topk, counted, scale, NULL, logits, *router, {}, NULL};
     run(device, r, sorted, usage);
 }
 
 extern "C" void cuda_route_given(struct device *device, float *p, float *weights, const struct sorted_order *sorted,
                                  float *usage, const i32 *experts, struct matrix logits, const u8 *counted,
-                                 const struct router *router)
+                                 const float *scale, const struct router *router)
 {
-    struct route_call r = {p, weights, NULL, experts, NULL, NULL, counted, NULL, logits, *router, {}, NULL};
+    struct route_call r = {p, weights, NULL, experts, NULL, NULL, counted, scale, NULL, logits, *router, {}, NULL};
     run(device, r, sorted, usage);
 }
 
 template <typename T>
 static __global__ void backward_rows(struct matrix dlogits, const float *dlog_weights, const float *p,
-                                     const i32 *experts, const float *weights, struct router router)
+                                     const i32 *experts, struct router router)
 {
     grid_wait();
     i64 row = (i64)blockIdx.x * WARPS + threadIdx.x / WARP_THREADS, n = dlogits.columns;
@@ -211,24 +212,22 @@ static __global__ void backward_rows(struct matrix dlogits, const float *dlog_we
         return;
     p += row * n;
     experts += row * router.k_max;
-    weights += row * router.k_max;
     dlog_weights += row * router.k_max;
-    struct route_slope slope = route_slope_of(p, experts, weights, dlog_weights, router);
+    struct route_slope slope = route_slope_of(p, experts, dlog_weights, router);
     for (i64 e = threadIdx.x % WARP_THREADS; e < n; e += WARP_THREADS) {
         float d = -p[e] * slope.mean;
         for (i64 j = 0; j < slope.k; j++)
-            d += experts[j] == e ? route_dlog_p(&slope, weights[j], dlog_weights[j]) : 0;
+            d += experts[j] == e ? route_dlog_p(&slope, p, experts[j], dlog_weights[j], router) : 0;
         row_of<T>(dlogits, row)[e] = from_f32<T>(d);
     }
 }
 
 extern "C" void cuda_route_backward(struct device *device, struct matrix dlogits, const float *dlog_weights,
-                                    const float *p, const i32 *experts, const float *weights,
-                                    const struct router *router)
+                                    const float *p, const i32 *experts, const struct router *router)
 {
     if (dlogits.rows > 0)
         LAUNCH_BY_DTYPE(device, dlogits.dtype, backward_rows, (unsigned)ceil_div(dlogits.rows, WARPS),
-                        WARPS * WARP_THREADS, 0, dlogits, dlog_weights, p, experts, weights, *router);
+                        WARPS * WARP_THREADS, 0, dlogits, dlog_weights, p, experts, *router);
 }
 
 /* Runs as a single block. */
