@@ -145,6 +145,12 @@ static int check_audio_layers(const struct model_config *c)
     return 0;
 }
 
+double model_routed_scale(const struct model_config *c, i64 topk)
+{
+    double own = c->routed_scale > 0 ? c->routed_scale : 1;
+    return c->topk_power > 0 && topk > 0 ? own * pow((double)topk / (double)c->topk, c->topk_power) : own;
+}
+
 int model_config_check(const struct model_config *c)
 {
     if (check_bounds(c) || check_backbone(c) || check_experts(c))

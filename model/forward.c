@@ -206,6 +206,8 @@ struct model_config submodel_config(const struct submodel *sub, const struct mod
     out.layers = sub->layer_count;
     out.experts = sub->expert_count;
     out.topk = sub->topk;
+    if (config->topk_power > 0 && sub->topk != config->topk)
+        out.routed_scale = model_routed_scale(config, sub->topk);
     out.first_moe_layer = 0;
     out.reduced_bias &= sub->expert_count == config->experts;
     for (i64 i = 0; i < sub->layer_count; i++)

@@ -54,6 +54,8 @@ int model_config_check(const struct model_config *config); /* -1 and a message o
 struct token_sizes model_token_sizes(const struct model_config *config);
 void model_config_set_tokens(struct model_config *config, const struct token_sizes *sizes);
 i64 audio_head_layer(const struct model_config *config, i64 level); /* the layer whose output feeds the level's head */
+/* Factor of the sum of the experts' outputs with `topk` of them (numbers.h, topk_power). */
+double model_routed_scale(const struct model_config *config, i64 topk);
 /* True if audio heads read the layer's output. */
 bool layer_has_heads(const struct model_config *config, i64 layer);
 /* Forward flops of parts that only some positions run through: inputs and heads of media, and the
@@ -226,6 +228,9 @@ void model_use_put(struct model *model, const double *use);
 /* What says without data which experts a sub-model keeps, larger first: the order that training fixed,
  * or else their use. [L, max(E, 1)] */
 void model_ranking(double *scores, const struct model *model);
+/* Multiplies the experts' outputs by the model's routed_scale and forgets it, for software that has no
+ * such number. Rounds in the dtype of the weights. Of a model that is not trained. */
+void model_fold_scale(struct model *model);
 void model_set_order(struct model *model, const double *order); /* copied */
 
 /* ---- Model directories ---- */

@@ -62,6 +62,7 @@ static struct routing *route(struct pass *p, struct tensor *n, const struct chos
     struct routing_inputs in = {.bias = chosen->bias,
                                 .topk = p->topk,
                                 .counted = p->counted,
+                                .scale = p->scale,
                                 .usage = counts,
                                 .member = chosen->member,
                                 .replay = replay,
@@ -209,6 +210,26 @@ void model_ranking(double *scores, const struct model *model)
         memcpy(scores, model->order, (size_t)model_use_count(&model->config) * sizeof *scores);
     else
         model_use_get(scores, model);
+}
+
+static void scale_values(struct device *device, void *values, enum dtype dtype, i64 count, float scale)
+{
+    struct matrix m = matrix_of(values, dtype, 1, count);
+    device->ops->copy(device, m, m, scale, false);
+}
+
+void model_fold_scale(struct model *model)
+{
+    struct model_config *c = &model->config;
+    float scale = (float)model_routed_scale(c, c->topk);
+    for (i64 layer = c->first_moe_layer; layer < c->layers && c->routed_scale > 0; layer++) {
+        struct weight *down = model->layer[layer].experts_down;
+        i64 count = down->matrices * down->rows * down->columns;
+        scale_values(model->device, down->value.data, down->value.dtype, count, scale);
+        if (down->master && (void *)down->master != down->value.data)
+            scale_values(model->device, down->master, DTYPE_F32, count, scale);
+    }
+    c->routed_scale = c->topk_power = 0;
 }
 
 void model_set_order(struct model *model, const double *order)

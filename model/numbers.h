@@ -30,6 +30,8 @@ enum { LAYERS_MOST = 256, LEVELS_MOST = 32, VIT_LAYERS_MOST = 8, MORE_ENDS_MOST 
     ROW(NUMBER, norm_min, 0, 0, false, "norm_min", "1e-12", 0, 1, \
         "lower bound of the top-k probability sum that normalizes expert weights; 1: no normalization, which a " \
         "top-1 router needs to learn (not in GGUF)") \
+    ROW(NUMBER, topk_power, 0, 0, false, "topk_power", "0", 0, 8, \
+        "a token with k of the K experts of top-k weighs their sum by (k/K)^topk_power; 0: by 1 (not in GGUF)") \
     ROW(BOOL, tied, 0, 0, true, "tied", "true", 0, 0, "tied embedding and text head") \
     ROW(BOOL, mtp, 0, 0, true, "mtp", "true", 0, 0, "one multi-token-prediction block") \
     ROW(NUMBER, rope_theta, 0, 0, false, "rope_theta", "1000000", 1, 1e12, "RoPE base") \
@@ -51,6 +53,9 @@ enum { LAYERS_MOST = 256, LEVELS_MOST = 32, VIT_LAYERS_MOST = 8, MORE_ENDS_MOST 
     ROW(INTEGER, mtp_width, 0, 1 << 20, false, NULL) \
     /* a second selection bias, for subsets of experts (setting balance: width) */ \
     ROW(BOOL, reduced_bias, 0, 0, false, NULL) \
+    /* factor of the sum of the experts at the model's own top-k; 0: 1. A model that is cut out of one with a
+     * topk_power keeps what its top-k had there */ \
+    ROW(NUMBER, routed_scale, 0, 0, false, NULL) \
     /* number of earlier latent frames that a frame of a clip attends to; 0: all */ \
     ROW(INTEGER, window, 0, 1 << 20, false, NULL) \
     /* rotary pairs per head that encode time: floor(D/2 * 20/64) */ \

@@ -36,12 +36,17 @@ i64 submodel_topk(const struct submodel *sub, const struct batch *batch, i64 pos
 static void put_topk(struct pass *p)
 {
     const struct batch *b = p->batch;
-    void *topk, *counted;
+    const struct model_config *c = &p->model->config;
+    bool scales = c->topk_power > 0 || c->routed_scale > 0;
+    void *topk, *counted, *scale = NULL;
     p->topk = tape_stage(p->tape, &topk, b->n * 4);
     p->counted = tape_stage(p->tape, &counted, b->n);
+    p->scale = scales ? tape_stage(p->tape, &scale, b->n * 4) : NULL;
     for (i64 i = 0; i < b->n; i++) {
         i64 k = submodel_topk(p->sub, b, i);
         ((i32 *)topk)[i] = (i32)k;
+        if (scales)
+            ((float *)scale)[i] = (float)model_routed_scale(c, k);
         bool counts = p->sub->counts_all || (p->sub->counts && k == p->model->config.topk);
         ((u8 *)counted)[i] = b->sample[i] >= 0 && counts;
     }
