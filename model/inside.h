@@ -25,7 +25,7 @@ struct pass {            /* State of one forward. */
     const i32 *cache_row; /* [n]; generation */
     const i32 *topk;
     const u8 *counted;
-    const float *scale; /* [N] of the weights of the experts; NULL: 1 */
+    const float *scale;             /* [N] of the weights of the experts; NULL: 1 */
     const i32 *member[LAYERS_MOST]; /* kept experts of each layer; NULL: all */
     const i32 *routes;              /* [L, n, K] experts to replay, or NULL */
     i32 *kept_routes;               /* [L, n, K] output for the chosen experts, or NULL */
