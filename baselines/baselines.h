@@ -4,10 +4,11 @@
  *
  * Where is what:
  *   ngrams.c      the next id from the one or two before it
- *   ridge.c       media from the words of a caption, as weights of training media */
+ *   ridge.c       media from the words of a caption, as weights of training media
+ *   components.c  pictures from a few bytes: principal components, rounded */
 #ifndef WEFT_BASELINES_H
 #define WEFT_BASELINES_H
-#include "core/core.h"
+#include "kernels/kernels.h"
 
 /* ---- Interpolated Kneser-Ney (Chen and Goodman 1999, section 4.1.6), discount 0.75 ----
  * The highest order counts ids after their context; lower orders count in how many contexts an id was
@@ -28,5 +29,18 @@ double ngrams_probability(const struct ngrams *ngrams, i64 order, const i32 *bef
  * weights [queries, n] of the rows, whose sum is 1. kernel [n, n] is that of the rows, queries [queries, n]
  * those of each query with the rows. With a linear kernel it is ridge regression. lambda > 0. */
 void ridge_weights(double *weights, const float *kernel, i64 n, const float *queries, i64 query_count, double lambda);
+
+/* ---- Principal components ----
+ * Items of `values` bytes as sums of components, each weighed by one byte: in steps of a sixteenth of its
+ * standard deviation over the n items that it was found from, 128 of them to either side. */
+struct components {
+    i64 values, count;
+    float *mean, *axes, *steps; /* [values]; [count, values], of length 1; [count] */
+};
+/* Finds `count` components, or n if there are fewer items. Takes memory of 8 n * values bytes. */
+void components_find(struct components *out, struct device *device, const u8 *items, i64 n, i64 values, i64 count);
+void components_release(struct components *components);
+/* out [n, values]: items rebuilt from their bytes, rounded and cut to 0 to 255. */
+void components_rebuild(u8 *out, const struct components *components, struct device *device, const u8 *items, i64 n);
 
 #endif

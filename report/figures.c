@@ -138,20 +138,33 @@ static struct figure *on_validation(struct figure *f)
     return f;
 }
 
+/* Gives a figure its 95 % interval by its standard error, and its baseline; NaN: not known. */
+static struct figure *with_error(struct figure *f, double error, double baseline)
+{
+    if (f) {
+        f->low = f->value - 1.959964 * error;
+        f->high = f->value + 1.959964 * error;
+        f->baseline = baseline;
+    }
+    return f;
+}
+
 static void add_kept(struct figures *all, const struct run_stage *s)
 {
     struct json *j = stage_json(s, "report.json");
     const struct json *stills = json_get(j, "stills_held_out"), *clips = json_get(j, "clips_held_out");
     const struct json *sound = json_get(j, "held_out_distance"), *probe = json_get(j, "digit_probe");
     add(all, s, "parameters", number_at(j, "parameters"), UNIT_COUNT, 0);
-    show(all, on_validation(add(all, s, "PSNR of new pictures", number_at(stills, "psnr_db"), UNIT_DECIBEL, 1)),
+    show(all,
+         with_error(on_validation(add(all, s, "PSNR of new pictures", number_at(stills, "psnr_db"), UNIT_DECIBEL, 1)),
+                    number_at(stills, "psnr_db_error"), number_at(stills, "psnr_db_components")),
          "Pictures through tokens", "PSNR on held-out pictures", NULL);
-    on_validation(add(all, s, "PSNR of new clips", number_at(clips, "psnr_db"), UNIT_DECIBEL, 1));
+    with_error(on_validation(add(all, s, "PSNR of new clips", number_at(clips, "psnr_db"), UNIT_DECIBEL, 1)),
+               number_at(clips, "psnr_db_error"), NAN);
     struct figure *f =
         on_validation(add(all, s, "log-mel distance of new sounds", number_at(sound, "log_mel"), UNIT_NUMBER, 3));
     double mean = number_at(sound, "log_mel_mean_spectrum");
-    if (f)
-        f->baseline = mean;
+    with_error(f, number_at(sound, "log_mel_error"), mean);
     char *detail = string_format("the mean spectrum's is %.2f", mean);
     show(all, f, "Speech through tokens", "log-mel distance in nats on new voices", isfinite(mean) ? detail : NULL);
     add(all, s, "digit accuracy from level 0", json_number(json_at(json_get(probe, "accuracy"), 0), NAN), UNIT_SHARE,

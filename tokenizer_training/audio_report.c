@@ -199,7 +199,17 @@ static void add_mean_distance(struct spectral_sum *sum, struct mel_distance *mel
 
 struct distances {
     struct spectral_sum all, first, mean; /* all levels; level 0 only; the mean spectrum */
+    double squares, products, spectra;    /* over recordings: sum^2, sum * spectra, spectra^2, of all levels */
+    i64 recordings;
 };
+
+/* Standard error of the mean distance over recordings, a ratio of two sums (Cochran 1977, section 2.11). */
+static double distance_error(const struct distances *d)
+{
+    double n = (double)d->recordings, mean = spectral_mean(&d->all);
+    double squares = d->squares - 2 * mean * d->products + mean * mean * d->spectra;
+    return n > 1 ? sqrt(fmax(squares, 0) * n / (n - 1)) / (double)d->all.spectra : NAN;
+}
 
 static void decode_levels(float *samples, float *m, struct report *r, const struct audio_report_coded *coded,
                           i64 levels)
@@ -218,7 +228,14 @@ static void add_distances(struct distances *out, struct report *r, const struct 
         return;
     float *other = memory_alloc(n * 4), *m = memory_alloc(n / AUDIO_HOP * AUDIO_BANDS * 4);
     decode_levels(other, m, r, coded, r->trainer->audio.config.levels);
-    mel_distance_add(&r->mel, &out->all, original, other, n);
+    struct spectral_sum own = {0};
+    mel_distance_add(&r->mel, &own, original, other, n);
+    out->all.sum += own.sum;
+    out->all.spectra += own.spectra;
+    out->squares += own.sum * own.sum;
+    out->products += own.sum * (double)own.spectra;
+    out->spectra += (double)own.spectra * (double)own.spectra;
+    out->recordings++;
     decode_levels(other, m, r, coded, 1);
     mel_distance_add(&r->mel, &out->first, original, other, n);
     add_mean_distance(&out->mean, &r->mel, mean, original, n);
@@ -239,6 +256,7 @@ static void report_distances(struct report *r)
     struct json *entry = json_object();
     json_set(entry, "recordings", json_of_integer(used));
     json_set(entry, "log_mel", json_of_number(spectral_mean(&d.all)));
+    json_set(entry, "log_mel_error", json_of_number(distance_error(&d)));
     json_set(entry, "log_mel_level_0", json_of_number(spectral_mean(&d.first)));
     json_set(entry, "log_mel_mean_spectrum", json_of_number(spectral_mean(&d.mean)));
     json_set(r->json, "held_out_distance", entry);

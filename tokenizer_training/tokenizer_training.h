@@ -10,8 +10,8 @@
  * Where is what: text_stage.c reads texts and trains BPE; vision_stage.c and audio_stage.c are
  * the stages, vision_step.c and audio_step.c one step of each with its losses, vision_data.c and
  * audio_data.c the media in memory, crops and draws, vision_report.c and audio_report.c the
- * numbers and samples at the end, memory_estimate.c the memory before it begins. A stage owns its
- * media and its trainer until it returns. */
+ * numbers and samples at the end, vision_components.c what pictures keep without a network, memory_estimate.c the
+ * memory before it begins. A stage owns its media and its trainer until it returns. */
 #ifndef WEFT_TOKENIZER_TRAINING_H
 #define WEFT_TOKENIZER_TRAINING_H
 #include "data/shapes/aspects.h"

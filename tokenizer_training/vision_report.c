@@ -11,10 +11,11 @@ enum { SHEET_PAIRS = 48, SHEET_COLUMNS = 8, SHEET_CLIPS = 12, DEAD_PER_MILLE = 1
 
 struct vision_report_measured {
     /* sum over the items of the mean squared error within their pictures */
-    double square_error;
+    double square_error, squares; /* squares: sum of the squares of these errors */
     i64 items;
-    i64 *ones; /* [scales, bits] number of set bits */
-    i64 *seen; /* [scales] number of positions */
+    double rebuilt_error; /* sum over the items, as from principal components; NaN: not measured */
+    i64 *ones;            /* [scales, bits] number of set bits */
+    i64 *seen;            /* [scales] number of positions */
 };
 
 static double psnr_of(const struct vision_report_measured *m)
@@ -118,7 +119,9 @@ static int measure_some(struct vision_report_measured *m, struct vision_report_s
                             .pixels = in + i * pixels,
                             .inner_height = inner.height,
                             .inner_width = inner.width};
-        m->square_error += shaped_square_error(&item, again + i * pixels);
+        double error = shaped_square_error(&item, again + i * pixels);
+        m->square_error += error;
+        m->squares += error * error;
         put_item(sheet, in + i * pixels, again + i * pixels, first + i, shape->frames);
     }
     memory_free(in);
@@ -219,6 +222,25 @@ static void name_sheet(char out[96], const char *kind, const struct vision_shape
     snprintf(out, 96, several ? "%s-%s.png" : "%s.png", kind, shape->name);
 }
 
+/* Of held-out pictures; NaN of other media. */
+static double rebuilt_error(struct vision_trainer *t, const struct vision_report_items *items,
+                            const struct vision_shape *shape)
+{
+    double sum = 0;
+    i64 used;
+    if (items->clips || items->media == t->media || t->media->still_buffer)
+        return NAN;
+    return vision_components_error(&sum, &used, t, items->media, items->order, items->count, shape) ? NAN : sum;
+}
+
+/* Standard error of the PSNR over items, by that of the mean error. */
+static double psnr_error(const struct vision_report_measured *m)
+{
+    double n = (double)m->items, mean = m->square_error / n;
+    double variance = fmax(m->squares / n - mean * mean, 0) / (n - 1);
+    return n > 1 && mean > 0 ? 10 / log(10) * sqrt(variance) / mean : NAN;
+}
+
 /* Measures and shows the media of one shape, and adds them to `all`. */
 static int report_shape(struct vision_report_measured *all, struct json *shapes, struct vision_trainer *t,
                         const struct vision_report_items *items, const struct vision_shape *shape, const char *kind,
@@ -232,6 +254,8 @@ static int report_shape(struct vision_report_measured *all, struct json *shapes,
                                              : sheet_open(shape, ceil_div(shown, SHEET_COLUMNS), 2 * SHEET_COLUMNS);
     int status = measure(&m, &sheet, &t->vision, items, shape);
     all->square_error += m.square_error;
+    all->squares += m.squares;
+    all->rebuilt_error += rebuilt_error(t, items, shape);
     all->items += m.items;
     for (i64 i = 0; i < shape->scale_count * t->vision.config.bits; i++)
         all->ones[i] += m.ones[i];
@@ -296,6 +320,9 @@ static struct json *kind_json(const struct vision_report_measured *m, struct jso
     struct json *entry = json_object();
     json_set(entry, "items", json_of_integer(m->items));
     json_set(entry, "psnr_db", json_of_number(psnr_of(m)));
+    json_set(entry, "psnr_db_error", json_of_number(psnr_error(m)));
+    if (isfinite(m->rebuilt_error))
+        json_set(entry, "psnr_db_components", json_of_number(vision_psnr(m->rebuilt_error / (double)m->items)));
     json_set(entry, "psnr_of", json_of_string("the mean squared error within pictures, pixels in 0..1"));
     json_set(entry, "scales", scales_json(m, shape, bits, line));
     if (json_count(shapes) == 1)
@@ -324,6 +351,9 @@ static int report_kind(struct json *report, struct vision_trainer *t, struct vis
     json_set(report, kind, kind_json(&m, shapes, shape, c->bits, &line));
     log_info("%s: PSNR %.2f dB (of the mean error of %lld, pixels in 0..1)%s", kind, psnr_of(&m), (long long)m.items,
              line.data);
+    if (isfinite(m.rebuilt_error))
+        log_info("%s: PSNR %.2f dB from principal components of training pictures, of as many bytes", kind,
+                 vision_psnr(m.rebuilt_error / (double)m.items));
     memory_free(items.order);
     memory_free(m.ones);
     memory_free(m.seen);

@@ -105,4 +105,12 @@ double vision_step_flops(const struct vision_trainer *trainer, i64 step);
  * entropy and dead bits per scale, also per shape. Writes contact sheets to samples/. */
 int vision_report(struct vision_trainer *trainer, const struct vision_media *held_out, const char *folder);
 
+/* vision_components.c: adds to *sum the mean squared error of held-out pictures of one shape, held_out[order
+ * [count]], as the report measures it, after principal components of up to 2000 training pictures (fewer of
+ * more than 12 kB), one byte each. *used: their number, the bytes of the code. -1: there is no such training picture,
+ * or a message. */
+int vision_components_error(double *sum, i64 *used, const struct vision_trainer *trainer,
+                            const struct vision_media *held_out, const i32 *order, i64 count,
+                            const struct vision_shape *shape);
+
 #endif

@@ -98,6 +98,58 @@ TEST(ridge_finds_a_line)
     assert_float_equal(sum, 14, 1e-4);
 }
 
+/* Items on a line, m + t d with d = (3 4 0): one component of length 1 and deviation 5 sqrt(2). A step is a
+ * sixteenth of it. */
+TEST(a_line_is_one_component)
+{
+    enum { VALUES = 3, N = 5 };
+    static const u8 items[N * VALUES] = {94, 92, 100, 97, 96, 100, 100, 100, 100, 103, 104, 100, 106, 108, 100};
+    struct device device;
+    struct components c;
+    u8 again[2 * VALUES];
+    device_open_cpu(&device);
+    components_find(&c, &device, items, N, VALUES, 1);
+    assert_int_equal(c.count, 1);
+    double sign = c.axes[0] < 0 ? -1 : 1;
+    assert_float_equal(sign * c.axes[0], 0.6, 1e-5);
+    assert_float_equal(sign * c.axes[1], 0.8, 1e-5);
+    assert_float_equal(c.axes[2], 0, 1e-5);
+    assert_float_equal(c.steps[0], 5 * sqrt(2) / 16, 1e-5);
+    components_rebuild(again, &c, &device, (const u8[]){112, 116, 90, 0, 0, 0}, 2);
+    /* 20 along d is 45.25 steps: 45 of them, 11.93 and 15.91; -140 is more than 128 steps */
+    const u8 expected[] = {112, 116, 100, 66, 55, 100};
+    for (i64 i = 0; i < 2 * VALUES; i++)
+        assert_int_equal(again[i], expected[i]);
+    components_release(&c);
+    device_close(&device);
+}
+
+/* As many components as items give the items back, but for the rounding of their weights. */
+TEST(all_components_give_the_items_back)
+{
+    enum { VALUES = 48, N = 20 };
+    u8 items[N * VALUES], again[N * VALUES];
+    double all = 0, few = 0;
+    struct device device;
+    struct components c;
+    device_open_cpu(&device);
+    for (i64 i = 0; i < N * VALUES; i++)
+        items[i] = (u8)rng_below((struct rng_key){2, RNG_TEST}, 256, (u32)i, 0, 0, 0);
+    components_find(&c, &device, items, N, VALUES, 100);
+    assert_int_equal(c.count, N);
+    components_rebuild(again, &c, &device, items, N);
+    for (i64 i = 0; i < N * VALUES; i++)
+        all += ((double)again[i] - items[i]) * ((double)again[i] - items[i]) / (N * VALUES);
+    components_release(&c);
+    components_find(&c, &device, items, N, VALUES, 5);
+    components_rebuild(again, &c, &device, items, N);
+    for (i64 i = 0; i < N * VALUES; i++)
+        few += ((double)again[i] - items[i]) * ((double)again[i] - items[i]) / (N * VALUES);
+    assert_true(all < 16 && few > 400);
+    components_release(&c);
+    device_close(&device);
+}
+
 int main(void)
 {
     return tests_run(NULL, NULL);

@@ -15,7 +15,6 @@ static const struct includes_room {
     const char *name, *below, *family;
 } rooms[] = {
     {"core", ""},
-    {"baselines", "core"},
     {"kernels", "core"},
     {"kernels/cpu", "kernels", "kernels/"},
     {"kernels/cpu/gemm", "kernels/cpu", "kernels/"},
@@ -34,6 +33,7 @@ static const struct includes_room {
     {"kernels/meta", "kernels/cpu", "kernels/"},
     {"kernels/device", "kernels/cpu kernels/cuda kernels/meta"},
     {"op_cases", "kernels"},
+    {"baselines", "kernels"},
     {"tensor", "kernels/device"},
     {"dist", "tensor"},
     {"serve", "dist"},
@@ -56,7 +56,7 @@ static const struct includes_room {
     {"model/families", "model"},
     {"elastic", "model"},
     {"train", "elastic data/loader"},
-    {"tokenizer_training", "train"},
+    {"tokenizer_training", "train baselines"},
     {"submodels", "train"},
     {"report", "core"},
     {"routing", "submodels report"},

@@ -514,7 +514,9 @@ TEST(test_figures_of_several_runs_are_a_markdown_table)
         put(runs[r], "more", "done.json", "{\"identity\":{\"kind\":\"pretrain\",\"settings\":{\"from\":\"half\"}}}");
         put(runs[r], "more", "heldout.json", "{\"parameters\":50}");
         put_done(runs[r], "aud", "tokenizer-audio");
-        put(runs[r], "aud", "report.json", "{\"held_out_distance\":{\"log_mel\":0.54,\"log_mel_mean_spectrum\":1.53}}");
+        put(runs[r], "aud", "report.json",
+            "{\"held_out_distance\":{\"log_mel\":0.54,\"log_mel_error\":0.01,\"log_mel_mean_spectrum\":1.53},"
+            "\"stills_held_out\":{\"psnr_db\":20,\"psnr_db_error\":0.5,\"psnr_db_components\":19.5}}");
         put_samples_of(runs[r], pairs[r]);
         put_done(runs[r], "r|l", "rl");
         put(runs[r], "r|l", "rl.json",
@@ -532,7 +534,9 @@ TEST(test_figures_of_several_runs_are_a_markdown_table)
     says(&table, "| samples | speech from words nearer to its own at equal length, test | test |  | 61.2\u00a0% |");
     says(&table, "| samples | test/video-to-text, words right | test |  | 44.0\u00a0% | 45.1\u00a0%");
     says(&table, "| samples | test/video-to-text, word for word | test |  |  | 25.0\u00a0%");
-    says(&table, "| aud | log-mel distance of new sounds | validation |  | 1.530 | 0.540 |\n");
+    says(&table, "| aud | log-mel distance of new sounds | validation |  | 1.530 | 0.540 (0.520 to 0.560) |\n");
+    says(&table, "| aud | PSNR of new pictures | validation |  | 19.5\u00a0dB | 20.0\u00a0dB (19.0\u00a0dB to "
+                 "21.0\u00a0dB) |\n");
     says(&table, "| more | parameters of half, of those of base |  |  |  | 49.5\u00a0% (48.3\u00a0% to 50.7\u00a0%; "
                  "seeds alone) |\n");
     says(&table, "| r\\|l | reward, sampled answers | held-out prompts | 0.25 |  | 0.88 |\n");

@@ -113,8 +113,10 @@ TEST(perplexity_is_of_the_codes_used)
     }
 }
 
-static double distance_of_levels(i64 levels)
+/* error: NULL, or the standard error of the mean over recordings, which all have the same length. */
+static double distance_of_levels(i64 levels, double *error)
 {
+    double means[CLIPS], squares = 0;
     struct mel_distance distance;
     struct spectral_sum sum = {0};
     struct vocoder vocoder = {ROUNDS, SEED};
@@ -124,22 +126,30 @@ static double distance_of_levels(i64 levels)
         float *own = samples_of(i);
         audio_decode_spectra(&trainer.audio, m, codes[i], FRAMES, levels);
         audio_vocode(&trainer.audio, made, m, FRAMES, &vocoder);
+        struct spectral_sum one = {0};
+        mel_distance_add(&distance, &one, own, made, SAMPLES);
         mel_distance_add(&distance, &sum, own, made, SAMPLES);
+        means[i] = spectral_mean(&one);
         memory_free(own);
     }
     mel_distance_close(&distance);
     memory_free(m);
     memory_free(made);
+    for (i64 i = 0; i < CLIPS; i++)
+        squares += (means[i] - spectral_mean(&sum)) * (means[i] - spectral_mean(&sum));
+    if (error)
+        *error = sqrt(squares / (CLIPS * (CLIPS - 1)));
     return spectral_mean(&sum);
 }
 
 TEST(distances_are_of_all_levels_and_of_the_first)
 {
     const struct json *j = json_get(report, "held_out_distance");
-    double all = distance_of_levels(LEVELS), first = distance_of_levels(1);
+    double error, all = distance_of_levels(LEVELS, &error), first = distance_of_levels(1, NULL);
     assert_true(fabs(all - first) > 1e-4);
     assert_int_equal(json_integer(json_get(j, "recordings"), -1), CLIPS);
     assert_float_equal(json_number(json_get(j, "log_mel"), -1), all, 1e-6);
+    assert_float_equal(json_number(json_get(j, "log_mel_error"), -1), error, 1e-6);
     assert_float_equal(json_number(json_get(j, "log_mel_level_0"), -1), first, 1e-6);
     assert_true(json_number(json_get(j, "log_mel_mean_spectrum"), -1) > 0);
 }

@@ -111,16 +111,25 @@ static void expect_report(i64 count)
     i64 tokens = vision_tokens(shape), width = trainer.vision.config.bits, first = 0;
     u8 *again = memory_alloc(PICTURES * BYTES), *bits = memory_alloc(PICTURES * tokens * width);
     char *path = path_join(folder, "report.json");
-    double error = 0;
+    double error = 0, squares = 0;
     media.still_count = count;
     vision_reconstruct(&trainer.vision, again, bits, pixels, count, shape);
     for (i64 i = 0; i < count; i++)
         error += vision_square_error(again + i * BYTES, pixels + i * BYTES, BYTES) / (double)count;
+    for (i64 i = 0; i < count; i++) {
+        double own = vision_square_error(again + i * BYTES, pixels + i * BYTES, BYTES);
+        squares += (own - error) * (own - error);
+    }
     assert_int_equal(vision_report(&trainer, &media, folder), 0);
     struct json *report = json_load(path);
     const struct json *kept = json_get(report, "stills_held_out");
     assert_int_equal(json_integer(json_get(kept, "items"), -1), count);
     assert_float_equal(json_number(json_get(kept, "psnr_db"), -1), 10 * log10(1 / error), 1e-6);
+    if (count > 1) /* the derivative of 10 log10 at the mean, times its standard error */
+        assert_float_equal(json_number(json_get(kept, "psnr_db_error"), -1),
+                           10 / log(10) / error * sqrt(squares / (double)(count * (count - 1))), 1e-6);
+    else
+        assert_true(isnan(json_number(json_get(kept, "psnr_db_error"), NAN)));
     assert_int_equal(json_count(json_get(kept, "scales")), shape->scale_count);
     for (i64 k = 0; k < shape->scale_count; k++) {
         i64 positions = scale_positions(shape->scales[k]);
@@ -139,6 +148,40 @@ TEST(the_report_counts_bits_and_errors)
 {
     expect_report(PICTURES);
     expect_report(1);
+}
+
+static double components_psnr(const struct vision_media *held_out)
+{
+    char *path = path_join(folder, "report.json");
+    assert_int_equal(vision_report(&trainer, held_out, folder), 0);
+    struct json *report = json_load(path);
+    double psnr = json_number(json_get(json_get(report, "stills_held_out"), "psnr_db_components"), NAN);
+    json_free(report);
+    memory_free(path);
+    return psnr;
+}
+
+/* Three pictures span two components, which give them back but for the rounding of their weights. A new
+ * picture of one value beside is not among them; the training pictures themselves have no such figure. */
+TEST(components_of_training_pictures_stand_beside)
+{
+    struct vision_media other = media;
+    u8 *new_stills[1] = {memory_alloc(BYTES)};
+    media.still_count = PICTURES;
+    other.still_count = PICTURES;
+    assert_true(components_psnr(&other) > 40);
+    memset(new_stills[0], 255, BYTES);
+    other.stills = new_stills;
+    other.still_count = 1;
+    double distance = 0;
+    for (i64 i = 0; i < BYTES; i++) { /* at best the mean of the three, at worst none of them */
+        double mean = ((double)pixels[i] + pixels[BYTES + i] + pixels[2 * BYTES + i]) / 3 - 255;
+        distance += mean * mean / (255.0 * 255 * BYTES);
+    }
+    double psnr = components_psnr(&other);
+    assert_true(psnr >= 10 * log10(1 / distance) - 0.01 && psnr < 40);
+    assert_true(isnan(components_psnr(&media)));
+    memory_free(new_stills[0]);
 }
 
 int main(void)
