@@ -63,7 +63,7 @@ TEST(probabilities_sum_to_one)
             double sum = 0;
             const i32 before[] = {ids[c], ids[c * 7 + 1]};
             for (i32 id = 0; id < VOCABULARY; id++)
-                sum += ngrams_probability(n, order, before + NGRAM_MOST - order, id);
+                sum += ngrams_probability(n, order, before + (NGRAM_MOST - order), id);
             assert_float_equal(sum, 1, 1e-9);
         }
     ngrams_close(n);
