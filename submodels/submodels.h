@@ -29,15 +29,16 @@ struct submodel_options {
 #define SUBMODEL_LAYERS_HELP                                                                                           \
     "sub-model: layers to keep, their number or a list, e.g. 0,2,4-7; layers with audio heads must stay"
 #define SUBMODEL_EXPERTS_HELP                                                                                          \
-    "sub-model: experts to keep: the N most used, a list such as 0,2,5-9, or @FILE.json with one list per layer"
+    "sub-model: experts to keep: the N first of the order that nested training fixed, else the N most used; a list "   \
+    "such as 0,2,5-9, or @FILE.json with one list per layer"
 #define SUBMODEL_TOPK_HELP "sub-model: experts per token (top-k)"
 /* Settings rows for a struct that has a `struct submodel_options member`. */
 #define SUBMODEL_ROWS(type, member)                                                                                    \
     SETTING(type, member.layers, "layers", STRING, "", 0, 0, NULL, SUBMODEL_LAYERS_HELP),                              \
         SETTING(type, member.experts, "experts", STRING, "", 0, 0, NULL, SUBMODEL_EXPERTS_HELP),                       \
         SETTING(type, member.topk, "topk", STRING, "", 0, 0, NULL, SUBMODEL_TOPK_HELP)
-/* Parses the options and checks them against the model. experts: "16" keeps the most used experts
- * by the model's counts over training, "0,2,5-9" a list, "@FILE.json" one list per layer, or those
+/* Parses the options and checks them against the model. experts: "16" keeps those that
+ * model_ranking puts first, "0,2,5-9" a list, "@FILE.json" one list per layer, or those
  * lists themselves, "[[0, 2], [1, 3]]". layers: "6" keeps 6, the others evenly spread; "0,2,4-7" a list.
  * Invalid options are usage errors, and a number of experts where the model has no counts, except on
  * the meta backend. Arrays come from `arena`. */

@@ -17,6 +17,7 @@ struct fuzz_recipe_values {
     struct number_list numbers;
     struct string_list strings;
     struct schedule schedule;
+    struct size_list sizes;
 };
 
 #define FIELD(name) offsetof(struct fuzz_recipe_values, name)
@@ -32,6 +33,7 @@ static const struct setting table[] = {
     {"m.ns", SETTING_NUMBERS, FIELD(numbers), "", 0, 0, NULL, "numbers"},
     {"m.ss", SETTING_STRINGS, FIELD(strings), "a", 0, 0, NULL, "texts"},
     {"m.p", SETTING_SCHEDULE, FIELD(schedule), "1", 0, 0, NULL, "a schedule"},
+    {"m.z", SETTING_SIZES, FIELD(sizes), "", 1, 99, "a|b", "sizes"},
     {0},
 };
 
