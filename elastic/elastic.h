@@ -129,6 +129,8 @@ int elastic_check_settings(const struct elastic_settings *settings, const struct
 i64 elastic_largest_topk(const struct elastic_settings *settings, const struct model_config *config);
 /* Passes over each microbatch of step `step` of `steps`: 1, and those of elastic.passes. */
 i64 elastic_pass_count(const struct elastic_settings *settings, i64 step, i64 steps);
+/* Flops of a run of `steps` steps over those of one without elastic.passes. */
+double elastic_passes_cost(const struct elastic_settings *settings, const struct model_config *config, i64 steps);
 /* The weight of a pass's loss. */
 double elastic_pass_weight(const struct elastic_settings *settings, i64 pass);
 /* Where in a run a draw is. */

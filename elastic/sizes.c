@@ -88,14 +88,19 @@ struct elastic_size elastic_size_of(const i64 *given, const struct model_config 
                                  given[SIZE_TOPK] ? given[SIZE_TOPK] : c->topk};
 }
 
-static i64 active_parameters(const struct elastic_size *size, const struct model_config *c)
+static struct model_config config_of(const struct elastic_size *size, const struct model_config *c)
 {
     struct submodel sub;
     submodel_full(&sub, c);
     submodel_spread_layers(&sub, c, size->layers);
     sub.expert_count = size->experts;
     sub.topk = size->topk;
-    struct model_config config = submodel_config(&sub, c);
+    return submodel_config(&sub, c);
+}
+
+static i64 active_parameters(const struct elastic_size *size, const struct model_config *c)
+{
+    struct model_config config = config_of(size, c);
     return model_parameters_active(&config);
 }
 
@@ -151,6 +156,24 @@ void elastic_pick_size(struct submodel *sub, struct arena *arena, const struct e
 i64 elastic_pass_count(const struct elastic_settings *s, i64 step, i64 steps)
 {
     return step < elastic_first_step(s, steps) ? 1 : 1 + s->passes;
+}
+
+double elastic_passes_cost(const struct elastic_settings *s, const struct model_config *c, i64 steps)
+{
+    enum { ROW = 512 }; /* positions of a row: half of them is seen on average */
+    i64 smallest = s->passes && s->smallest ? smallest_size(s, c) : -1;
+    double whole = model_flops_forward(c, ROW, ROW / 2.0, ROW), least = 0, sum = 0;
+    if (!s->passes)
+        return 1;
+    for (i64 i = 0; i < s->family.count; i++) {
+        struct elastic_size size = elastic_size_of(s->family.values + i * SIZE_NAMES, c);
+        struct model_config cut = config_of(&size, c);
+        double cost = model_flops_forward(&cut, ROW, ROW / 2.0, ROW) / whole;
+        *(i == smallest ? &least : &sum) += cost;
+    }
+    i64 others = s->family.count - (smallest >= 0), drawn = s->passes - (smallest >= 0);
+    double of_step = least + (others ? (double)drawn * sum / (double)others : (double)drawn * least);
+    return 1 + of_step * (double)(steps - elastic_first_step(s, steps)) / (double)steps;
 }
 
 double elastic_pass_weight(const struct elastic_settings *s, i64 pass)

@@ -274,7 +274,7 @@ static void put_plan(struct buffer *out, const struct plan_command *p, double gf
                   disk_bytes(p) * 1e-9, (long long)p->settings->training.keep,
                   plural(p->settings->training.keep, "checkpoint", "checkpoints"),
                   best_on(&p->settings->best) ? ", and the best one" : "");
-    buffer_printf(out, "  flops    %10.2f GFLOP a step, of all ranks\n", p->needs.flops * 1e-9);
+    buffer_printf(out, "  flops    %10.2f GFLOP a step, of all ranks, in the mean\n", p->needs.flops * 1e-9);
     put_traffic(out, p);
     if (gflops > 0)
         buffer_printf(out, "  time     %10.1f s at %g GFLOP/s a rank\n", steps_seconds(p, gflops), gflops);
@@ -339,6 +339,8 @@ static int plan_stage(struct plan_total *total, const struct recipe *r, const st
         p.active = model_parameters_active(&p.config);
         for (i64 rank = 0; rank < p.work.ranks && !failed; rank++)
             failed = step_estimate(&p.needs, &p.work, rank);
+        if (p.settings->elastic_on)
+            p.needs.flops *= elastic_passes_cost(&p.settings->elastic, &p.config, p.settings->steps);
         p.needs.memory.program = p.work.gpu ? 0 : with->program_bytes + HEAP_BYTES; /* in host memory */
         if (!failed)
             failed = plan_sources(&p, r);

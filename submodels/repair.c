@@ -175,6 +175,7 @@ int repair_submodel(struct model *out, struct model *from, const struct submodel
     char *cut = path_join(folder, "cut"), *trained = path_join(folder, "trained");
     const struct stage stage = {.name = "repair",
                                 .out = trained,
+                                .temporary = true,
                                 .seed = 1,
                                 .recipe_seed = 1,
                                 .device = from->device,

@@ -40,6 +40,7 @@ struct parallel;
 struct stage {
     const char *name; /* its name in the recipe */
     const char *out;  /* existing folder; may hold an earlier call's checkpoints */
+    bool temporary;   /* `out` is removed at the end of the command: no line leads the reader there */
     u64 seed;         /* seed of this stage only */
     /* seed of choices that all stages share, such as the held-out samples */
     u64 recipe_seed;

@@ -136,7 +136,7 @@ static int begin_or_resume(struct training_loop *l, i64 done, const char *checkp
         l->metrics = status ? NULL : metrics_open(t->stage->out, l->ended ? l->best.seen : done);
         status = l->metrics ? 0 : -1;
         const char *out = t->stage->out, *slash = strrchr(out, '/');
-        if (status == 0)
+        if (status == 0 && !t->stage->temporary)
             log_info("%s: curves for TensorBoard in %s; look: tensorboard --logdir %.*s", t->stage->name, out,
                      slash ? (int)(slash - out) : 1, slash ? out : ".");
     }

@@ -131,6 +131,34 @@ TEST(the_first_pass_is_the_smallest_size)
     assert_int_equal(seen[2], 4);
 }
 
+static double flops_of(const struct submodel *sub, const struct model_config *c)
+{
+    struct model_config cut = submodel_config(sub, c);
+    return model_flops_forward(&cut, 512, 256, 512);
+}
+
+/* The flops of all passes that a run makes, over those of its whole passes. Sizes have equal turns in
+ * whole rounds of three steps. */
+TEST(the_cost_of_passes_is_that_of_the_sizes_they_run)
+{
+    struct model_config c = toy();
+    struct elastic_settings s = family();
+    assert_true(elastic_passes_cost(&s, &c, STEPS) == 1);
+    for (s.passes = 1; s.passes <= 3; s.passes++)
+        for (int smallest = 0; smallest < 2; smallest++) {
+            double sum = 0, whole = 0;
+            s.smallest = smallest;
+            for (i64 step = 0; step < START + 12; step++)
+                for (i64 pass = 0; pass < elastic_pass_count(&s, step, STEPS); pass++) {
+                    arena_reset(&arena, 0);
+                    struct submodel sub = drawn(&s, &c, NULL, step, 0, pass);
+                    *(pass ? &sum : &whole) += flops_of(&sub, &c);
+                }
+            double of_round = sum / 12 / (whole / (START + 12));
+            assert_float_equal(elastic_passes_cost(&s, &c, STEPS), 1 + of_round * (STEPS - START) / STEPS, 1e-12);
+        }
+}
+
 /* ---- Nested draws ---- */
 
 static void shuffled(double *scores, const struct model_config *c)
