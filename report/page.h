@@ -116,6 +116,8 @@ void put_strip(struct page *page);    /* 1 run: a few of the pictures or clips, 
 void put_training(struct page *page); /* loss, speed, share of peak of each stage */
 /* The router, streams and sub-models of a stage over its steps, if it measured them. */
 void put_monitor(struct page *page, const struct run_stage *stage);
+/* Entropy or perplexity, and what is dead, by scale and level of a tokenizer over its steps. */
+void put_code_use(struct page *page, const struct run_stage *stage);
 void put_curation(struct page *page);   /* documents removed by filters */
 void put_sources(struct page *page);    /* samples drawn from each data source */
 void put_heldout(struct page *page);    /* losses before and after training */

@@ -16,7 +16,7 @@
  *
  * Where is what: report.c puts the page together, page.c has its pieces, run.c reads run folders,
  * state.c tells failed stages from running ones, figures.c collects the key figures of a run;
- * summary.c, samples.c, training.c, monitor.c, best.c, curation.c, submodels.c, rewards.c, routing.c,
+ * summary.c, samples.c, training.c, monitor.c, code_use.c, best.c, curation.c, submodels.c, rewards.c, routing.c,
  * tokenizers.c and settings.c are sections; media.c embeds files, style.c has CSS and script; log.c
  * prints the summary at the end of a run, markdown.c the figures of several runs as a table; arms.c,
  * arms_page.c, arms_text.c and student.c compare arms. report.c opens the runs and closes them; the

@@ -126,8 +126,10 @@ void put_training(struct page *p)
         else
             buffer_printf(&p->html, "</div>");
         group_close(p, s);
-        if (p->run_count == 1)
+        if (p->run_count == 1) {
             put_monitor(p, s);
+            put_code_use(p, s);
+        }
     }
     section_close(p);
 }

@@ -1,6 +1,6 @@
 /* Report of a trained audio tokenizer on held-out recordings and voices: numbers,
  * sounds and spectrograms. */
-#include "tokenizer_training/audio_step.h"
+#include "tokenizer_training/code_use.h"
 #include "data/media/media.h"
 #include "data/media/spectrogram.h"
 
@@ -28,14 +28,16 @@ struct report {
 
 /* ---- codes ---- */
 
-static void mark_sounds(struct audio_report_coded *out, struct audio_tokenizer *audio, const float *samples)
+u8 *audio_sounding(struct audio_tokenizer *audio, const float *samples, i64 frames)
 {
-    i64 spectra = out->frames * AUDIO_FRAME_SPECTRA;
+    i64 spectra = frames * AUDIO_FRAME_SPECTRA;
     float *m = memory_alloc(spectra * AUDIO_BANDS * 4);
-    audio_spectra(audio, m, samples, out->frames);
+    u8 *sounds = memory_alloc(frames);
+    audio_spectra(audio, m, samples, frames);
     for (i64 i = 0; i < spectra; i++)
-        out->sounds[i / AUDIO_FRAME_SPECTRA] |= spectrum_sounds(m + i * AUDIO_BANDS, AUDIO_BANDS);
+        sounds[i / AUDIO_FRAME_SPECTRA] |= spectrum_sounds(m + i * AUDIO_BANDS, AUDIO_BANDS);
     memory_free(m);
+    return sounds;
 }
 
 /* Samples after `shift` samples of silence. NULL and a message if the recording
@@ -64,9 +66,8 @@ static void encode_some(struct audio_report_coded *list, struct audio_tokenizer 
         if (!samples[i])
             continue;
         out->codes = memory_alloc(out->frames * audio->config.levels * 4);
-        out->sounds = memory_alloc(out->frames);
         items[i] = (struct audio_item){samples[i], out->frames * AUDIO_FRAME_SAMPLES, out->codes};
-        mark_sounds(out, audio, samples[i]);
+        out->sounds = audio_sounding(audio, samples[i], out->frames);
     }
     audio_encode(audio, items, count);
     for (i64 i = 0; i < count; i++)
@@ -104,48 +105,25 @@ static void coded_free(struct audio_report_coded *list, i64 count)
 
 /* ---- health ---- */
 
-struct codebook_health {
-    double perplexity;
-    i64 dead, frames;
-};
-
-static struct codebook_health level_health(const struct audio_report_coded *list, i64 count,
-                                           const struct audio_config *c, i64 level)
-{
-    i64 *uses = memory_alloc(c->codes * (i64)sizeof *uses);
-    struct codebook_health h = {0};
-    double entropy = 0;
-    for (i64 i = 0; i < count; i++)
-        for (i64 f = 0; f < list[i].frames; f++)
-            if (list[i].sounds[f]) {
-                uses[list[i].codes[f * c->levels + level]]++;
-                h.frames++;
-            }
-    for (i64 code = 0; code < c->codes; code++) {
-        double p = (double)uses[code] / (double)max_i64(h.frames, 1);
-        entropy -= uses[code] ? p * log(p) : 0;
-        h.dead += uses[code] == 0;
-    }
-    h.perplexity = exp(entropy);
-    memory_free(uses);
-    return h;
-}
-
 static void report_health(struct report *r, const char *kind, const struct audio_report_coded *list, i64 count)
 {
     const struct audio_config *c = &r->trainer->audio.config;
     struct json *levels = json_array();
     struct buffer line = {0};
-    i64 frames = 0;
+    struct code_use use;
+    code_use_init(&use, false, c->levels, c->codes);
+    for (i64 i = 0; i < count; i++)
+        code_use_add_codes(&use, list[i].codes, list[i].sounds, list[i].frames);
+    i64 frames = use.seen[0];
     for (i64 level = 0; level < c->levels; level++) {
-        struct codebook_health h = level_health(list, count, c, level);
         struct json *entry = json_object();
-        json_set(entry, "perplexity", json_of_number(h.perplexity));
-        json_set(entry, "dead", json_of_integer(h.dead));
+        json_set(entry, "perplexity", json_of_number(code_use_perplexity(&use, level)));
+        json_set(entry, "dead", json_of_integer(code_use_dead(&use, level)));
         json_push(levels, entry);
-        buffer_printf(&line, " %.0f (%lld dead)", h.perplexity, (long long)h.dead);
-        frames = h.frames;
+        buffer_printf(&line, " %.0f (%lld dead)", code_use_perplexity(&use, level),
+                      (long long)code_use_dead(&use, level));
     }
+    code_use_release(&use);
     struct json *entry = json_object();
     json_set(entry, "recordings", json_of_integer(count));
     json_set(entry, "sounding_frames", json_of_integer(frames));

@@ -1,4 +1,4 @@
-#include "tokenizer_training/audio_step.h"
+#include "tokenizer_training/code_use.h"
 #include "tokenizer_training/memory_estimate.h"
 #include "data/sources/media_list.h"
 #include "train/events.h"
@@ -28,6 +28,7 @@ const struct setting audio_stage_table[] = {
         "MiB of recordings kept in memory; others are decoded again when drawn, except from packed archives and "
         "tables"),
     SHUFFLE_ROW(struct audio_settings),
+    USE_ROW(struct audio_settings, "200", "codes"),
     ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, NULL, "maximum share of unreadable recordings"),
     TRAINING_ROWS(struct audio_settings, "500"),
     OPTIMIZER_ROWS(struct audio_settings, "2e-3", "0.98", "1e-3"),
@@ -57,9 +58,16 @@ static int load_media(struct audio_media *train, struct audio_media *held_out, c
 
 /* ---- running ---- */
 
+struct audio_stage_run {
+    struct audio_trainer trainer;
+    struct audio_use use;
+    const char *name; /* of the stage */
+};
+
 static int run_step(void *context, i64 step, struct training_step *said)
 {
-    struct audio_trainer *t = context;
+    struct audio_stage_run *run = context;
+    struct audio_trainer *t = &run->trainer;
     struct audio_result y;
     if (audio_step(&y, t, step))
         return -1;
@@ -72,23 +80,26 @@ static int run_step(void *context, i64 step, struct training_step *said)
     said->flops = audio_step_flops(t);
     buffer_printf(&said->note, "loss %.4f, log-mel %.3f%s", y.loss, y.losses[AUDIO_DISTANCE],
                   step < t->start ? " without codes" : "");
+    if (use_is_due(t->settings->use_steps, step + 1) && step >= t->start)
+        audio_use_measure(&run->use, said->metrics, &t->audio, run->name, step + 1);
     return 0;
 }
 
 static int save(void *context, const char *folder)
 {
-    const struct audio_trainer *t = context;
-    return audio_save(&t->audio, folder);
+    const struct audio_stage_run *run = context;
+    return audio_save(&run->trainer.audio, folder);
 }
 
-static int train(struct audio_trainer *t, const struct stage *stage, const struct audio_media *held_out)
+static int train(struct audio_stage_run *run, const struct stage *stage, const struct audio_media *held_out)
 {
+    struct audio_trainer *t = &run->trainer;
     struct training training = {.stage = stage,
                                 .settings = &t->settings->training,
                                 .steps = t->settings->steps,
                                 .unit = "frames",
                                 .weights = &t->audio.weights,
-                                .context = t,
+                                .context = run,
                                 .step = run_step,
                                 .save = save};
     log_info("%s: %lld %s, %.0f s, %.1f MB; %.2f M parameters, %.1f MB; %.2f GFLOP a step", stage->name,
@@ -97,7 +108,10 @@ static int train(struct audio_trainer *t, const struct stage *stage, const struc
              (double)weights_parameters(&t->audio.weights) * 1e-6, (double)weights_bytes(&t->audio.weights) * 1e-6,
              audio_step_flops(t) * 1e-9);
     weights_init(&t->audio.weights, stage->seed);
-    int status = training_run(&training);
+    int status = t->settings->use_steps ? audio_use_open(&run->use, t, held_out) : 0;
+    if (status == 0)
+        status = training_run(&training);
+    audio_use_close(&run->use);
     if (status == 0)
         status = audio_report(t, held_out, stage->out);
     return status ? status : events_add_folder(stage->out, "samples", training.steps);
@@ -120,10 +134,11 @@ int audio_stage(const void *settings, const struct stage *stage)
     if (status == 0)
         status = load_media(&media, &held_out, s, stage->recipe_seed);
     if (status == 0) {
-        struct audio_trainer trainer = {.settings = s, .media = &media, .seed = stage->seed};
-        audio_trainer_open(&trainer, stage->device, stage->dtype);
-        status = train(&trainer, stage, &held_out);
-        audio_trainer_close(&trainer);
+        struct audio_stage_run run = {.name = stage->name,
+                                      .trainer = {.settings = s, .media = &media, .seed = stage->seed}};
+        audio_trainer_open(&run.trainer, stage->device, stage->dtype);
+        status = train(&run, stage, &held_out);
+        audio_trainer_close(&run.trainer);
     }
     audio_media_release(&media);
     audio_media_release(&held_out);

@@ -78,6 +78,8 @@ int audio_step(struct audio_result *result, struct audio_trainer *trainer, i64 s
 double audio_step_flops(const struct audio_trainer *trainer);
 
 /* ---- The report ---- */
+/* Flags [frames] of the frames that are not silent (memory_free). */
+u8 *audio_sounding(struct audio_tokenizer *audio, const float *samples, i64 frames);
 /* Measures codebook health on `media` and spectral distances on `held_out` (next to those of the
  * mean spectrum), and trains a linear probe of spoken digits on the codes of each level. Logs the
  * results, and writes report.json and samples/ with sounds and their spectrograms. */

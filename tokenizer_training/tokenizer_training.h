@@ -10,7 +10,8 @@
  * Where is what: text_stage.c reads texts and trains BPE; vision_stage.c and audio_stage.c are
  * the stages, vision_step.c and audio_step.c one step of each with its losses, vision_data.c and
  * audio_data.c the media in memory, crops and draws, vision_report.c and audio_report.c the
- * numbers and samples at the end, vision_components.c what pictures keep without a network, memory_estimate.c the
+ * numbers and samples at the end, code_use.c how evenly codes are used, vision_use.c and audio_use.c
+ * during training, vision_components.c what pictures keep without a network, memory_estimate.c the
  * memory before it begins. A stage owns its media and its trainer until it returns. */
 #ifndef WEFT_TOKENIZER_TRAINING_H
 #define WEFT_TOKENIZER_TRAINING_H
@@ -49,6 +50,10 @@ int text_stage_sizes(struct token_sizes *sizes, const void *settings);
     SETTING(type, shuffle_buffer, "shuffle_buffer", NUMBER, "0", 0, 1e9, NULL,                                         \
             "shuffle window for media of packed archives and tables beyond memory_mb, MiB; 0: keep them in memory")
 
+#define USE_ROW(type, fallback, what)                                                                                  \
+    SETTING(type, use_steps, "use_steps", INTEGER, fallback, 0, 1e9, NULL,                                             \
+            "steps between measurements of how evenly " what " are used, on training and held-out media; 0: never")
+
 /* ---- Vision ---- */
 /* The stage `tokenizer-vision`: trains the vision tokenizer on stills, inflates it, and trains it
  * on clips. It needs no captions. Writes config.json and weights.safetensors (read by vision_load),
@@ -63,7 +68,7 @@ struct vision_settings {
     double rate_hz;
     struct integer_list channels, blocks, scales;
     double augment, amplitude_keep, clip_lr, bad_share;
-    i64 memory_mb;
+    i64 memory_mb, use_steps;
     double shuffle_buffer;
     struct picture_settings pictures;
     struct aspect_settings aspects;
@@ -103,7 +108,7 @@ struct audio_settings {
     bool films; /* also use the sound of clips */
     double unquantised_share, codebook_decay, augment;
     double weights[AUDIO_LOSSES]; /* of losses; 0 where it is fixed */
-    i64 vocoder_rounds, memory_mb;
+    i64 vocoder_rounds, memory_mb, use_steps;
     double shuffle_buffer, bad_share;
     struct training_settings training;
     struct optimizer_settings optimizer;

@@ -5,6 +5,7 @@
 #include "data/shapes/shaped.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { KEPT_FRAMES = 8 };
@@ -278,6 +279,21 @@ i64 vision_media_count(const struct vision_media *media, bool clip, i64 shape)
     for (i64 i = 0; i < all; i++)
         count += vision_media_shape(media, clip, i) == shape;
     return count;
+}
+
+static int compare_i32(const void *a, const void *b)
+{
+    return (*(const i32 *)a > *(const i32 *)b) - (*(const i32 *)a < *(const i32 *)b);
+}
+
+i32 *vision_media_order(const struct vision_media *media, bool clips, i64 most, u64 seed)
+{
+    i64 count = clips ? media->clip_count : media->still_count;
+    i32 *order = memory_alloc(max_i64(count, 1) * 4);
+    rng_permutation(order, count, (struct rng_key){seed, RNG_SHUFFLE}, UINT32_MAX, clips);
+    if (media_buffer_count(clips ? media->clip_buffer : media->still_buffer))
+        qsort(order, (size_t)min_i64(count, most), sizeof *order, compare_i32);
+    return order;
 }
 
 static i64 frame_bytes(const struct vision_media *media, bool clips, i64 shape)

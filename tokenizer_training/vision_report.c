@@ -1,40 +1,24 @@
 /* Report of a trained vision tokenizer on held-out media: numbers and pictures. */
-#include "tokenizer_training/vision_step.h"
+#include "tokenizer_training/code_use.h"
 #include "data/shapes/shaped.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { SHEET_PAIRS = 48, SHEET_COLUMNS = 8, SHEET_CLIPS = 12, DEAD_PER_MILLE = 10, MOST_ITEMS = 256, TOGETHER = 16 };
+enum { SHEET_PAIRS = 48, SHEET_COLUMNS = 8, SHEET_CLIPS = 12, MOST_ITEMS = 256, TOGETHER = 16 };
 
 struct vision_report_measured {
     /* sum over the items of the mean squared error within their pictures */
     double square_error, squares; /* squares: sum of the squares of these errors */
     i64 items;
     double rebuilt_error; /* sum over the items, as from principal components; NaN: not measured */
-    i64 *ones;            /* [scales, bits] number of set bits */
-    i64 *seen;            /* [scales] number of positions */
+    struct code_use use;
 };
 
 static double psnr_of(const struct vision_report_measured *m)
 {
     return vision_psnr(m->square_error / (double)m->items);
-}
-
-/* Counts the set bits per scale and bit of the code. A bit is dead if it has the same value in more
- * than 99 % of the positions. */
-static void count_bits(struct vision_report_measured *m, const u8 *bits, i64 frames, const struct vision_shape *shape,
-                       i64 d)
-{
-    for (i64 f = 0; f < frames; f++)
-        for (i64 k = 0; k < shape->scale_count; k++) {
-            i64 square = scale_positions(shape->scales[k]);
-            for (i64 i = 0; i < square * d; i++)
-                m->ones[k * d + i % d] += *bits++;
-            m->seen[k] += square;
-        }
 }
 
 /* Contact sheet. Stills: original and reconstruction side by side. Clips: the frames in a row, the
@@ -109,7 +93,7 @@ static int measure_some(struct vision_report_measured *m, struct vision_report_s
         status = vision_media_copy(in + i * pixels, items->media, items->clips, items->order[first + i], shape->frames);
     if (status == 0) {
         vision_reconstruct(vision, again, bits, in, n, shape);
-        count_bits(m, bits, n * shape->latent_frames, shape, d);
+        code_use_add_bits(&m->use, bits, n * shape->latent_frames, shape);
     }
     for (i64 i = 0; i < n && status == 0; i++) {
         struct content_size inner = items->inner[items->order[first + i]];
@@ -133,8 +117,7 @@ static int measure_some(struct vision_report_measured *m, struct vision_report_s
 static int measure(struct vision_report_measured *m, struct vision_report_sheet *sheet, struct vision *vision,
                    const struct vision_report_items *items, const struct vision_shape *shape)
 {
-    m->ones = memory_alloc(shape->scale_count * vision->config.bits * (i64)sizeof(i64));
-    m->seen = memory_alloc(shape->scale_count * (i64)sizeof(i64));
+    code_use_init(&m->use, true, shape->scale_count, vision->config.bits);
     m->items = items->count;
     int status = 0;
     for (i64 i = 0; i < m->items && status == 0; i += TOGETHER)
@@ -143,25 +126,14 @@ static int measure(struct vision_report_measured *m, struct vision_report_sheet 
     return status;
 }
 
-static double bit_entropy(double p)
-{
-    return p <= 0 || p >= 1 ? 0 : -(p * log2(p) + (1 - p) * log2(1 - p));
-}
-
-static struct json *scales_json(const struct vision_report_measured *m, const struct vision_shape *shape, i64 d,
-                                struct buffer *line)
+static struct json *scales_json(const struct code_use *use, const struct vision_shape *shape, struct buffer *line)
 {
     struct json *out = json_array();
     i64 dead_bits = 0;
     buffer_printf(line, "; entropy of a bit by scale");
     for (i64 k = 0; k < shape->scale_count; k++) {
-        double entropy = 0;
-        i64 dead = 0;
-        for (i64 c = 0; c < d; c++) {
-            double p = (double)m->ones[k * d + c] / (double)max_i64(m->seen[k], 1);
-            entropy += bit_entropy(p) / (double)d;
-            dead += fmin(p, 1 - p) * 1000 < DEAD_PER_MILLE;
-        }
+        double entropy = code_use_entropy(use, k);
+        i64 dead = code_use_dead(use, k);
         struct json *scale = json_object();
         json_set(scale, "scale", scale_json(shape->scales[k]));
         json_set(scale, "entropy_bits", json_of_number(entropy));
@@ -170,7 +142,7 @@ static struct json *scales_json(const struct vision_report_measured *m, const st
         buffer_printf(line, " %.2f", entropy);
         dead_bits += dead;
     }
-    buffer_printf(line, ", %lld of %lld dead", (long long)dead_bits, (long long)(shape->scale_count * d));
+    buffer_printf(line, ", %lld of %lld dead", (long long)dead_bits, (long long)(shape->scale_count * use->width));
     return out;
 }
 
@@ -192,16 +164,6 @@ static struct json *sheet_json(const struct vision_report_sheet *sheet, const ch
     }
     memory_free(file);
     return j;
-}
-
-static int compare_i32(const void *a, const void *b)
-{
-    return (*(const i32 *)a > *(const i32 *)b) - (*(const i32 *)a < *(const i32 *)b);
-}
-
-static void sort_i32(i32 *values, i64 count)
-{
-    qsort(values, (size_t)count, sizeof *values, compare_i32);
 }
 
 /* Items of one shape among the first `most` drawn ones. */
@@ -257,10 +219,7 @@ static int report_shape(struct vision_report_measured *all, struct json *shapes,
     all->squares += m.squares;
     all->rebuilt_error += rebuilt_error(t, items, shape);
     all->items += m.items;
-    for (i64 i = 0; i < shape->scale_count * t->vision.config.bits; i++)
-        all->ones[i] += m.ones[i];
-    for (i64 k = 0; k < shape->scale_count; k++)
-        all->seen[k] += m.seen[k];
+    code_use_join(&all->use, &m.use);
     struct json *entry = json_object();
     json_set(entry, "shape", json_of_string(shape->name));
     json_set(entry, "items", json_of_integer(m.items));
@@ -269,8 +228,7 @@ static int report_shape(struct vision_report_measured *all, struct json *shapes,
     json_set(entry, "sheet", sheet_json(&sheet, name, shown, shape));
     json_push(shapes, entry);
     int closed = sheet_close(&sheet, folder, name);
-    memory_free(m.ones);
-    memory_free(m.seen);
+    code_use_release(&m.use);
     return status ? status : closed;
 }
 
@@ -305,17 +263,9 @@ static void log_shapes(struct buffer *line, const struct json *shapes)
     }
 }
 
-static void draw_order(struct vision_report_items *items, u64 seed)
-{
-    items->order = memory_alloc(items->count * 4);
-    rng_permutation(items->order, items->count, (struct rng_key){seed, RNG_SHUFFLE}, UINT32_MAX, items->clips);
-    if (media_buffer_count(items->clips ? items->media->clip_buffer : items->media->still_buffer))
-        sort_i32(items->order, min_i64(items->count, MOST_ITEMS)); /* read the windows in order */
-}
-
 /* A kind with only one shape gets that shape's sheet. */
 static struct json *kind_json(const struct vision_report_measured *m, struct json *shapes,
-                              const struct vision_shape *shape, i64 bits, struct buffer *line)
+                              const struct vision_shape *shape, struct buffer *line)
 {
     struct json *entry = json_object();
     json_set(entry, "items", json_of_integer(m->items));
@@ -324,7 +274,7 @@ static struct json *kind_json(const struct vision_report_measured *m, struct jso
     if (isfinite(m->rebuilt_error))
         json_set(entry, "psnr_db_components", json_of_number(vision_psnr(m->rebuilt_error / (double)m->items)));
     json_set(entry, "psnr_of", json_of_string("the mean squared error within pictures, pixels in 0..1"));
-    json_set(entry, "scales", scales_json(m, shape, bits, line));
+    json_set(entry, "scales", scales_json(&m->use, shape, line));
     if (json_count(shapes) == 1)
         json_set(entry, "sheet", json_copy(json_get(json_at(shapes, 0), "sheet")));
     if (json_count(shapes) == 1)
@@ -341,22 +291,21 @@ static int report_kind(struct json *report, struct vision_trainer *t, struct vis
         return 0;
     const struct vision_config *c = &t->vision.config;
     const struct vision_shape *shape = &c->shapes[0];
-    struct vision_report_measured m = {.ones = memory_alloc(VISION_SCALES_MOST * c->bits * (i64)sizeof(i64)),
-                                       .seen = memory_alloc(VISION_SCALES_MOST * (i64)sizeof(i64))};
+    struct vision_report_measured m = {0};
     struct buffer line = {0};
     struct json *shapes = json_array();
-    draw_order(&items, t->seed);
+    code_use_init(&m.use, true, VISION_SCALES_MOST, c->bits);
+    items.order = vision_media_order(items.media, items.clips, MOST_ITEMS, t->seed);
     int status = report_shapes(&m, shapes, t, &items, items.clips, kind, folder);
     log_shapes(&line, shapes);
-    json_set(report, kind, kind_json(&m, shapes, shape, c->bits, &line));
+    json_set(report, kind, kind_json(&m, shapes, shape, &line));
     log_info("%s: PSNR %.2f dB (of the mean error of %lld, pixels in 0..1)%s", kind, psnr_of(&m), (long long)m.items,
              line.data);
     if (isfinite(m.rebuilt_error))
         log_info("%s: PSNR %.2f dB from principal components of training pictures, of as many bytes", kind,
                  vision_psnr(m.rebuilt_error / (double)m.items));
     memory_free(items.order);
-    memory_free(m.ones);
-    memory_free(m.seen);
+    code_use_release(&m.use);
     buffer_release(&line);
     return status;
 }

@@ -1,5 +1,5 @@
 #include "tokenizer_training/memory_estimate.h"
-#include "tokenizer_training/vision_step.h"
+#include "tokenizer_training/code_use.h"
 #include "data/sources/media_list.h"
 #include "train/events.h"
 
@@ -43,6 +43,7 @@ const struct setting vision_stage_table[] = {
         "MiB of decoded media kept in memory; others are decoded again when drawn, except from packed archives and "
         "tables"),
     SHUFFLE_ROW(struct vision_settings),
+    USE_ROW(struct vision_settings, "250", "bits"),
     ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, NULL, "maximum share of unreadable media"),
     TRAINING_ROWS(struct vision_settings, "1000"),
     OPTIMIZER_ROWS(struct vision_settings, "3e-3", "0.95", "0"),
@@ -192,6 +193,8 @@ int vision_stage_config(struct vision_config *config, const struct vision_settin
 
 struct vision_stage_run {
     struct vision_trainer trainer;
+    struct vision_use use;
+    const char *name; /* of the stage */
     /* per step on stills, on clips, and on stills among clips; 0: not counted yet */
     double flops[3][VISION_SHAPES_MOST];
 };
@@ -233,6 +236,8 @@ static int run_step(void *context, i64 step, struct training_step *said)
     buffer_printf(&said->note, "%s loss %.4f, %.2f dB", y.clips ? "clips" : "stills", y.loss, y.psnr_db);
     if (run->trainer.vision.config.shape_count > 1 + (run->trainer.clip_steps > 0))
         buffer_printf(&said->note, ", %s", y.shape->name);
+    if (use_is_due(run->trainer.settings->use_steps, step + 1))
+        vision_use_measure(&run->use, said->metrics, &run->trainer.vision, run->name, step + 1);
     return 0;
 }
 
@@ -261,7 +266,10 @@ static int train(struct vision_stage_run *run, const struct stage *stage, const 
              (double)weights_parameters(&t->vision.weights) * 1e-6, (double)weights_bytes(&t->vision.weights) * 1e-6,
              flops_of(run, 0, false) * 1e-9);
     vision_init(&t->vision, stage->seed);
-    int status = training_run(&training);
+    int status = t->settings->use_steps ? vision_use_open(&run->use, t, held_out) : 0;
+    if (status == 0)
+        status = training_run(&training);
+    vision_use_close(&run->use);
     if (status == 0)
         status = vision_report(t, held_out, stage->out);
     return status ? status : events_add_folder(stage->out, "samples", training.steps);
@@ -277,7 +285,8 @@ static int run_stage(const struct vision_settings *s, const struct stage *stage,
     if (vision_stage_config(&config, s, media, clips) ||
         (clips && lr_check(&s->optimizer, s->clip_steps, "clip_steps")))
         return -1;
-    struct vision_stage_run run = {.trainer = {.settings = s,
+    struct vision_stage_run run = {.name = stage->name,
+                                   .trainer = {.settings = s,
                                                .media = media,
                                                .seed = stage->seed,
                                                .still_steps = s->steps,

@@ -48,6 +48,10 @@ void vision_media_release(struct vision_media *media);
 i64 vision_media_shape(const struct vision_media *media, bool clip, i64 index);
 i64 vision_media_count(const struct vision_media *media, bool clip, i64 shape);
 
+/* Random order of all stills or clips (memory_free), of which the first `most` are to be read; those in
+ * windows come in the order of the windows. */
+i32 *vision_media_order(const struct vision_media *media, bool clips, i64 most, u64 seed);
+
 /* A batch of stills or clips of one shape. `first` is the number of media of this kind and shape
  * drawn before. The items follow one permutation per epoch. A share `augment` of them is flipped,
  * rotated, scaled and shifted, the same way in all frames of a clip. */

@@ -252,6 +252,31 @@ TEST(a_resumed_stage_has_the_files_of_one_that_never_stopped)
     }
 }
 
+/* Use of bits and codes, measured at each step: the same weights, and the same figures after a kill. */
+TEST(measuring_the_use_of_a_code_moves_nothing)
+{
+    for (i64 i = 0; i < COUNT_OF(stages); i++) {
+        struct resumed_stage with = stages[i];
+        if (with.run != vision_stage && with.run != audio_stage)
+            continue;
+        char *settings = string_format("%s, use_steps: 1", with.settings),
+             *whole = string_format("%s-whole", with.name), *name = string_format("%s-measured", with.name),
+             *again = string_format("%s-again", with.name);
+        with.settings = settings;
+        succeed(run(&with, name));
+        expect_same_file(whole, name, "weights.safetensors");
+        struct buffer lines = content_of(name, "metrics.jsonl");
+        assert_non_null(strstr(lines.data, "\"use/"));
+        copy_killed(again, name, CLIPS_FROM);
+        succeed(run(&with, again));
+        expect_same_folder(name, again);
+        buffer_release(&lines);
+        char *blocks[] = {settings, whole, name, again};
+        for (i64 k = 0; k < COUNT_OF(blocks); k++)
+            memory_free(blocks[k]);
+    }
+}
+
 /* What other programs and later stages read of the runs above, by the settings that were given. */
 TEST(results_have_the_sizes_asked_for)
 {

@@ -158,6 +158,38 @@ TEST(test_what_a_stage_measures_while_it_trains)
     memory_free(run);
 }
 
+/* A tokenizer's use of its code, of a run that goes on: charts with a line for each scale or level. */
+TEST(test_use_of_a_code_over_steps)
+{
+    char *run = run_folder("use");
+    put(run, "vis.partial", "identity.json", "{\"kind\":\"tokenizer-vision\",\"settings\":{\"steps\":200}}");
+    put(run, "vis.partial", "metrics.jsonl",
+        "{\"step\":1,\"stills/loss\":3}\n"
+        "{\"step\":2,\"stills/loss\":2,\"use/stills/training/1/entropy\":0.5,\"use/stills/training/1/dead\":7,"
+        "\"use/stills/heldout/2/entropy\":0.25}\n"
+        "{\"step\":4,\"stills/loss\":2,\"use/stills/training/1/entropy\":0.75,\"use/stills/training/1/dead\":3,"
+        "\"use/stills/heldout/2/entropy\":0.5}\n");
+    put(run, "aud.partial", "identity.json", "{\"kind\":\"tokenizer-audio\",\"settings\":{\"steps\":200}}");
+    put(run, "aud.partial", "metrics.jsonl",
+        "{\"step\":1,\"loss\":3,\"use/codes/heldout/0/perplexity\":110}\n"
+        "{\"step\":2,\"loss\":2,\"use/codes/heldout/0/perplexity\":140}\n");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, "vis: how evenly its code is used, over steps");
+    shows(&page, "Entropy of a bit, new pictures<");
+    shows(&page, "Entropy of a bit, training pictures<");
+    shows(&page, "Dead bits, training pictures<");
+    lacks(&page, "Dead bits, new pictures<");
+    lacks(&page, "Entropy of a bit, new clips<");
+    shows(&page, ">scale 1<");
+    shows(&page, ">scale 2<");
+    lacks(&page, ">scale 3<");
+    shows(&page, "aud: how evenly its code is used, over steps");
+    shows(&page, "Codes in even use, new sounds<");
+    shows(&page, ">level 0<");
+    buffer_release(&page);
+    memory_free(run);
+}
+
 /* A stage that fails before it writes anything leaves only its time. */
 TEST(test_stages_that_failed_at_once)
 {

@@ -1,7 +1,7 @@
 /* The report of the audio tokenizer, recomputed independently: code usage, reconstruction error,
  * digit probe. */
 #include <math.h>
-#include "tokenizer_training/audio_step.h"
+#include "tokenizer_training/code_use.h"
 #include "core/json.h"
 #include "data/media/media.h"
 #include "tests/scratch.h"
@@ -111,6 +111,43 @@ TEST(perplexity_is_of_the_codes_used)
             assert_int_equal(json_integer(json_get(entry, "dead"), -1), dead);
         }
     }
+}
+
+/* On the same recordings as above: those of the report, training and held out. */
+TEST(codes_in_use_are_measured_during_training)
+{
+    static const char *const sets[] = {"training", "heldout"}, *const kinds[] = {"training", "held_out"};
+    struct audio_use use;
+    struct metrics *metrics = metrics_open(path_of("out"), 0);
+    assert_non_null(metrics);
+    struct audio_media other = media;
+    other.count = CLIPS / 2;
+    succeed(audio_use_open(&use, &trainer, &media));
+    metrics_begin(metrics, 1);
+    audio_use_measure(&use, metrics, &trainer.audio, "aud", 1);
+    struct json *line = metrics_values(metrics);
+    for (i64 level = 0; level < LEVELS; level++)
+        for (int set = 0; set < 2; set++) {
+            char *perplexity = string_format("use/codes/%s/%lld/perplexity", sets[set], (long long)level);
+            char *dead = string_format("use/codes/%s/%lld/dead", sets[set], (long long)level);
+            const struct json *entry = json_at(json_get(json_get(report, kinds[set]), "levels"), level);
+            assert_float_equal(json_number(json_get(line, perplexity), -1),
+                               json_number(json_get(entry, "perplexity"), -2), 1e-9);
+            assert_float_equal(json_number(json_get(line, dead), -1), json_number(json_get(entry, "dead"), -2), 0);
+            memory_free(perplexity);
+            memory_free(dead);
+        }
+    json_free(line);
+    audio_use_close(&use);
+    succeed(audio_use_open(&use, &trainer, &other));
+    metrics_begin(metrics, 2);
+    audio_use_measure(&use, metrics, &trainer.audio, "aud", 2);
+    line = metrics_values(metrics);
+    double half = json_number(json_get(line, "use/codes/heldout/0/perplexity"), NAN);
+    assert_true(half < json_number(json_get(line, "use/codes/training/0/perplexity"), NAN));
+    json_free(line);
+    audio_use_close(&use);
+    metrics_close(metrics);
 }
 
 /* error: NULL, or the standard error of the mean over recordings, which all have the same length. */

@@ -1,6 +1,7 @@
 /* The metrics of a vision tokenizer step and its final
  * report, recomputed from pictures and bits. */
 #include "core/json.h"
+#include "tokenizer_training/code_use.h"
 #include "tests/vision_fixture.h"
 
 enum { PICTURES = 3, SIZE = 16, BYTES = SIZE * SIZE * 3, CLIP_FRAMES = 5 };
@@ -148,6 +149,73 @@ TEST(the_report_counts_bits_and_errors)
 {
     expect_report(PICTURES);
     expect_report(1);
+}
+
+static double value_of(const struct json *line, const char *kind, const char *set, i64 scale, const char *figure)
+{
+    char *key = string_format("use/%s/%s/%lld/%s", kind, set, (long long)scale, figure);
+    double value = json_number(json_get(line, key), NAN);
+    memory_free(key);
+    return value;
+}
+
+/* The figures of a kind in a line of metrics, against counting the bits of `items` media. */
+static void expect_use(const struct json *line, const char *kind, const char *set, const u8 *media_pixels, i64 items,
+                       const struct vision_shape *shape)
+{
+    i64 width = trainer.vision.config.bits, tokens = vision_tokens(shape), frames = items * shape->latent_frames;
+    u8 *again = memory_alloc(items * shape->frames * BYTES), *bits = memory_alloc(frames * tokens * width);
+    vision_reconstruct(&trainer.vision, again, bits, media_pixels, items, shape);
+    for (i64 k = 0, first = 0; k < shape->scale_count; first += scale_positions(shape->scales[k++])) {
+        double entropy = 0, n = (double)(frames * scale_positions(shape->scales[k]));
+        i64 dead = 0;
+        for (i64 b = 0; b < width; b++) {
+            double ones = 0;
+            for (i64 f = 0; f < frames; f++)
+                for (i64 at = first; at < first + scale_positions(shape->scales[k]); at++)
+                    ones += bits[(f * tokens + at) * width + b];
+            double p = ones / n, q = 1 - p;
+            entropy -= (p > 0 ? p * log2(p) : 0) + (q > 0 ? q * log2(q) : 0);
+            dead += p < 0.01 || q < 0.01;
+        }
+        assert_float_equal(value_of(line, kind, set, k + 1, "entropy"), entropy / (double)width, 1e-9);
+        assert_true(value_of(line, kind, set, k + 1, "dead") == (double)dead);
+    }
+    memory_free(again);
+    memory_free(bits);
+}
+
+/* Of training and held-out media apart; of clips once the tokenizer is inflated. */
+TEST(bits_in_use_are_measured_during_training)
+{
+    struct vision_use use;
+    struct vision_media other = media;
+    struct vision *vision = &trainer.vision;
+    bool inflated = vision->config.inflated;
+    media.still_count = PICTURES;
+    other.still_count = 1;
+    struct metrics *metrics = metrics_open(folder, 0);
+    assert_non_null(metrics);
+    assert_int_equal(vision_use_open(&use, &trainer, &other), 0);
+    for (int clips_too = 0; clips_too < 2; clips_too++) {
+        vision->config.inflated = false;
+        if (clips_too)
+            vision_inflate(vision);
+        metrics_begin(metrics, clips_too + 1);
+        vision_use_measure(&use, metrics, vision, "vis", clips_too + 1);
+        struct json *line = metrics_values(metrics);
+        expect_use(line, "stills", "training", pixels, PICTURES, &vision->config.shapes[0]);
+        expect_use(line, "stills", "heldout", stills[0], 1, &vision->config.shapes[0]);
+        if (clips_too)
+            expect_use(line, "clips", "training", clip_pixels, 1, &vision->config.shapes[1]);
+        else
+            assert_true(isnan(value_of(line, "clips", "training", 1, "entropy")));
+        json_free(line);
+        assert_int_equal(metrics_end(metrics), 0);
+    }
+    vision_use_close(&use);
+    metrics_close(metrics);
+    vision->config.inflated = inflated;
 }
 
 static double components_psnr(const struct vision_media *held_out)
