@@ -60,6 +60,7 @@ static int sizes_of_stages(struct model_config *c, const struct recipe *r, const
                       r->path);
             return PLAN_UNKNOWN;
         }
+        s = s ? first_tokenizer(r, s) : NULL;
         if (s && !s->skips && s->kind->sizes(&sizes, s->settings))
             return -1;
     }
@@ -332,7 +333,7 @@ static int plan_stage(struct plan_total *total, const struct recipe *r, const st
     } else if (strcmp(s->kind->name, "prepare") == 0) {
         status = plan_prepare(total, r, place, with->device);
     } else if (!trains_backbone(s)) {
-        failed = plan_tokenizer(total, place, p.work.dtype, p.work.gpu, gflops);
+        failed = plan_tokenizer(total, r, place, p.work.dtype, p.work.gpu, gflops);
     } else if ((status = config_of(&p.config, r, s)) == 0) {
         p.settings = p.work.settings = s->settings;
         p.work.config = &p.config;

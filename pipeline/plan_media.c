@@ -111,6 +111,21 @@ bool is_media_tokenizer(const struct recipe_stage *s)
     return is_kind(s, "tokenizer-vision") || is_kind(s, "tokenizer-audio");
 }
 
+/* The loop is bounded, since a stage may name itself. */
+const struct recipe_stage *first_tokenizer(const struct recipe *r, const struct recipe_stage *s)
+{
+    for (i64 turn = 0; turn < r->count && is_media_tokenizer(s); turn++) {
+        const char *start = tokenizer_start_of(s->kind->table, s->settings);
+        const struct recipe_stage *from = NULL;
+        for (i64 i = 0; start && i < r->count; i++)
+            from = strcmp(r->stages[i].name, start) == 0 && r->stages[i].kind == s->kind ? &r->stages[i] : from;
+        if (!from)
+            break;
+        s = from;
+    }
+    return s;
+}
+
 static void put_needs(struct buffer *out, const struct plan_place *place, const struct tokenizer_needs *needs,
                       double disk, double gflops)
 {
@@ -144,7 +159,8 @@ static void put_needs_json(struct buffer *out, const struct plan_place *place, c
     json_free(j);
 }
 
-int plan_tokenizer(struct plan_total *total, const struct plan_place *place, enum dtype dtype, bool gpu, double gflops)
+int plan_tokenizer(struct plan_total *total, const struct recipe *r, const struct plan_place *place, enum dtype dtype,
+                   bool gpu, double gflops)
 {
     const struct recipe_stage *s = place->stage;
     bool vision = is_kind(s, "tokenizer-vision");
@@ -155,7 +171,13 @@ int plan_tokenizer(struct plan_total *total, const struct plan_place *place, enu
     device_open_meta(&meta);
     if (gpu)
         device_meta_gpu(&meta, true);
-    int status = tokenizer_estimate(&needs, s->kind->table, s->settings, &meta, dtype);
+    union {
+        struct vision_settings vision;
+        struct audio_settings audio;
+    } own;
+    memcpy(&own, s->settings, vision ? sizeof own.vision : sizeof own.audio);
+    tokenizer_take_sizes(s->kind->table, &own, first_tokenizer(r, s)->settings);
+    int status = tokenizer_estimate(&needs, s->kind->table, &own, &meta, dtype);
     if (status == 0) {
         double disk =
             plan_disk_bytes(needs.parameters, vision ? pictures->training.keep : sounds->training.keep, dtype);

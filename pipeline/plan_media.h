@@ -45,6 +45,9 @@ double plan_disk_bytes(i64 parameters, i64 kept, enum dtype dtype);
 int plan_prepare(struct plan_total *total, const struct recipe *r, const struct plan_place *place,
                  struct device *device);
 bool is_media_tokenizer(const struct recipe_stage *s);
-int plan_tokenizer(struct plan_total *total, const struct plan_place *place, enum dtype dtype, bool gpu, double gflops);
+/* The stage of the recipe that a media tokenizer begins with, through all that it starts from. */
+const struct recipe_stage *first_tokenizer(const struct recipe *r, const struct recipe_stage *s);
+int plan_tokenizer(struct plan_total *total, const struct recipe *r, const struct plan_place *place, enum dtype dtype,
+                   bool gpu, double gflops);
 
 #endif

@@ -1,8 +1,10 @@
 /* What is wrong with a recipe before its first stage runs. */
 #include "pipeline/pipeline.h"
+#include "pipeline/plan_media.h"
 #include "data/prepare/prepare.h"
 #include "routing/routing.h"
 #include "rl/rl.h"
+#include "tokenizer_training/tokenizer_training.h"
 #include "train/pretrain.h"
 
 #include <string.h>
@@ -159,11 +161,25 @@ static int check_each(struct recipe *r, struct recipe_stage *s,
     return status;
 }
 
+/* Settings of a stage that trains a media tokenizer, beside those of the stage it starts from. */
+static int check_tokenizer(struct recipe *r, const struct recipe_stage *s)
+{
+    const char *start = tokenizer_start_of(s->kind->table, s->settings);
+    const struct recipe_stage *other = start ? recipe_stage_of(r, start) : NULL;
+    if (!other || strcmp(other->name, start) != 0)
+        return 0;
+    return other->kind == s->kind ? tokenizer_check_started(s->kind->table, s->settings, other->settings, start)
+                                  : error_usage("%s is a stage of kind %s: expected one of kind %s to start from",
+                                                start, other->kind->name, s->kind->name);
+}
+
 static int check_stage(struct recipe *r, struct recipe_stage *s, const struct layout *layout, bool begins)
 {
     int status = s->kind->check ? s->kind->check(s->settings) : 0;
     if (status == 0 && trains_backbone(s))
         status = check_training(r, s, layout);
+    if (status == 0 && is_media_tokenizer(s))
+        status = check_tokenizer(r, s);
     if (status == 0)
         status = check_cut(r, s);
     if (status == 0)

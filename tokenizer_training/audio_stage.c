@@ -1,5 +1,6 @@
 #include "tokenizer_training/code_use.h"
 #include "tokenizer_training/memory_estimate.h"
+#include "tokenizer_training/tokenizer_start.h"
 #include "data/sources/media_list.h"
 #include "train/events.h"
 
@@ -9,6 +10,7 @@ const struct setting audio_stage_table[] = {
         "folder of recordings, as for `prepare`; captions optional, media of conversations too; its validation split "
         "is held out"),
     SPLIT_ROWS(struct audio_settings),
+    START_ROWS(struct audio_settings),
     ROW(films, "films", BOOL, "false", 0, 0, NULL, "also use the sound of clips; silent clips are counted"),
     ROW(steps, "steps", INTEGER, "2000", 1, 1e9, NULL, "training steps"),
     ROW(batch, "batch", INTEGER, "12", 1, 65536, NULL, "crops per step"),
@@ -60,6 +62,7 @@ static int load_media(struct audio_media *train, struct audio_media *held_out, c
 
 struct audio_stage_run {
     struct audio_trainer trainer;
+    struct tokenizer_start start;
     struct audio_use use;
     const char *name; /* of the stage */
 };
@@ -85,6 +88,25 @@ static int run_step(void *context, i64 step, struct training_step *said)
     return 0;
 }
 
+/* The codes of a continued stage began at its own step. */
+static int begin(void *context, i64 step, const struct json *state, const char *folder)
+{
+    struct audio_stage_run *run = context;
+    (void)step;
+    (void)folder;
+    run->trainer.start = json_integer(json_get(state, "codes_from"), run->trainer.start);
+    return 0;
+}
+
+static int write_state(void *context, struct json *state, const char *folder)
+{
+    const struct audio_stage_run *run = context;
+    (void)folder;
+    tokenizer_put_seed(state, run->trainer.seed);
+    json_set(state, "codes_from", json_of_integer(run->trainer.start));
+    return 0;
+}
+
 static int save(void *context, const char *folder)
 {
     const struct audio_stage_run *run = context;
@@ -99,16 +121,21 @@ static int train(struct audio_stage_run *run, const struct stage *stage, const s
                                 .steps = t->settings->steps,
                                 .unit = "frames",
                                 .weights = &t->audio.weights,
+                                .continues = run->start.base.checkpoints,
                                 .context = run,
+                                .begin = begin,
                                 .step = run_step,
-                                .save = save};
+                                .save = save,
+                                .state = write_state};
     log_info("%s: %lld %s, %.0f s, %.1f MB; %.2f M parameters, %.1f MB; %.2f GFLOP a step", stage->name,
              (long long)t->media->count, plural(t->media->count, "recording", "recordings"),
              (double)t->media->samples / AUDIO_RATE_HZ, (double)t->media->bytes * 1e-6,
              (double)weights_parameters(&t->audio.weights) * 1e-6, (double)weights_bytes(&t->audio.weights) * 1e-6,
              audio_step_flops(t) * 1e-9);
     weights_init(&t->audio.weights, stage->seed);
-    int status = t->settings->use_steps ? audio_use_open(&run->use, t, held_out) : 0;
+    int status = audio_start_load(&t->audio, &run->start);
+    if (status == 0 && t->settings->use_steps)
+        status = audio_use_open(&run->use, t, held_out);
     if (status == 0)
         status = training_run(&training);
     audio_use_close(&run->use);
@@ -120,7 +147,7 @@ static int train(struct audio_stage_run *run, const struct stage *stage, const s
 int audio_check_settings(const void *settings)
 {
     const struct audio_settings *s = settings;
-    return source_columns_check(&s->columns) || audio_config_check(&s->config) ||
+    return source_columns_check(&s->columns) || audio_config_check(&s->config) || tokenizer_start_check(&s->start) ||
                    lr_check(&s->optimizer, s->steps, "steps")
                ? -1
                : 0;
@@ -128,20 +155,23 @@ int audio_check_settings(const void *settings)
 
 int audio_stage(const void *settings, const struct stage *stage)
 {
-    const struct audio_settings *s = settings;
+    struct audio_settings own = *(const struct audio_settings *)settings;
     struct audio_media media = {0}, held_out = {0};
-    int status = codec_check_memory(audio_stage_table, s, stage);
+    struct audio_stage_run run = {.name = stage->name, .trainer = {.settings = &own, .media = &media}};
+    if (audio_start_open(&run.start, &own, stage->dtype))
+        return -1;
+    run.trainer.seed = tokenizer_start_seed(&run.start, stage->seed);
+    int status = codec_check_memory(audio_stage_table, &own, stage);
     if (status == 0)
-        status = load_media(&media, &held_out, s, stage->recipe_seed);
+        status = load_media(&media, &held_out, &own, stage->recipe_seed);
     if (status == 0) {
-        struct audio_stage_run run = {.name = stage->name,
-                                      .trainer = {.settings = s, .media = &media, .seed = stage->seed}};
         audio_trainer_open(&run.trainer, stage->device, stage->dtype);
         status = train(&run, stage, &held_out);
         audio_trainer_close(&run.trainer);
     }
     audio_media_release(&media);
     audio_media_release(&held_out);
+    tokenizer_start_close(&run.start);
     return status;
 }
 

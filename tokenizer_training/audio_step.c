@@ -6,6 +6,12 @@
 enum { START_BATCHES = 20, MEANS_ROUNDS = 8 };
 static const float scale_of_spectra = 2.5f; /* network input: (m + 1) / 2.5 */
 
+/* A stage that continues another one reads from its checkpoint when codes began. */
+static bool starts_with_codes(const struct audio_settings *s)
+{
+    return s->start.from && *s->start.from;
+}
+
 void audio_trainer_open(struct audio_trainer *t, struct device *device, enum dtype dtype)
 {
     const struct audio_settings *s = t->settings;
@@ -13,7 +19,9 @@ void audio_trainer_open(struct audio_trainer *t, struct device *device, enum dty
     audio_open(&t->audio, device, &s->config, dtype, true);
     t->crop_frames = max_i64(1, (i64)(s->crop_s * AUDIO_RATE_HZ / AUDIO_FRAME_SAMPLES + 0.5));
     t->frames = s->batch * t->crop_frames;
-    t->start = (i64)((double)s->steps * s->unquantised_share);
+    t->start = starts_with_codes(s) ? 0 : (i64)((double)s->steps * s->unquantised_share);
+    if (s->start.train == TRAIN_DECODER)
+        audio_keep_encoder(&t->audio);
     for (i64 i = 0; i < s->batch; i++)
         lengths[i] = t->crop_frames;
     audio_layout_init(&t->layout, &t->audio, t->frames, lengths, s->batch);
@@ -205,12 +213,12 @@ int audio_step(struct audio_result *result, struct audio_trainer *t, i64 step)
 {
     const struct audio_settings *s = t->settings;
     struct device *device = t->audio.device;
-    bool quantised = step >= t->start;
+    bool quantised = step >= t->start, learns_codes = quantised && s->start.train != TRAIN_DECODER;
     struct codebook_settings codebooks = codebook_settings(t);
     struct lr_schedule schedule = lr_of_settings(&s->optimizer, s->steps);
     double lr = lr_at(&schedule, step);
     struct audio_quantized q;
-    if (step == t->start && start_codebooks(t, step))
+    if (step == t->start && learns_codes && !starts_with_codes(s) && start_codebooks(t, step))
         return -1;
     tape_clear(&t->tape, true);
     weights_begin_step(&t->audio.weights);
@@ -227,14 +235,14 @@ int audio_step(struct audio_result *result, struct audio_trainer *t, i64 step)
     add_losses(sums, t, &(struct loss_inputs){spectra, out, z, quantised ? &q : NULL});
     tape_segment_end(&t->tape);
     tape_backward(&t->tape);
-    float *kept = quantised ? tape_alloc(&t->tape, codebooks_bytes(t)) : NULL;
-    if (quantised) {
+    float *kept = learns_codes ? tape_alloc(&t->tape, codebooks_bytes(t)) : NULL;
+    if (learns_codes) {
         copy_codebooks(t, kept, false);
         codebooks_update(&t->audio, &sums->revived, &q, t->frames, &codebooks, step);
     }
     optimizer_step_over(parallel_alone(), &t->audio.weights, &s->optimizer, lr, step, &sums->squares);
     read_sums(result, t, sums, lr);
-    if (quantised && result->optimizer.skipped) /* a skipped update moves no other state either */
+    if (learns_codes && result->optimizer.skipped) /* a skipped update moves no other state either */
         copy_codebooks(t, kept, true);
     return 0;
 }

@@ -62,7 +62,7 @@ struct audio_trainer {
     struct tape tape;
     float *samples, *response; /* host buffers of a batch */
     i64 crop_frames, frames;   /* frames per crop, per batch */
-    i64 start;                 /* first step with codes */
+    i64 start;                 /* first step with codes; k-means makes them, unless the stage starts from some */
     u64 seed;
 };
 void audio_trainer_open(struct audio_trainer *trainer, struct device *device, enum dtype dtype);

@@ -10,9 +10,9 @@
  * Where is what: text_stage.c reads texts and trains BPE; vision_stage.c and audio_stage.c are
  * the stages, vision_step.c and audio_step.c one step of each with its losses, vision_data.c and
  * audio_data.c the media in memory, crops and draws, vision_report.c and audio_report.c the
- * numbers and samples at the end, code_use.c how evenly codes are used, vision_use.c and audio_use.c
- * during training, vision_components.c what pictures keep without a network, memory_estimate.c the
- * memory before it begins. A stage owns its media and its trainer until it returns. */
+ * numbers and samples at the end, tokenizer_start.c what training starts from, code_use.c how evenly codes are used,
+ * vision_use.c and audio_use.c during training, vision_components.c what pictures keep without a network,
+ * memory_estimate.c the memory before it begins. A stage owns its media and its trainer until it returns. */
 #ifndef WEFT_TOKENIZER_TRAINING_H
 #define WEFT_TOKENIZER_TRAINING_H
 #include "data/shapes/aspects.h"
@@ -50,6 +50,29 @@ int text_stage_sizes(struct token_sizes *sizes, const void *settings);
     SETTING(type, shuffle_buffer, "shuffle_buffer", NUMBER, "0", 0, 1e9, NULL,                                         \
             "shuffle window for media of packed archives and tables beyond memory_mb, MiB; 0: keep them in memory")
 
+/* What a stage that trains on media starts from (tokenizer_start.h), and what it trains. */
+enum { TRAIN_ALL, TRAIN_DECODER };
+struct start_settings {
+    char *from, *continues;
+    int train;
+};
+#define START_ROWS(type)                                                                                               \
+    SETTING(type, start.from, "from", REFERENCE, "", 0, 0, NULL,                                                       \
+            "initial tokenizer, whose sizes and shapes stay; optimizer moments and random draws start anew"),          \
+        SETTING(type, start.continues, "continue", REFERENCE, "", 0, 0, NULL,                                          \
+                "stage to continue as one run, with its moments, random draws and step, up to `steps` in total"),      \
+        SETTING(type, start.train, "train", CHOICE, "all", 0, 0, "all|decoder",                                        \
+                "decoder: the codes of `from` or `continue` stay as they are, and only the decoder learns")
+int tokenizer_start_check(const struct start_settings *settings);
+bool tokenizer_starts(const struct start_settings *settings); /* it is not new */
+/* What a recipe alone shows to be wrong of a stage that starts from the stage `name` of the same kind, of
+ * the settings `other`. Returns -1 and a message. */
+int tokenizer_check_started(const struct setting *table, const void *settings, const void *other, const char *name);
+/* Gives settings the sizes of those that make the tokenizer it starts from; lists are borrowed. */
+void tokenizer_take_sizes(const struct setting *table, void *settings, const void *first);
+/* The reference that a stage starts from; NULL: none. */
+const char *tokenizer_start_of(const struct setting *table, const void *settings);
+
 #define USE_ROW(type, fallback, what)                                                                                  \
     SETTING(type, use_steps, "use_steps", INTEGER, fallback, 0, 1e9, NULL,                                             \
             "steps between measurements of how evenly " what " are used, on training and held-out media; 0: never")
@@ -60,6 +83,7 @@ int text_stage_sizes(struct token_sizes *sizes, const void *settings);
  * report.json, metrics.jsonl, samples/ (originals beside reconstructions) and checkpoints/. */
 struct vision_settings {
     char *data;
+    struct start_settings start;
     double validation, test;
     struct source_columns columns;
     i64 steps, clip_steps, batch, clip_batch, still_batch; /* still_batch: batch of still steps between clip steps */
@@ -100,6 +124,7 @@ enum {
 };
 struct audio_settings {
     char *data;
+    struct start_settings start;
     double validation, test;
     struct source_columns columns;
     i64 steps, batch;

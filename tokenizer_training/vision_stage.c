@@ -1,4 +1,5 @@
 #include "tokenizer_training/memory_estimate.h"
+#include "tokenizer_training/tokenizer_start.h"
 #include "tokenizer_training/code_use.h"
 #include "data/sources/media_list.h"
 #include "train/events.h"
@@ -9,6 +10,7 @@ const struct setting vision_stage_table[] = {
         "folder of images and clips, as for `prepare`; captions optional, media of conversations too; its validation "
         "split is held out"),
     SPLIT_ROWS(struct vision_settings),
+    START_ROWS(struct vision_settings),
     ROW(steps, "steps", INTEGER, "4000", 1, 1e9, NULL, "training steps on stills"),
     ROW(clip_steps, "clip_steps", INTEGER, "600", 0, 1e9, NULL,
         "subsequent training steps on clips; 0: a tokenizer for stills only"),
@@ -99,13 +101,33 @@ static int read_request(struct vision_media_request *out, const struct vision_se
     return 0;
 }
 
-/* Held-out media get only shapes that are trained on. */
+/* Media get the shapes of the tokenizer that training starts from; clips get those of stills if it has none
+ * of clips. */
+static int request_shapes(struct vision_media_request *out, const struct vision_config *base)
+{
+    struct aspect_list lists[2] = {{0}, {0}};
+    for (i64 i = 0; i < base->shape_count; i++) {
+        const struct vision_shape *s = &base->shapes[i];
+        struct aspect_list *list = &lists[s->frames > 1];
+        if (list->count == ASPECTS_MOST)
+            return error_set("the tokenizer to start from has more than %d shapes of a kind", ASPECTS_MOST);
+        list->items[list->count++] = (struct aspect){s->height, s->width};
+        out->crop = s->crop;
+    }
+    if (lists[0].count == 0)
+        return error_set("the tokenizer to start from has no shape of stills");
+    out->shapes[0] = lists[0];
+    out->shapes[1] = lists[lists[1].count > 0];
+    return 0;
+}
+
+/* Held-out media get only shapes that are trained on. base: NULL, or the tokenizer to start from. */
 static int load_media(struct vision_media *train, struct vision_media *held_out, const struct vision_settings *s,
-                      u64 seed)
+                      const struct vision_config *base, u64 seed)
 {
     struct media_request from = {s->data, SPLIT_TRAIN, seed, s->validation, s->test, &s->columns, .says = true};
     struct vision_media_request request;
-    if (read_request(&request, s) < 0)
+    if (read_request(&request, s) < 0 || (base && request_shapes(&request, base) < 0))
         return -1;
     int status = vision_media_load(train, &from, &request);
     if (status == 0 && total(train) == 0)
@@ -113,7 +135,7 @@ static int load_media(struct vision_media *train, struct vision_media *held_out,
     if (status)
         return status;
     log_margins(train);
-    request.crop = train->cropped > 0 ? request.crop : 0; /* no crop if every medium fits exactly */
+    request.crop = train->cropped > 0 || base ? request.crop : 0; /* no crop if every medium fits exactly */
     /* without stills, frames of clips replace them */
     shapes_in_use(&request.shapes[0], train, train->still_count == 0);
     if (train->clip_count)
@@ -172,7 +194,7 @@ int vision_check_settings(const void *settings)
     struct vision_config config;
     struct vision_media_request request;
     return source_columns_check(&s->columns) || begin_config(&config, s) || read_request(&request, s) ||
-                   lr_check(&s->optimizer, s->steps, "steps")
+                   tokenizer_start_check(&s->start) || lr_check(&s->optimizer, s->steps, "steps")
                ? -1
                : 0;
 }
@@ -193,6 +215,7 @@ int vision_stage_config(struct vision_config *config, const struct vision_settin
 
 struct vision_stage_run {
     struct vision_trainer trainer;
+    struct tokenizer_start start;
     struct vision_use use;
     const char *name; /* of the stage */
     /* per step on stills, on clips, and on stills among clips; 0: not counted yet */
@@ -212,8 +235,11 @@ static double flops_of(struct vision_stage_run *run, i64 step, bool clips)
 static int begin(void *context, i64 step, const struct json *state, const char *folder)
 {
     struct vision_stage_run *run = context;
-    (void)state;
-    (void)folder;
+    i64 stills = json_integer(json_get(state, "still_steps"), run->trainer.still_steps);
+    if (step > stills && stills != run->trainer.still_steps)
+        return error_usage("steps is %lld, and %s has gone on to clips after %lld: expected steps: %lld and more "
+                           "clip_steps",
+                           (long long)run->trainer.still_steps, folder, (long long)stills, (long long)stills);
     if (step > run->trainer.still_steps)
         vision_inflate(&run->trainer.vision);
     return 0;
@@ -241,6 +267,15 @@ static int run_step(void *context, i64 step, struct training_step *said)
     return 0;
 }
 
+static int write_state(void *context, struct json *state, const char *folder)
+{
+    const struct vision_stage_run *run = context;
+    (void)folder;
+    tokenizer_put_seed(state, run->trainer.seed);
+    json_set(state, "still_steps", json_of_integer(run->trainer.still_steps));
+    return 0;
+}
+
 static int save(void *context, const char *folder)
 {
     const struct vision_stage_run *run = context;
@@ -256,17 +291,21 @@ static int train(struct vision_stage_run *run, const struct stage *stage, const 
                                 .steps = t->still_steps + t->clip_steps,
                                 .unit = "pictures",
                                 .weights = &t->vision.weights,
+                                .continues = run->start.base.checkpoints,
                                 .context = run,
                                 .begin = begin,
                                 .step = run_step,
-                                .save = save};
+                                .save = save,
+                                .state = write_state};
     log_info("%s: %lld %s, %lld %s, %.1f MB; %.2f M parameters, %.1f MB; %.2f GFLOP a step on stills", stage->name,
              (long long)m->still_count, plural(m->still_count, "picture", "pictures"), (long long)m->clip_count,
              plural(m->clip_count, "clip", "clips"), (double)m->bytes * 1e-6,
              (double)weights_parameters(&t->vision.weights) * 1e-6, (double)weights_bytes(&t->vision.weights) * 1e-6,
              flops_of(run, 0, false) * 1e-9);
     vision_init(&t->vision, stage->seed);
-    int status = t->settings->use_steps ? vision_use_open(&run->use, t, held_out) : 0;
+    int status = vision_start_load(&t->vision, &run->start);
+    if (status == 0 && t->settings->use_steps)
+        status = vision_use_open(&run->use, t, held_out);
     if (status == 0)
         status = training_run(&training);
     vision_use_close(&run->use);
@@ -275,38 +314,63 @@ static int train(struct vision_stage_run *run, const struct stage *stage, const 
     return status ? status : events_add_folder(stage->out, "samples", training.steps);
 }
 
-static int run_stage(const struct vision_settings *s, const struct stage *stage, const struct vision_media *media,
-                     const struct vision_media *held_out)
+/* The configuration of the tokenizer to start from, with shapes of clips if it is to learn them. */
+static int started_config(struct vision_config *config, const struct vision_stage_run *run, bool clips)
 {
-    bool clips = s->clip_steps > 0 && media->clip_count > 0;
-    struct vision_config config;
+    const struct tokenizer_start *start = &run->start;
+    i64 scales = config->shapes[0].scale_count, before = config->shape_count;
+    for (i64 i = 0; i < config->shape_count; i++)
+        clips &= config->shapes[i].frames == 1;
+    if (!clips)
+        return 0;
+    if (start->base.folder || run->trainer.settings->start.train == TRAIN_DECODER)
+        return error_usage(
+            "the tokenizer of %s has no shapes of clips, and %s keeps its shapes: expected clip_steps: 0",
+            start->folder, start->base.folder ? "continue" : "train: decoder");
+    if (add_shapes(config, run->trainer.settings, run->trainer.media, true))
+        return -1;
+    return config->shapes[before].scale_count == scales
+               ? 0
+               : error_usage("clips would have %lld scales, and the tokenizer of %s has %lld: set scales to its own",
+                             (long long)config->shapes[before].scale_count, start->folder, (long long)scales);
+}
+
+static int run_stage(struct vision_stage_run *run, const struct stage *stage, const struct vision_media *held_out)
+{
+    struct vision_trainer *t = &run->trainer;
+    const struct vision_settings *s = t->settings;
+    bool clips = s->clip_steps > 0 && t->media->clip_count > 0;
+    struct vision_config config = run->start.vision;
     if (s->clip_steps > 0 && !clips)
         log_warn("%s: no clips in %s: a tokenizer of stills", stage->name, s->data);
-    if (vision_stage_config(&config, s, media, clips) ||
-        (clips && lr_check(&s->optimizer, s->clip_steps, "clip_steps")))
+    int status =
+        run->start.folder ? started_config(&config, run, clips) : vision_stage_config(&config, s, t->media, clips);
+    if (status || (clips && lr_check(&s->optimizer, s->clip_steps, "clip_steps")))
         return -1;
-    struct vision_stage_run run = {.name = stage->name,
-                                   .trainer = {.settings = s,
-                                               .media = media,
-                                               .seed = stage->seed,
-                                               .still_steps = s->steps,
-                                               .clip_steps = clips ? s->clip_steps : 0}};
-    vision_trainer_open(&run.trainer, stage->device, &config, stage->dtype);
-    int status = train(&run, stage, held_out);
-    vision_trainer_close(&run.trainer);
+    t->seed = tokenizer_start_seed(&run->start, stage->seed);
+    t->still_steps = s->steps;
+    t->clip_steps = clips ? s->clip_steps : 0;
+    vision_trainer_open(t, stage->device, &config, stage->dtype);
+    status = train(run, stage, held_out);
+    vision_trainer_close(t);
     return status;
 }
 
 int vision_stage(const void *settings, const struct stage *stage)
 {
+    struct vision_settings own = *(const struct vision_settings *)settings;
     struct vision_media media = {0}, held_out = {0};
-    int status = codec_check_memory(vision_stage_table, settings, stage);
+    struct vision_stage_run run = {.name = stage->name, .trainer = {.settings = &own, .media = &media}};
+    if (vision_start_open(&run.start, &own))
+        return -1;
+    int status = codec_check_memory(vision_stage_table, &own, stage);
     if (status == 0)
-        status = load_media(&media, &held_out, settings, stage->recipe_seed);
+        status = load_media(&media, &held_out, &own, run.start.folder ? &run.start.vision : NULL, stage->recipe_seed);
     if (status == 0)
-        status = run_stage(settings, stage, &media, &held_out);
+        status = run_stage(&run, stage, &held_out);
     vision_media_release(&media);
     vision_media_release(&held_out);
+    tokenizer_start_close(&run.start);
     return status;
 }
 

@@ -11,6 +11,8 @@ void vision_trainer_open(struct vision_trainer *t, struct device *device, const 
     const struct vision_settings *s = t->settings;
     i64 frames = max_i64(max_i64(s->batch, s->still_batch), t->clip_steps ? s->clip_batch * s->frames : 0);
     vision_open(&t->vision, device, config, dtype, true);
+    if (s->start.train == TRAIN_DECODER)
+        vision_keep_encoder(&t->vision);
     tape_open(&t->tape, device, dtype, (i64)16 << 30);
     tape_segments_open(&t->tape, 1);
     i64 largest = 0;
@@ -125,11 +127,12 @@ static void forget_moments(struct weights *weights)
         weight_clear_moments(weights, &weights->list[i]);
 }
 
-/* Decay of the running mean. It starts small, so that a first guess does not
+/* Decay of the running mean. Of a new tokenizer it starts small, so that a first guess does not
  * determine the quantisation. */
 static double amplitude_keep(const struct vision_settings *s, i64 step)
 {
-    return fmin(s->amplitude_keep, (double)step / (double)(step + 10));
+    double most = s->start.from && *s->start.from ? 1 : (double)step / (double)(step + 10);
+    return fmin(s->amplitude_keep, most);
 }
 
 /* Device memory; the host reads it once, at the end of a step. */
@@ -164,7 +167,7 @@ int vision_step(struct vision_step_result *result, struct vision_trainer *t, i64
     device_get(device, &sums, on_device, sizeof sums);
     result->losses = vision_losses_of(sums.losses, vision, size);
     result->optimizer = optimizer_result_of(sums.squares, lr);
-    if (!result->optimizer.skipped) /* a skipped update moves no other state either */
+    if (!result->optimizer.skipped && !vision->keeps_encoder) /* a skipped update moves no other state either */
         vision_amplitude_update(vision, batch.shape, magnitude, amplitude_keep(s, step));
     result->loss = vision_weighted(&result->losses, &s->loss);
     result->psnr_db = vision_psnr(result->losses.of[VISION_L2] / 4); /* for pixels in 0..1 */
@@ -183,6 +186,8 @@ double vision_step_flops(const struct vision_trainer *t, i64 step)
     struct vision_size size = {batch.draw.n, batch.draw.frames, batch.shape->height, batch.shape->width};
     device_open_meta(&device);
     vision_open(&counted, &device, &t->vision.config, t->vision.dtype, true);
+    if (t->vision.keeps_encoder)
+        vision_keep_encoder(&counted);
     if (step >= t->still_steps)
         vision_inflate(&counted);
     tape_open(&tape, &device, t->vision.dtype, (i64)16 << 30);

@@ -18,8 +18,8 @@ static int read_state(struct base_checkpoint *c)
     int status = j ? 0 : -1;
     if (status == 0 && !seed)
         status = error_set(
-            "%s: it has no seed, so its random draws cannot continue: expected a checkpoint of a stage pretrain "
-            "or sft of this version; train that stage anew (--redo), or start from its model (from:)",
+            "%s: it has no seed, so its random draws cannot continue: expected a checkpoint of a stage of this kind "
+            "and version; train that stage anew (--redo), or start from its result (from:)",
             path);
     if (status == 0)
         c->seed = strtoull(seed, NULL, 16);

@@ -217,6 +217,45 @@ static double total_of(const char *key)
     return value;
 }
 
+static double planned_of(const char *stage, const char *key)
+{
+    char *begin = string_format("\"stage\":\"%s\"", stage);
+    const char *at = strstr(said.data, begin), *line = at;
+    assert_non_null(at);
+    while (line > said.data && line[-1] != '\n')
+        line--;
+    struct json *j = json_parse(line, strchr(line, '\n') - line, "plan");
+    double value = json_number(json_get(j, key), NAN);
+    json_free(j);
+    memory_free(begin);
+    return value;
+}
+
+/* What starts from a tokenizer has its sizes, and so has the backbone behind it. */
+TEST(a_plan_knows_what_a_tokenizer_starts_from)
+{
+    char *lines = string_format(
+        "stages:\n  corpus: {kind: command, argv: [true]}\n  bpe: {kind: tokenizer-text, data: corpus}\n"
+        "  one: {kind: tokenizer-vision, data: corpus, steps: 2, bits: 4, channels: [8, 5], size: 32}\n"
+        "  two: {kind: tokenizer-vision, data: corpus, steps: 2, from: one}\n"
+        "  three: {kind: tokenizer-vision, data: corpus, steps: 4, continue: two}\n"
+        "  aud: {kind: tokenizer-audio, data: corpus, steps: 2, codes: 16}\n"
+        "  more: {kind: tokenizer-audio, data: corpus, steps: 2, from: aud}\n"
+        "  first: {kind: prepare, data: corpus, text: bpe, vision: one, audio: aud}\n"
+        "  last: {kind: prepare, data: corpus, text: bpe, vision: three, audio: more}\n"
+        "  base: {kind: pretrain, data: first, steps: 2}\n  again: {kind: pretrain, data: last, steps: 2}\n");
+    char *path = recipe("started", lines);
+    if (WEFT("plan", path, "one", "two", "three", "aud", "more", "base", "again", "--json"))
+        fail_msg("%s", complained.data);
+    assert_true(planned_of("one", "parameters") > 0);
+    assert_true(planned_of("two", "parameters") == planned_of("one", "parameters"));
+    assert_true(planned_of("three", "parameters") == planned_of("one", "parameters"));
+    assert_true(planned_of("more", "parameters") == planned_of("aud", "parameters"));
+    assert_true(planned_of("again", "parameters") == planned_of("base", "parameters"));
+    memory_free(lines);
+    memory_free(path);
+}
+
 TEST(a_plan_sums_over_runs)
 {
     char *lines =

@@ -138,6 +138,11 @@ void audio_close(struct audio_tokenizer *audio);
  * Returns -1 with a message; nothing stays open then. */
 int audio_load(struct audio_tokenizer *audio, struct device *device, const char *directory);
 int audio_save(const struct audio_tokenizer *audio, const char *directory);
+/* The parts of audio_load. dtype: the precision it was trained in. audio_weights_load reads the weights of an
+ * open tokenizer of that configuration; its training state stays. */
+int audio_config_load(struct audio_config *config, enum dtype *dtype, const char *directory);
+int audio_weights_load(struct audio_tokenizer *audio, const char *directory);
+void audio_keep_encoder(struct audio_tokenizer *audio); /* only the decoder learns from now on */
 
 /* Rows of several sounds in one block, with the neighbours of each row. Neighbours never come from
  * another sound or from padding. The layout lives in the tokenizer's arena until that is reset. */

@@ -65,7 +65,7 @@ static int read_config(struct audio_config *config, enum dtype *dtype, const str
     return audio_config_check(config) ? error_prefix("%s", path) : 0;
 }
 
-static int load_config(struct audio_config *config, enum dtype *dtype, const char *directory)
+int audio_config_load(struct audio_config *config, enum dtype *dtype, const char *directory)
 {
     char *path = path_join(directory, "config.json");
     struct json *json = json_load(path);
@@ -90,12 +90,24 @@ static int open_on_meta(struct memory_estimate *out, struct device *meta, void *
     return 0;
 }
 
+int audio_weights_load(struct audio_tokenizer *audio, const char *directory)
+{
+    struct safetensors set;
+    char *path = path_join(directory, "weights.safetensors");
+    int status = safetensors_open(&set, path);
+    if (status == 0) {
+        status = safetensors_verify(&set, path) < 0 ? -1 : weights_load(&audio->weights, &set, FILE_HF, path);
+        safetensors_close(&set);
+    }
+    memory_free(path);
+    return status;
+}
+
 int audio_load(struct audio_tokenizer *audio, struct device *device, const char *directory)
 {
     struct audio_config config;
-    struct safetensors set;
     enum dtype dtype = DTYPE_F32;
-    if (inventory_check(directory) || load_config(&config, &dtype, directory))
+    if (inventory_check(directory) || audio_config_load(&config, &dtype, directory))
         return -1;
     if (dtype == DTYPE_BF16 && !device->has_bf16) {
         log_warn("%s was trained in bf16, which this machine is slow in: f32 it is; a few codes may differ", directory);
@@ -105,20 +117,10 @@ int audio_load(struct audio_tokenizer *audio, struct device *device, const char 
                                   .otherwise = "take a smaller tokenizer, or --device cpu"};
     if (dry_run_check(&check, device))
         return -1;
-    char *path = path_join(directory, "weights.safetensors");
-    int status = safetensors_open(&set, path);
-    if (status == 0 && safetensors_verify(&set, path) < 0) {
-        safetensors_close(&set);
-        status = -1;
-    }
-    if (status == 0) {
-        audio_open(audio, device, &config, dtype, false);
-        status = weights_load(&audio->weights, &set, FILE_HF, path);
-        safetensors_close(&set);
-        if (status)
-            audio_close(audio);
-    }
-    memory_free(path);
+    audio_open(audio, device, &config, dtype, false);
+    int status = audio_weights_load(audio, directory);
+    if (status)
+        audio_close(audio);
     return status;
 }
 

@@ -92,6 +92,13 @@ void audio_open(struct audio_tokenizer *audio, struct device *device, const stru
     device_arena_open(device, &audio->arena, (i64)1 << 36);
 }
 
+/* The encoder's rows come first. */
+void audio_keep_encoder(struct audio_tokenizer *audio)
+{
+    for (i64 i = 0; &audio->weights.list[i] != audio->w.decoder.in; i++)
+        audio->weights.list[i].value.needs_grad = false;
+}
+
 void audio_close(struct audio_tokenizer *audio)
 {
     weights_close(&audio->weights);

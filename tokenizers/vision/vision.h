@@ -103,7 +103,8 @@ struct vision {
     struct device *device;
     enum dtype dtype; /* activations */
     struct vision_weights at;
-    struct tape tape; /* forward pass of encode and decode */
+    struct tape tape;   /* forward pass of encode and decode */
+    bool keeps_encoder; /* its weights have no gradient */
 };
 /* Creates and allocates the weights of a checked configuration. vision_init or loading must set
  * them. */
@@ -116,6 +117,7 @@ void vision_close(struct vision *vision);
  * also opens the tokenizer. Both return -1 with a message on failure. */
 int vision_load(struct vision *vision, struct device *device, const char *directory, enum dtype dtype, bool training);
 int vision_save(const struct vision *vision, const char *directory); /* the folder must exist */
+int vision_config_load(struct vision_config *config, const char *directory);
 struct json *vision_config_json(const struct vision_config *config);
 int vision_config_parse(struct vision_config *config, const struct json *value, const char *origin);
 
@@ -198,6 +200,8 @@ double vision_weighted(const struct vision_losses *losses, const struct vision_l
 /* a_k += (1 - keep) (mean |u_k| - a_k) */
 void vision_amplitude_update(struct vision *vision, const struct vision_shape *shape, const float *magnitude,
                              double keep);
+/* Only the decoder learns from now on. */
+void vision_keep_encoder(struct vision *vision);
 /* Enables the temporal layers after training on stills; the codes of stills do not change. */
 void vision_inflate(struct vision *vision);
 

@@ -18,7 +18,7 @@ int vision_save(const struct vision *vision, const char *directory)
     return status;
 }
 
-static int load_config(struct vision_config *config, const char *directory)
+int vision_config_load(struct vision_config *config, const char *directory)
 {
     char *path = path_join(directory, "config.json");
     struct json *value = json_load(path);
@@ -51,7 +51,7 @@ int vision_load(struct vision *vision, struct device *device, const char *direct
     struct vision_work work = {&config, dtype, training};
     const struct dry_run check = {directory, open_on_meta, &work,
                                   .otherwise = "take a smaller tokenizer, or --device cpu"};
-    if (inventory_check(directory) || load_config(&config, directory) || dry_run_check(&check, device))
+    if (inventory_check(directory) || vision_config_load(&config, directory) || dry_run_check(&check, device))
         return -1;
     char *path = path_join(directory, "weights.safetensors");
     int status = safetensors_open(&set, path);

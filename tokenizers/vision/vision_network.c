@@ -82,14 +82,23 @@ static void add_decoder(struct weights *weights, struct vision_weights *at, cons
     at->dec_out_bias = add_vector(weights, "decoder.out.bias", PATCH_VALUES, INIT_ZEROS);
 }
 
-/* Without inflation the temporal weights have no gradient, so the optimizer skips them. */
-static void mark_temporal(struct vision *vision)
+/* The optimizer skips weights without a gradient: the temporal ones without inflation, and those of an
+ * encoder that stays. The encoder's rows come first. */
+static void mark_trained(struct vision *vision)
 {
     const struct vision_weights *at = &vision->at;
     struct weight *temporal[] = {at->enc_time1, at->enc_reduce, at->enc_time2,
                                  at->dec_time1, at->dec_expand, at->dec_time2};
     for (i64 i = 0; i < COUNT_OF(temporal); i++)
         temporal[i]->value.needs_grad = vision->weights.training && vision->config.inflated;
+    for (i64 i = 0; vision->keeps_encoder && &vision->weights.list[i] != at->dec_in; i++)
+        vision->weights.list[i].value.needs_grad = false;
+}
+
+void vision_keep_encoder(struct vision *vision)
+{
+    vision->keeps_encoder = true;
+    mark_trained(vision);
 }
 
 void vision_open(struct vision *vision, struct device *device, const struct vision_config *config, enum dtype dtype,
@@ -109,7 +118,7 @@ void vision_open(struct vision *vision, struct device *device, const struct visi
                                 .init = INIT_ONES};
     vision->at.amplitude = weights_add(&vision->weights, &state);
     weights_allocate(&vision->weights);
-    mark_temporal(vision);
+    mark_trained(vision);
     tape_open(&vision->tape, device, dtype, (i64)16 << 30);
 }
 
@@ -142,7 +151,7 @@ void vision_init(struct vision *vision, u64 seed)
 void vision_inflate(struct vision *vision)
 {
     vision->config.inflated = true;
-    mark_temporal(vision);
+    mark_trained(vision);
 }
 
 /* ---- the forward; rows are (time, n, h, w) ---- */

@@ -1,0 +1,316 @@
+/* Tokenizers that start from another: continued as one run, trained further, or with the decoder alone. */
+#include "core/json.h"
+#include "dist/dist.h"
+#include "tests/files.h"
+#include "tests/model_fixture.h"
+#include "tests/scratch.h"
+#include "tokenizer_training/code_use.h"
+#include "tokenizer_training/tokenizer_start.h"
+
+static struct device device;
+
+static int make(void **state)
+{
+    device_open_cpu(&device);
+    log_set_level(LOG_QUIET);
+    make_directory(state);
+    succeed(directory_make(path_of("media")));
+    succeed(directory_make(path_of("stills")));
+    fixture_media(path_of("media"));
+    succeed(file_copy(path_of("stills/picture.png"), path_of("media/picture.png")));
+    return 0;
+}
+
+static int clear(void **state)
+{
+    device_close(&device);
+    return remove_directory(state);
+}
+
+#define VISION                                                                                                         \
+    "data: @/media, validation: 0, batch: 2, clip_batch: 1, still_batch: 2, augment: 0.5, keep: 99, "                  \
+    "checkpoint_steps: 1, "
+#define SIZES "size: 32, stride: 8, frames: 5, bits: 6, channels: [8, 5], scales: [1, 4], "
+#define AUDIO "data: @/media, validation: 0, batch: 2, augment: 0.5, vocoder_rounds: 2, keep: 99, checkpoint_steps: 1, "
+#define AUDIO_SIZES "width: 16, latent: 8, codes: 16, levels: 2, "
+#define STEADY ", optimizer: {shape: constant, warmup: 1}"
+#define STILL ", optimizer: {lr: 0, warmup: 1}"
+
+static bool is_audio(const char *settings)
+{
+    return strstr(settings, AUDIO) == settings;
+}
+
+/* Runs a stage in the folder `name` with a seed of its own; @ is the folder of the test. */
+static int run_in(const char *name, u64 seed, enum dtype dtype, const char *settings)
+{
+    static max_align_t values[1024];
+    struct buffer text = {0};
+    const struct setting *table = is_audio(settings) ? audio_stage_table : vision_stage_table;
+    struct stage stage = {.name = "stage",
+                          .out = path_of(name),
+                          .seed = seed,
+                          .recipe_seed = 7,
+                          .device = &device,
+                          .dtype = dtype,
+                          .ranks = parallel_alone()};
+    buffer_printf(&text, "{");
+    for (const char *at = settings; *at; at++)
+        if (*at == '@')
+            buffer_printf(&text, "%s", directory);
+        else
+            buffer_append(&text, at, 1);
+    buffer_printf(&text, "}");
+    memset(values, 0, sizeof values);
+    struct yaml *recipe = yaml_parse(text.data, text.length, name);
+    assert_non_null(recipe);
+    succeed(settings_read(values, table, yaml_root(recipe), NULL, NULL, 0));
+    succeed(directory_make(stage.out));
+    int status = (table == audio_stage_table ? audio_stage : vision_stage)(values, &stage);
+    settings_release(values, table);
+    yaml_free(recipe);
+    buffer_release(&text);
+    return status;
+}
+
+static void run(const char *name, u64 seed, const char *settings)
+{
+    succeed(run_in(name, seed, DTYPE_F32, settings));
+}
+
+static void expect_same(const char *a, const char *b, const char *file)
+{
+    char *one = string_format("%s/%s", a, file), *two = string_format("%s/%s", b, file);
+    if (!same_files(path_of(one), path_of(two)))
+        fail_msg("%s and %s differ", one, two);
+    memory_free(one);
+    memory_free(two);
+}
+
+static bool same_weights(const char *a, const char *b)
+{
+    char *one = string_format("%s/weights.safetensors", a), *two = string_format("%s/weights.safetensors", b);
+    bool same = same_files(path_of(one), path_of(two));
+    memory_free(one);
+    memory_free(two);
+    return same;
+}
+
+/* A tensor of both tokenizers has the same bytes. */
+static bool same_tensor(const char *a, const char *b, const char *tensor)
+{
+    struct safetensors sets[2];
+    const char *folders[2] = {a, b};
+    const struct tensor_view *found[2];
+    for (int i = 0; i < 2; i++) {
+        char *path = string_format("%s/weights.safetensors", path_of(folders[i]));
+        succeed(safetensors_open(&sets[i], path));
+        found[i] = safetensors_find(&sets[i], tensor);
+        assert_non_null(found[i]);
+        memory_free(path);
+    }
+    i64 count = tensor_view_elements(found[0]);
+    assert_int_equal(count, tensor_view_elements(found[1]));
+    float *values = memory_alloc(2 * count * 4);
+    succeed(tensor_view_to_f32(values, found[0]));
+    succeed(tensor_view_to_f32(values + count, found[1]));
+    bool same = memcmp(values, values + count, (size_t)count * 4) == 0;
+    memory_free(values);
+    safetensors_close(&sets[0]);
+    safetensors_close(&sets[1]);
+    return same;
+}
+
+/* The draws are those of the first stage; so is the step at which codes began. */
+TEST(a_continued_tokenizer_is_that_of_one_run)
+{
+    static const struct {
+        const char *base, *more, *whole;
+    } cases[] = {
+        {VISION SIZES "steps: 2, clip_steps: 2" STEADY, VISION "steps: 2, clip_steps: 4, continue: @/first" STEADY,
+         VISION SIZES "steps: 2, clip_steps: 4" STEADY},
+        {VISION SIZES "steps: 2, clip_steps: 0" STEADY, VISION "steps: 4, clip_steps: 0, continue: @/first" STEADY,
+         VISION SIZES "steps: 4, clip_steps: 0" STEADY},
+        {AUDIO AUDIO_SIZES "steps: 4, unquantised_share: 0.5" STEADY,
+         AUDIO "steps: 8, unquantised_share: 0.9, continue: @/first" STEADY,
+         AUDIO AUDIO_SIZES "steps: 8, unquantised_share: 0.25" STEADY},
+    };
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        static const char *const names[] = {"first", "more", "whole"};
+        for (i64 k = 0; k < COUNT_OF(names); k++)
+            succeed(directory_remove(path_of(names[k])));
+        run("first", 7, cases[i].base);
+        run("more", 8, cases[i].more);
+        run("whole", 7, cases[i].whole);
+        expect_same("more", "whole", "weights.safetensors");
+        expect_same("more", "whole", "config.json");
+        assert_false(same_weights("first", "more"));
+        succeed(directory_remove(path_of(i < 2 ? "more/checkpoints/step-000004" : "more/checkpoints/step-000008")));
+        if (i == 0)
+            succeed(directory_remove(path_of("more/checkpoints/step-000006")));
+        run("more", 8, cases[i].more); /* resumed from its own checkpoint */
+        expect_same("more", "whole", "weights.safetensors");
+    }
+}
+
+/* With a learning rate of 0 all weights are those before; codes are used from the first step on. */
+TEST(a_tokenizer_goes_on_from_another)
+{
+    run("vis", 7, VISION SIZES "steps: 2, clip_steps: 2, optimizer: {warmup: 1}");
+    run("vis-same", 9, VISION "from: @/vis, steps: 2, clip_steps: 2, amplitude_keep: 1" STILL);
+    expect_same("vis", "vis-same", "weights.safetensors");
+    expect_same("vis", "vis-same", "config.json");
+    run("vis-on", 9,
+        VISION "from: @/vis, steps: 1, clip_steps: 1, size: 64, amplitude_keep: 1, optimizer: {warmup: 1}");
+    expect_same("vis", "vis-on", "config.json");
+    assert_false(same_tensor("vis", "vis-on", "encoder.out.weight"));
+    assert_true(same_tensor("vis", "vis-on", "amplitude"));
+    run("aud", 7, AUDIO AUDIO_SIZES "steps: 4, optimizer: {warmup: 1}");
+    run("aud-same", 9, AUDIO "from: @/aud, steps: 2, unquantised_share: 1, codebook_decay: 1" STILL);
+    assert_true(same_tensor("aud", "aud-same", "encoder.in"));
+    assert_true(same_tensor("aud", "aud-same", "codebooks")); /* no k-means */
+    struct buffer lines = {0};
+    succeed(file_read(&lines, path_of("aud-same/metrics.jsonl")));
+    assert_null(strstr(lines.data, "\"commitment\":0.0,")); /* there are codes */
+    buffer_release(&lines);
+}
+
+/* Of stills to one of clips; codes of stills stay for as long as no weight moves. */
+TEST(a_tokenizer_of_stills_learns_clips)
+{
+    run("still", 7, VISION SIZES "steps: 2, clip_steps: 0, optimizer: {warmup: 1}");
+    run("film", 7, VISION "from: @/still, steps: 1, clip_steps: 2, frames: 5, amplitude_keep: 1" STILL);
+    assert_true(same_tensor("still", "film", "encoder.in.weight"));
+    struct vision_config config;
+    succeed(vision_config_load(&config, path_of("film")));
+    assert_int_equal(config.shape_count, 2);
+    assert_int_equal(config.shapes[1].frames, 5);
+    assert_int_equal(config.bits, 6);
+    assert_true(config.inflated);
+}
+
+/* Bits of a still and a clip by a tokenizer. */
+static struct buffer bits_of(const char *name)
+{
+    struct buffer out = {0};
+    struct vision vision;
+    u8 *pixels = memory_alloc(5 * 32 * 32 * 3), *again = memory_alloc(5 * 32 * 32 * 3);
+    for (i64 i = 0; i < 5 * 32 * 32 * 3; i++)
+        pixels[i] = (u8)(i / 3072 * 20 + i % 50);
+    succeed(vision_load(&vision, &device, path_of(name), DTYPE_F32, false));
+    for (i64 i = 0; i < vision.config.shape_count; i++) {
+        const struct vision_shape *s = &vision.config.shapes[i];
+        i64 count = s->latent_frames * vision_tokens(s) * vision.config.bits;
+        u8 *bits = memory_alloc(count);
+        vision_reconstruct(&vision, again, bits, pixels, 1, s);
+        buffer_append(&out, (const char *)bits, count);
+        memory_free(bits);
+    }
+    vision_close(&vision);
+    memory_free(pixels);
+    memory_free(again);
+    return out;
+}
+
+static struct buffer codes_of(const char *name)
+{
+    struct buffer out = {0};
+    struct audio_tokenizer audio;
+    float *samples = memory_alloc(20000 * 4);
+    for (i64 i = 0; i < 20000; i++)
+        samples[i] = 0.3f * (float)((i * i / 37) % 200 - 100) / 100;
+    succeed(audio_load(&audio, &device, path_of(name)));
+    i64 count = audio_frames(20000) * audio.config.levels;
+    i32 *codes = memory_alloc(count * 4);
+    audio_encode(&audio, &(struct audio_item){samples, 20000, codes}, 1);
+    buffer_append(&out, (const char *)codes, count * 4);
+    audio_close(&audio);
+    memory_free(codes);
+    memory_free(samples);
+    return out;
+}
+
+/* Codes stay byte for byte, of `from` and of `continue`, while the decoder learns. */
+TEST(the_decoder_learns_alone)
+{
+    static const struct {
+        const char *base, *name, *settings, *kept[4], *learns;
+    } cases[] = {
+        {"vis",
+         "vis-decoder",
+         VISION "from: @/vis, train: decoder, steps: 2, clip_steps: 2, optimizer: {warmup: 1}",
+         {"encoder.out.bias", "encoder.time1.weight", "amplitude", "encoder.in.weight"},
+         "decoder.in.weight"},
+        {"vis",
+         "vis-more",
+         VISION "continue: @/vis, train: decoder, steps: 2, clip_steps: 4, optimizer: {warmup: 1}",
+         {"encoder.out.bias", "encoder.time1.weight", "amplitude", "encoder.in.weight"},
+         "decoder.time1.weight"},
+        {"aud",
+         "aud-decoder",
+         AUDIO "from: @/aud, train: decoder, steps: 3, optimizer: {warmup: 1}",
+         {"encoder.in", "encoder.out", "codebooks", "encoder.join"},
+         "decoder.out"},
+        {"aud",
+         "aud-more",
+         AUDIO "continue: @/aud, train: decoder, steps: 6, optimizer: {warmup: 1}",
+         {"encoder.in", "encoder.out", "codebooks", "encoder.join"},
+         "decoder.out"},
+    };
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct buffer (*code)(const char *name) = is_audio(cases[i].settings) ? codes_of : bits_of;
+        run(cases[i].name, 9, cases[i].settings);
+        expect_same(cases[i].base, cases[i].name, "config.json");
+        for (i64 k = 0; k < COUNT_OF(cases[i].kept); k++)
+            assert_true(same_tensor(cases[i].base, cases[i].name, cases[i].kept[k]));
+        assert_false(same_tensor(cases[i].base, cases[i].name, cases[i].learns));
+        struct buffer before = code(cases[i].base), after = code(cases[i].name);
+        assert_int_equal(before.length, after.length);
+        assert_memory_equal(before.data, after.data, (size_t)before.length);
+        buffer_release(&before);
+        buffer_release(&after);
+    }
+}
+
+TEST(bad_starts_are_refused)
+{
+    static const struct {
+        const char *settings, *says;
+        bool bf16;
+    } cases[] = {
+        {VISION "from: @/vis, train: decoder, bits: 8", "bits is 8, and the tokenizer of"},
+        {VISION "from: @/vis, train: decoder, bits: 8", "train: decoder keeps its codes; omit bits"},
+        {VISION "from: @/vis, bits: 4", "bits is 4, fewer than the 6 of the tokenizer of"},
+        {VISION "from: @/vis, bits: 64", "bits is 64, and the tokenizer of"},
+        {VISION "from: @/vis, channels: [8, 6]", "channels is 6, and the tokenizer of"},
+        {VISION "from: @/vis, blocks: [1, 0]", "blocks is 0, fewer than the 1"},
+        {VISION "from: @/vis, stride: 16, steps: 1, clip_steps: 0, optimizer: {warmup: 1}", NULL},
+        {VISION "continue: @/vis, steps: 2, clip_steps: 2", "4 steps, and"},
+        {VISION "continue: @/vis, steps: 3, clip_steps: 2", "expected steps: 2 and more clip_steps"},
+        {VISION "continue: @/still, steps: 3, clip_steps: 2", "continue keeps its shapes: expected clip_steps: 0"},
+        {VISION "from: @/still, steps: 3, clip_steps: 2, train: decoder", "train: decoder keeps its shapes"},
+        {VISION "from: @/still, steps: 1, clip_steps: 1, size: 64, scales: [1, 2, 8], optimizer: {warmup: 1}", NULL},
+        {VISION "from: @/media", "config.json"},
+        {VISION "from: @/aud", "this is no vision tokenizer but a"},
+        {VISION "continue: @/media", "no checkpoint"},
+        {AUDIO "from: @/aud, levels: 1", "levels is 1, fewer than the 2 of the tokenizer of"},
+        {AUDIO "from: @/aud, codes: 32, train: decoder", "codes is 32, and the tokenizer of"},
+        {AUDIO "from: @/vis", "config.json"},
+        {AUDIO "continue: @/aud, steps: 4", "4 steps, and"},
+        {AUDIO "from: @/aud, train: decoder", "was trained in f32", true},
+    };
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        succeed(directory_remove(path_of("bad")));
+        if (!cases[i].says) /* 16 is the default of stride; shapes of the settings are not read */
+            succeed(run_in("bad", 7, DTYPE_F32, cases[i].settings));
+        else if (run_in("bad", 7, cases[i].bf16 ? DTYPE_BF16 : DTYPE_F32, cases[i].settings) == 0)
+            fail_msg("%s was taken", cases[i].settings);
+        else if (!strstr(error_text(), cases[i].says) || strchr(error_text(), '\n'))
+            fail_msg("%s says: %s", cases[i].settings, error_text());
+    }
+}
+
+int main(void)
+{
+    return tests_run(make, clear);
+}
