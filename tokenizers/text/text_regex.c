@@ -187,6 +187,7 @@ static struct regex *open_as(const char *pattern, const char *origin, u32 option
     int code;
     PCRE2_SIZE offset;
     pcre2_compile_context *context = pcre2_compile_context_create(NULL);
+    require_memory(context, "a regular expression");
     pcre2_set_newline(context, PCRE2_NEWLINE_LF); /* Oniguruma's . and $ know no other newline */
     pcre2_code *compiled =
         pcre2_compile((PCRE2_SPTR)rewritten.data, (PCRE2_SIZE)rewritten.length,
