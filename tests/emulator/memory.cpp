@@ -26,8 +26,9 @@ struct buffer {   /* keyed by its first page */
 };
 static char *region, *region_end, *region_next;
 static std::map<char *, buffer> buffers;
-static std::multimap<size_t, char *> released; /* keyed by the bytes of their pages */
-static std::map<char *, size_t> pinned;        /* host memory, keyed by its start */
+static std::multimap<size_t, char *> released;   /* keyed by the bytes of their pages */
+static std::multimap<size_t, char *> unreserved; /* reservations that were given back, keyed by their bytes */
+static std::map<char *, size_t> pinned;          /* host memory, keyed by its start */
 static struct {
     char *begin;
     size_t bytes;
@@ -270,6 +271,12 @@ enum { ARENA_ALIGNMENT = 2 << 20 };
 char *reserve_pages(size_t bytes)
 {
     size_t before = (size_t)(-(uintptr_t)region_next & (ARENA_ALIGNMENT - 1));
+    auto old = unreserved.find(bytes);
+    if (old != unreserved.end()) {
+        char *at = old->second;
+        unreserved.erase(old);
+        return at;
+    }
     if (region_next + before + bytes + PAGE_BYTES > region_end)
         return nullptr;
     char *at = region_next + before;
@@ -277,12 +284,12 @@ char *reserve_pages(size_t bytes)
     return at;
 }
 
-/* Reuses the last reservation: programs that open and close buffers in turn consume no
- * addresses. */
 void unreserve_pages(char *at, size_t bytes)
 {
     if (at + bytes + PAGE_BYTES == region_next)
         region_next = at;
+    else
+        unreserved.insert({bytes, at});
 }
 
 void buffer_grow(char *at, size_t bytes)

@@ -3,6 +3,8 @@
  * them. */
 #include "tests/gpu_child.h"
 
+#include <cuda.h>
+
 /* ---- Barriers and shared memory ---- */
 template <bool RIGHT> __global__ void reverse(float *out, const float *in)
 {
@@ -547,6 +549,29 @@ TEST(races_are_named)
 #endif
 
 #ifdef WEFT_EMULATED
+extern "C" {
+CUresult cuMemAddressReserve(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
+CUresult cuMemAddressFree(CUdeviceptr, size_t);
+}
+
+/* The first of two reservations is given back first, more often than the region has room for. */
+static void reserve_often()
+{
+    const size_t bytes = (size_t)64 << 30;
+    CUdeviceptr first, second;
+    bool failed = false;
+    for (int i = 0; i < 200; i++)
+        failed |= cuMemAddressReserve(&first, bytes, 0, 0, 0) || cuMemAddressReserve(&second, bytes, 0, 0, 0) ||
+                  cuMemAddressFree(first, bytes) || cuMemAddressFree(second, bytes);
+    if (failed)
+        _exit(WRONG_RESULT);
+}
+
+TEST(addresses_that_were_given_back_are_reserved_anew)
+{
+    passes_in_all_modes("reservations", reserve_often);
+}
+
 TEST(impossible_launches)
 {
     passes_in_all_modes("launches", impossible_launches_are_errors);
