@@ -10,6 +10,13 @@ FORMULA double moved_count(double before, double count, double decay)
     return before + (1 - decay) * count;
 }
 
+/* Whether a word is to be replaced: unseen for more than `patience` calls, or with a running count below
+ * the share `least` of an even one. */
+FORMULA int is_worn(float use, float unseen, double least, long patience, double even)
+{
+    return unseen > (float)patience || (double)use < least * even;
+}
+
 /* One element of a word. `sum` adds up that element of the rows whose nearest word it is. */
 FORMULA float moved_word(float word, double sum, double before, double after, double decay)
 {

@@ -287,6 +287,7 @@ enum map { MAP_LOG, MAP_MAX, MAP_EXP };
 struct codebooks {
     i64 levels, codes, width;
     double decay; /* decay of the running counts and sums */
+    double least; /* share of an even use below which a word is replaced; 0: only unseen ones are */
     i64 patience;
     struct rng_key key;
     i64 step;
@@ -839,7 +840,8 @@ struct policy_loss_options {
         IS(codebooks, levels * codes_count, C))                                                                        \
     /* Updates code words during training, in f64, rows in order: counts and sums of the residual                      \
      * rows [n,L,d] assigned to each code [n,L] update use and words. A word unseen for more than                      \
-     * `patience` calls is replaced by a random row. revived[0] (F64) += the number of replaced                        \
+     * `patience` calls, or used less than the share `least` of n / K rows a call, is replaced by                       \
+     * a random row, which counts as used evenly. revived[0] (F64) += the number of replaced                           \
      * words. words [L*K,d], use and unseen [L*K]. */                                                                  \
     OP(codebook_move, (struct device *device, float *words, float *use, float *unseen, double *revived,                \
                        const i32 *codes, const float *residual, i64 n, const struct codebooks *books),                 \

@@ -83,7 +83,7 @@ enum { LEVELS = 2, CODES = 5, STEP = 9 };
 
 static struct codebooks books_of(const struct op_run *run)
 {
-    return (struct codebooks){LEVELS, CODES, run->columns, 0.75, 2, key, STEP};
+    return (struct codebooks){LEVELS, CODES, run->columns, 0.75, run->variant ? 0.4 : 0, 2, key, STEP};
 }
 
 static i64 vectors_of(const struct op_run *run)
@@ -141,7 +141,8 @@ static void move_reference(struct op_run *run)
         double *use = &op_values(run, 1)[w], *unseen = &op_values(run, 2)[w],
                *word = op_values(run, 0) + w * run->columns;
         double before = 0.75 * *use, after = before + 0.25 * (double)count;
-        bool returns = count == 0 && *unseen >= 2;
+        double even = (double)vectors_of(run) / CODES;
+        bool returns = (count == 0 && *unseen >= 2) || after < (run->variant ? 0.4 : 0) * even;
         i64 drawn = rng_below(key, vectors_of(run), STEP, (u32)level, (u32)code, 0);
         for (i64 c = 0; c < run->columns; c++) {
             double sum = 0;
@@ -153,7 +154,7 @@ static void move_reference(struct op_run *run)
             if (returns)
                 word[c] = residual_at(run, drawn, level, c);
         }
-        *use = returns ? (double)vectors_of(run) / CODES : after;
+        *use = returns ? even : after;
         *unseen = count > 0 || returns ? 0 : *unseen + 1;
         *op_values(run, 3) += returns;
     }
@@ -193,7 +194,7 @@ static void mean_reference(struct op_run *run)
 const struct op_case code_cases[] = {
     {"quantize_vectors", 2, setup_quantize_vectors, call_quantize_vectors, reference_quantize_vectors,
      .usual = {4096, 64, 256}, .depth_step = 2, .shapes = vector_shapes, .multiplies = true},
-    {"codebook_move", 1, setup_move, call_move, move_reference, .usual = {4096, 64}, .alike = ONE_DTYPE | NO_GAPS},
+    {"codebook_move", 2, setup_move, call_move, move_reference, .usual = {4096, 64}, .alike = ONE_DTYPE | NO_GAPS},
     {"codebook_mean", 2, setup_mean, call_mean, mean_reference, .usual = {4096, 64}, .alike = ONE_DTYPE},
     {0},
 };

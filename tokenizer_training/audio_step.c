@@ -72,7 +72,8 @@ static struct tensor *encode(struct audio_trainer *t, struct tensor *spectra)
 static struct codebook_settings codebook_settings(const struct audio_trainer *t)
 {
     i64 patience = 20 + 20 * t->settings->config.codes / t->frames;
-    return (struct codebook_settings){t->settings->codebook_decay, patience, MEANS_ROUNDS, t->seed};
+    return (struct codebook_settings){t->settings->codebook_decay, patience, MEANS_ROUNDS, t->seed,
+                                      t->settings->revival};
 }
 
 /* Before the first step with codes: runs k-means over the latents of the crops of this

@@ -138,8 +138,8 @@ char *use_watch_look(struct use_watch *watch, const struct code_use *use)
         out = string_format("%lld of %lld %s stay dead in training media, by %s%s: they say nothing; %s",
                             (long long)all, (long long)(use->groups * use->width), use->bits ? "bits" : "codes",
                             use->bits ? "scale" : "level", by_group.data,
-                            use->bits ? "a larger loss.sharpness or fewer bits may serve better"
-                                      : "more sounds or fewer codes may serve better");
+                            use->bits ? "`centre: true` makes them even"
+                                      : "a `revival` above 0, more sounds or fewer codes may serve better");
     }
     buffer_release(&by_group);
     return out;

@@ -73,6 +73,7 @@ static int check_vision(const struct vision_settings *s, const struct vision_con
         {"channels", entry(&s->channels, 1), entry(&usual.channels, 1), has->channels[1]},
         {"blocks", entry(&s->blocks, 0), entry(&usual.blocks, 0), has->blocks[0]},
         {"blocks", entry(&s->blocks, 1), entry(&usual.blocks, 1), has->blocks[1]},
+        {"centre", s->centre, usual.centre, has->centred},
     };
     int status = check_sizes(sizes, COUNT_OF(sizes), s->start.train == TRAIN_DECODER, holder);
     settings_release(&usual, vision_stage_table);
@@ -113,6 +114,7 @@ int tokenizer_check_started(const struct setting *table, const void *settings, c
     const struct vision_settings *s = settings, *o = other;
     const struct vision_config has = {.bits = o->bits,
                                       .stride = o->stride,
+                                      .centred = o->centre,
                                       .channels = {entry(&o->channels, 0), entry(&o->channels, 1)},
                                       .blocks = {entry(&o->blocks, 0), entry(&o->blocks, 1)}};
     return tokenizer_starts(&o->start) ? 0 : check_vision(s, &has, name);
@@ -130,6 +132,7 @@ void tokenizer_take_sizes(const struct setting *table, void *settings, const voi
     s->frames = f->frames;
     s->stride = f->stride;
     s->bits = f->bits;
+    s->centre = f->centre;
     s->channels = f->channels;
     s->blocks = f->blocks;
     s->scales = f->scales;
@@ -207,6 +210,7 @@ int vision_start_open(struct tokenizer_start *start, struct vision_settings *own
     }
     own->bits = c->bits;
     own->stride = c->stride;
+    own->centre = c->centred;
     own->channels = (struct integer_list){c->channels, 2};
     own->blocks = (struct integer_list){c->blocks, 2};
     take_shapes(own, start);

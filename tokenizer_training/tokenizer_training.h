@@ -92,6 +92,7 @@ struct vision_settings {
     double rate_hz;
     struct integer_list channels, blocks, scales;
     double augment, amplitude_keep, clip_lr, bad_share;
+    bool centre;
     i64 memory_mb, use_steps;
     double shuffle_buffer;
     struct picture_settings pictures;
@@ -131,7 +132,7 @@ struct audio_settings {
     double crop_s;
     struct audio_config config;
     bool films; /* also use the sound of clips */
-    double unquantised_share, codebook_decay, augment;
+    double unquantised_share, codebook_decay, revival, augment;
     double weights[AUDIO_LOSSES]; /* of losses; 0 where it is fixed */
     i64 vocoder_rounds, memory_mb, use_steps;
     double shuffle_buffer, bad_share;

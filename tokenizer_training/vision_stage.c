@@ -32,7 +32,10 @@ const struct setting vision_stage_table[] = {
         "scale sides of the square, coarse to fine; other shapes in proportion; none: 1, 2, 3, 4, 6, 8, 12, ... up to "
         "the grid"),
     ROW(augment, "augment", NUMBER, "0.6", 0, 1, NULL, "share of items randomly flipped, rotated, scaled and shifted"),
-    ROW(amplitude_keep, "amplitude_keep", NUMBER, "0.99", 0, 1, NULL, "decay of the running means of |u_k|"),
+    ROW(amplitude_keep, "amplitude_keep", NUMBER, "0.99", 0, 1, NULL,
+        "decay of the running means of |u_k| and of the latent (centre)"),
+    ROW(centre, "centre", BOOL, "false", 0, 0, NULL,
+        "bits of the latent around its running mean, one of stills and one of clips"),
     ROW(clip_lr, "clip_lr", NUMBER, "0.5", 0, 10, NULL, "peak learning rate on clips, relative to optimizer.lr"),
 #define WEIGHT(KEY, name, each, metric, weight, help)                                                                  \
     ROW(loss.of[VISION_##KEY], "loss." #name, NUMBER, weight, 0, 1e6, NULL, help),
@@ -177,7 +180,7 @@ static int begin_config(struct vision_config *config, const struct vision_settin
 {
     if (s->channels.count != 2 || s->blocks.count != 2)
         return error_usage("channels and blocks are lists of two");
-    *config = (struct vision_config){.stride = s->stride, .bits = s->bits};
+    *config = (struct vision_config){.stride = s->stride, .bits = s->bits, .centred = s->centre};
     for (int i = 0; i < 2; i++) {
         config->channels[i] = s->channels.values[i];
         config->blocks[i] = s->blocks.values[i];

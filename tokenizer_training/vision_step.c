@@ -159,7 +159,8 @@ int vision_step(struct vision_step_result *result, struct vision_trainer *t, i64
     weights_begin_step(&vision->weights);
     on_device = tape_alloc(&t->tape, sizeof *on_device);
     device->ops->zero(device, on_device, sizeof *on_device);
-    const float *magnitude = vision_loss(on_device->losses, &t->tape, vision, t->pixels, size, batch.shape, &s->loss);
+    const struct vision_means means =
+        vision_loss(on_device->losses, &t->tape, vision, t->pixels, size, batch.shape, &s->loss);
     tape_backward(&t->tape);
     i64 updates = step < t->still_steps ? step : step - t->still_steps;
     double lr = learning_rate(t, step);
@@ -168,7 +169,8 @@ int vision_step(struct vision_step_result *result, struct vision_trainer *t, i64
     result->losses = vision_losses_of(sums.losses, vision, size);
     result->optimizer = optimizer_result_of(sums.squares, lr);
     if (!result->optimizer.skipped && !vision->keeps_encoder) /* a skipped update moves no other state either */
-        vision_amplitude_update(vision, batch.shape, magnitude, amplitude_keep(s, step));
+        vision_state_update(vision, batch.shape, &means, amplitude_keep(s, step),
+                            amplitude_keep(s, batch.clips ? updates : step));
     result->loss = vision_weighted(&result->losses, &s->loss);
     result->psnr_db = vision_psnr(result->losses.of[VISION_L2] / 4); /* for pixels in 0..1 */
     result->frames = batch.draw.n * batch.draw.frames;

@@ -77,10 +77,10 @@ static const struct resumed_stage {
     {"clips", vision_stage, vision_stage_table,
      "data: $/media, validation: 0, steps: 2, clip_steps: 2, size: 32, stride: 8, bits: 6, channels: [8, 5], batch: 2, "
      "clip_batch: 1, still_batch: 2, frames: 9, augment: 0.5, "
-     "rate_hz: 5, blocks: [2, 1], scales: [1, 4]"},
+     "rate_hz: 5, blocks: [2, 1], scales: [1, 4], centre: true"},
     {"audio", audio_stage, audio_stage_table,
      "data: $/media, validation: 0, steps: 4, width: 16, latent: 8, codes: 16, levels: 2, batch: 2, augment: 0.5, "
-     "vocoder_rounds: 2"},
+     "vocoder_rounds: 2, revival: 0.2"},
 };
 
 static int run(const struct resumed_stage *s, const char *name)
@@ -285,6 +285,7 @@ TEST(results_have_the_sizes_asked_for)
     } cases[] = {
         {"clips",
          {"\"stride\":8", "\"bits\":6", "\"channels\":[8,5]", "\"blocks\":[2,1]", "\"inflated\":true",
+          "\"centred\":true",
           "[{\"name\":\"32x32\",\"frames\":1,\"height\":32,\"width\":32,\"rate_hz\":0.0,\"scales\":[1,4]},"
           "{\"name\":\"32x32x9\",\"frames\":9,\"height\":32,\"width\":32,\"rate_hz\":5.0,\"scales\":[1,4]}]"}},
         {"stills",

@@ -283,6 +283,7 @@ TEST(bad_starts_are_refused)
         {VISION "from: @/vis, bits: 4", "bits is 4, fewer than the 6 of the tokenizer of"},
         {VISION "from: @/vis, bits: 64", "bits is 64, and the tokenizer of"},
         {VISION "from: @/vis, channels: [8, 6]", "channels is 6, and the tokenizer of"},
+        {VISION "from: @/vis, centre: true", "centre is 1, and the tokenizer of"},
         {VISION "from: @/vis, blocks: [1, 0]", "blocks is 0, fewer than the 1"},
         {VISION "from: @/vis, stride: 16, steps: 1, clip_steps: 0, optimizer: {warmup: 1}", NULL},
         {VISION "continue: @/vis, steps: 2, clip_steps: 2", "4 steps, and"},

@@ -53,11 +53,11 @@ TEST(one_picture_is_learnt)
 }
 
 /* A weight of the decoder that is not finite leaves the amplitudes finite; the gradients are not. */
-TEST(a_skipped_step_moves_no_amplitude)
+TEST(a_skipped_step_moves_no_amplitude_and_no_centre)
 {
     struct vision_settings settings;
     struct setting_override more[] = {{"steps", "4"}, {"clip_steps", "0"}, {"batch", "1"}};
-    struct vision_config config = {.stride = 8, .bits = 16, .channels = {16, 24}, .blocks = {1, 1}};
+    struct vision_config config = {.stride = 8, .bits = 16, .channels = {16, 24}, .blocks = {1, 1}, .centred = true};
     struct vision_step_result result;
     default_settings(&settings, "./none", more, 3);
     u8 *pixels = toy_pixels(1, 1, 16);
@@ -67,9 +67,10 @@ TEST(a_skipped_step_moves_no_amplitude)
     vision_trainer_open(&t, &device, &config, DTYPE_F32);
     vision_init(&t.vision, 5);
     struct weight *amplitude = t.vision.at.amplitude;
-    float *values[4];
+    float *values[4], *centres[4];
     for (i64 step = 0; step < 3; step++) {
         values[step] = weight_values(&t.vision.weights, amplitude);
+        centres[step] = weight_values(&t.vision.weights, t.vision.at.centre);
         if (step == 2) {
             struct weight *last = NULL;
             for (i64 i = 0; i < t.vision.weights.count; i++)
@@ -84,11 +85,18 @@ TEST(a_skipped_step_moves_no_amplitude)
         assert_int_equal(result.optimizer.skipped, step == 2);
     }
     values[3] = weight_values(&t.vision.weights, amplitude);
+    centres[3] = weight_values(&t.vision.weights, t.vision.at.centre);
     size_t bytes = (size_t)(amplitude->value.rows * amplitude->value.columns) * 4;
     assert_memory_not_equal(values[1], values[2], bytes);
     assert_memory_equal(values[2], values[3], bytes);
-    for (int i = 0; i < 4; i++)
+    assert_memory_not_equal(centres[1], centres[2], 16 * 4);
+    assert_memory_equal(centres[2], centres[3], 2 * 16 * 4);
+    for (i64 c = 0; c < 16; c++) /* no clip was seen */
+        assert_true(centres[2][16 + c] == 0);
+    for (int i = 0; i < 4; i++) {
         memory_free(values[i]);
+        memory_free(centres[i]);
+    }
     vision_trainer_close(&t);
     memory_free(pixels);
     settings_release(&settings, vision_stage_table);
@@ -147,7 +155,7 @@ static u64 hash_of_training(int threads)
                                  .clip_count = 2,
                                  .clips = pixels,
                                  .clip_frames = clip_frames};
-    struct vision_config config = {.stride = 8, .bits = 16, .channels = {16, 24}, .blocks = {1, 1}};
+    struct vision_config config = {.stride = 8, .bits = 16, .channels = {16, 24}, .blocks = {1, 1}, .centred = true};
     vision_add_shape(&config, 1, 16, 16, 0, NULL, 0);
     vision_add_shape(&config, 5, 16, 16, 8, NULL, 0);
     struct vision_trainer t = {.settings = &settings, .media = &media, .seed = 5, .still_steps = 2, .clip_steps = 4};

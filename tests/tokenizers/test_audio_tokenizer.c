@@ -466,6 +466,37 @@ TEST(words_follow_their_vectors_and_unseen_ones_return)
     audio_close(&audio);
 }
 
+/* Code 1 has one row in eight: above an eighth of an even use (two rows of eight), below three quarters. */
+TEST(rare_words_return_if_asked_to)
+{
+    enum { N = 8 };
+    static const i32 host_codes[N] = {0, 0, 0, 2, 2, 3, 3, 1};
+    static const double least[] = {0, 0.125, 0.75};
+    struct audio_config one = {16, 4, 1, 4};
+    float values[N * 4];
+    for (int i = 0; i < N * 4; i++)
+        values[i] = (float)(i / 4 + 1);
+    i32 *codes = to_device(&device, host_codes, sizeof host_codes);
+    float *residual = to_device(&device, values, sizeof values);
+    for (int k = 0; k < 3; k++) {
+        struct codebook_settings settings = {0.5, 99, 8, 9, least[k]};
+        struct audio_tokenizer audio;
+        double revived, *count = device_alloc(&device, sizeof *count);
+        audio_open(&audio, &device, &one, DTYPE_F32, true);
+        weights_init(&audio.weights, 1);
+        device.ops->fill(&device, audio.w.use->master, 4, 2);
+        device.ops->zero(&device, count, sizeof *count);
+        for (i64 step = 0; step < 2; step++) /* a use of 1.5, then 1.25 */
+            codebooks_update(&audio, count, &(struct audio_quantized){codes, residual}, N, &settings, step);
+        device_get(&device, &revived, count, sizeof *count);
+        assert_true(revived == (k == 2));
+        device_free(&device, count, sizeof *count);
+        audio_close(&audio);
+    }
+    device_free(&device, codes, sizeof host_codes);
+    device_free(&device, residual, sizeof values);
+}
+
 /* ---- encoding ---- */
 
 enum { SOUNDS = 9 };

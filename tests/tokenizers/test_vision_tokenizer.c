@@ -29,7 +29,7 @@ static void open_surrogate(struct vision_tokenizer_probe *s)
     struct tensor *patches = vision_patches(&s->tape, s->vision, s->pixels, s->size);
     struct tensor *features = vision_features(&s->tape, s->vision, patches, s->size);
     struct tensor *f = vision_project(&s->tape, s->vision, features),
-                  *latent = vision_latent(&s->tape, s->vision, features);
+                  *latent = vision_latent(&s->tape, s->vision, features, false);
     i64 codes = n * vision_tokens(s->shape) * d;
     s->count = f->rows * d;
     u8 *bits = tape_alloc(&s->tape, codes);
@@ -367,7 +367,7 @@ TEST(long_clips_in_parts_are_the_whole)
     for (i64 i = 0; i < latent_frames * 4 * 8; i++)
         assert_true(fabsf(expected[i] - features[i]) < 1e-5f);
     memory_free(expected);
-    expected = to_host(&device, vision_latent(&tape, &vision, whole)->data, values * 4);
+    expected = to_host(&device, vision_latent(&tape, &vision, whole, false)->data, values * 4);
     for (i64 i = 0; i < values; i++)
         assert_true(fabsf(expected[i] - latent[i]) < 1e-5f);
     memory_free(expected);
@@ -543,6 +543,129 @@ TEST(saved_and_loaded_is_the_same)
     memory_free(out[0]);
     memory_free(out[1]);
     vision_close(&vision);
+    directory_remove(folder);
+}
+
+/* ---- centres ---- */
+
+static void open_centred(struct vision *vision, bool centred)
+{
+    struct vision_config config = toy_config(true);
+    config.centred = centred;
+    vision_open(vision, &device, &config, DTYPE_F32, true);
+    vision_init(vision, 3);
+    disturb(vision, 0.4);
+}
+
+/* Means over the rows of the projection, and of the latent [d]. */
+static void means_of(double *projected, double *centred, struct vision *vision, const u8 *pixels,
+                     struct vision_size size)
+{
+    struct tape tape;
+    tape_open(&tape, &device, DTYPE_F32, (i64)1 << 30);
+    tape_clear(&tape, false);
+    struct tensor *features = vision_features(&tape, vision, vision_patches(&tape, vision, pixels, size), size);
+    struct tensor *p = vision_project(&tape, vision, features),
+                  *l = vision_latent(&tape, vision, features, size.frames > 1);
+    i64 d = vision->config.bits, n = p->rows * d;
+    float *before = to_host(&device, p->data, n * 4), *after = to_host(&device, l->data, n * 4);
+    for (i64 c = 0; c < d; c++)
+        projected[c] = centred[c] = 0;
+    for (i64 i = 0; i < n; i++) {
+        projected[i % d] += (double)before[i] / (double)p->rows;
+        centred[i % d] += (double)after[i] / (double)p->rows;
+    }
+    memory_free(before);
+    memory_free(after);
+    tape_close(&tape);
+}
+
+/* One update, as after a step. */
+static void move_centre(struct vision *vision, const u8 *pixels, struct vision_size size,
+                        const struct vision_shape *shape, double keep)
+{
+    struct tape tape;
+    const struct vision_loss_weights weights = {{1, 1, 0.25, 0.1}, 0.125};
+    tape_open(&tape, &device, DTYPE_F32, (i64)1 << 30);
+    tape_clear(&tape, true);
+    weights_begin_step(&vision->weights);
+    double *sums = tape_alloc(&tape, VISION_LOSSES * (i64)sizeof *sums);
+    const struct vision_means means = vision_loss(sums, &tape, vision, pixels, size, shape, &weights);
+    vision_state_update(vision, shape, &means, 1, keep);
+    tape_close(&tape);
+}
+
+/* Of clips alone where clips were seen; each update goes a share of the way. */
+TEST(a_centre_is_the_running_mean_of_its_kind)
+{
+    enum { D = 5 };
+    struct vision vision;
+    struct vision_size size = {3, 5, 16, 16};
+    double projected[D], centred[D], most = 0;
+    open_centred(&vision, true);
+    u8 *pixels = toy_pixels(3, 5, 16);
+    const struct vision_shape *clips = &vision.config.shapes[1];
+    means_of(projected, centred, &vision, pixels, size);
+    for (i64 c = 0; c < D; c++)
+        most = fmax(most, fabs(centred[c] - projected[c]));
+    assert_true(most < 0.02); /* the rounding to bf16 */
+    move_centre(&vision, pixels, size, clips, 0.75);
+    float *centre = to_host(&device, vision.at.centre->value.data, 2 * D * 4);
+    for (i64 c = 0; c < D; c++) {
+        assert_true(fabs(projected[c]) > 0.05);
+        assert_true(centre[c] == 0 && fabs((double)centre[D + c] - projected[c] / 4) < 0.01);
+    }
+    memory_free(centre);
+    move_centre(&vision, pixels, size, clips, 0);
+    means_of(projected, centred, &vision, pixels, size);
+    for (i64 c = 0; c < D; c++)
+        assert_true(fabs(centred[c]) < 0.01);
+    memory_free(pixels);
+    vision_close(&vision);
+}
+
+/* The decoder sees the code around the centre of its kind; the file keeps both centres. */
+TEST(a_centre_is_added_again_and_saved)
+{
+    enum { D = 5, VALUES = 2 * 2 * 2 * D };
+    char folder[64];
+    struct vision centred, plain, loaded;
+    float centres[2 * D], sum[VALUES], moved[VALUES];
+    u8 out[3][5 * 768];
+    open_centred(&centred, true);
+    open_centred(&plain, false);
+    for (i64 c = 0; c < 2 * D; c++)
+        centres[c] = (float)(draw(7, (u32)c) - 0.5);
+    weight_put(&centred.weights, centred.at.centre, 0, 2, centres);
+    make_directory(folder);
+    assert_int_equal(vision_save(&centred, folder), 0);
+    if (vision_load(&loaded, &device, folder, DTYPE_F32, false))
+        fail_msg("%s", error_text());
+    assert_true(loaded.config.centred && !plain.config.centred);
+    for (i64 clips = 0; clips < 2; clips++) {
+        i64 bytes = clips ? 5 * 768 : 768;
+        for (i64 i = 0; i < VALUES; i++) {
+            sum[i] = (float)(draw(8, (u32)i) - 0.5);
+            moved[i] = sum[i] + centres[clips * D + i % D];
+        }
+        vision_decode(&centred, out[0], sum, 1, 1 + clips, 2, 2);
+        vision_decode(&plain, out[1], moved, 1, 1 + clips, 2, 2);
+        vision_decode(&loaded, out[2], sum, 1, 1 + clips, 2, 2);
+        assert_memory_equal(out[0], out[1], (size_t)bytes);
+        assert_memory_equal(out[0], out[2], (size_t)bytes);
+        vision_decode(&plain, out[1], sum, 1, 1 + clips, 2, 2);
+        assert_memory_not_equal(out[0], out[1], (size_t)bytes);
+    }
+    assert_int_equal(vision_save(&plain, folder), 0); /* as tokenizers without centres have been saved */
+    struct buffer config = {0};
+    char *path = path_join(folder, "config.json");
+    assert_int_equal(file_read(&config, path), 0);
+    assert_null(strstr(config.data, "centre"));
+    buffer_release(&config);
+    memory_free(path);
+    vision_close(&centred);
+    vision_close(&plain);
+    vision_close(&loaded);
     directory_remove(folder);
 }
 

@@ -176,6 +176,7 @@ struct codebook_settings {
     double decay;
     i64 patience, rounds; /* patience in steps; rounds of k-means */
     u64 seed;
+    double least; /* share of an even use below which a codeword is replaced, too; 0: none */
 };
 /* Updates the codebooks. Adds the number of replaced codewords to revived[0] (device memory). */
 void codebooks_update(struct audio_tokenizer *audio, double *revived, const struct audio_quantized *quantized,

@@ -8,6 +8,7 @@ static struct codebooks books_of(const struct audio_tokenizer *audio, const stru
                               .codes = audio->config.codes,
                               .width = audio->config.latent,
                               .decay = settings->decay,
+                              .least = settings->least,
                               .patience = settings->patience,
                               .key = {settings->seed, RNG_CODEBOOK},
                               .step = step};

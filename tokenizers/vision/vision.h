@@ -55,6 +55,7 @@ struct vision_config {
     i64 channels[2]; /* width at 1/4 resolution; width at the latent grid (D_cnn) */
     i64 blocks[2];   /* residual blocks at each, in encoder and decoder */
     bool inflated;   /* enables the temporal layers */
+    bool centred;    /* bits are of the latent around its running mean, of stills and of clips */
     i64 shape_count;
     struct vision_shape shapes[VISION_SHAPES_MOST];
 };
@@ -96,6 +97,7 @@ struct vision_weights {                  /* stride = 4 * ratio; P = 48 values of
     struct vision_block dec_fine[VISION_BLOCKS_MOST];
     struct weight *dec_out_norm, *dec_out, *dec_out_bias; /* 3x3 c0 -> P */
     struct weight *amplitude; /* [shapes, VISION_SCALES_MOST] a_k, state: running mean of |u_k| */
+    struct weight *centre;    /* [2, d] state: running mean of the projection, of stills, of clips; NULL: 0 */
 };
 struct vision {
     struct vision_config config;
@@ -157,10 +159,11 @@ struct tensor *vision_patches(struct tape *tape, const struct vision *vision, co
 /* Features [T' * n * h * w, D_cnn] in the activations' dtype. */
 struct tensor *vision_features(struct tape *tape, const struct vision *vision, struct tensor *patches,
                                struct vision_size size);
-/* vision_project returns the projection [T' * n * h * w, d] in F32. vision_latent rounds it to
- * bf16 values (still F32); gradients pass the rounding straight through. */
+/* vision_project returns the projection [T' * n * h * w, d] in F32. vision_latent subtracts the centre of
+ * stills or clips, if there is one, and rounds to bf16 values (still F32); gradients pass the rounding
+ * straight through. vision_pixels adds the centre to sums again. */
 struct tensor *vision_project(struct tape *tape, const struct vision *vision, struct tensor *features);
-struct tensor *vision_latent(struct tape *tape, const struct vision *vision, struct tensor *features);
+struct tensor *vision_latent(struct tape *tape, const struct vision *vision, struct tensor *features, bool clips);
 /* Decodes f32 sums to patches. `size` is that of the pixels. */
 struct tensor *vision_pixels(struct tape *tape, const struct vision *vision, struct tensor *sum,
                              struct vision_size size);
@@ -190,16 +193,20 @@ struct vision_loss_weights {
 extern const char *const vision_loss_metrics[VISION_LOSSES];
 /* Forward pass with losses; tape_backward may follow. Adds the losses of all rows to sums
  * [VISION_LOSSES] (device memory); vision_losses_of turns these into means once they are on the
- * host. Returns the mean |u_k| [scale_count] in device memory of the tape. Everything after the
- * upload of the pixels is segment 0 of the tape. */
-const float *vision_loss(double *sums, struct tape *tape, const struct vision *vision, const u8 *pixels,
-                         struct vision_size size, const struct vision_shape *shape,
-                         const struct vision_loss_weights *weights);
+ * host. Everything after the upload of the pixels is segment 0 of the tape. */
+struct vision_means {       /* device memory of the tape */
+    const float *magnitude; /* [scale_count] mean |u_k| */
+    float *latent;          /* [d] sum of the latent's rows; NULL: it has no centre */
+    i64 rows;
+};
+struct vision_means vision_loss(double *sums, struct tape *tape, const struct vision *vision, const u8 *pixels,
+                                struct vision_size size, const struct vision_shape *shape,
+                                const struct vision_loss_weights *weights);
 struct vision_losses vision_losses_of(const double *sums, const struct vision *vision, struct vision_size size);
 double vision_weighted(const struct vision_losses *losses, const struct vision_loss_weights *weights); /* their sum */
-/* a_k += (1 - keep) (mean |u_k| - a_k) */
-void vision_amplitude_update(struct vision *vision, const struct vision_shape *shape, const float *magnitude,
-                             double keep);
+/* a_k += (1 - keep) (mean |u_k| - a_k), and the centre moves by (1 - keep_centre) times the latent's mean */
+void vision_state_update(struct vision *vision, const struct vision_shape *shape, const struct vision_means *means,
+                         double keep, double keep_centre);
 /* Only the decoder learns from now on. */
 void vision_keep_encoder(struct vision *vision);
 /* Enables the temporal layers after training on stills; the codes of stills do not change. */

@@ -39,7 +39,7 @@ static void encode_piece(struct vision *vision, float *latent, float *features, 
     if (features)
         get_rows(vision, features, f, frames, size.n);
     if (latent)
-        get_rows(vision, latent, vision_latent(tape, vision, f), frames, size.n);
+        get_rows(vision, latent, vision_latent(tape, vision, f, size.frames > 1), frames, size.n);
 }
 
 /* Encodes one long clip in parts; the latents of the context are recomputed and dropped. */

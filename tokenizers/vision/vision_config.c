@@ -204,6 +204,8 @@ struct json *vision_config_json(const struct vision_config *c)
     json_set(out, "channels", channels);
     json_set(out, "blocks", blocks);
     json_set(out, "inflated", json_of_bool(c->inflated));
+    if (c->centred)
+        json_set(out, "centred", json_of_bool(true));
     for (i64 i = 0; i < c->shape_count; i++)
         json_push(shapes, shape_json(&c->shapes[i]));
     json_set(out, "shapes", shapes);
@@ -241,7 +243,8 @@ int vision_config_parse(struct vision_config *config, const struct json *value, 
 {
     const struct json *channels = json_get(value, "channels"), *blocks = json_get(value, "blocks");
     const struct json *shapes = json_get(value, "shapes");
-    *config = (struct vision_config){.inflated = json_bool(json_get(value, "inflated"), false)};
+    *config = (struct vision_config){.inflated = json_bool(json_get(value, "inflated"), false),
+                                     .centred = json_bool(json_get(value, "centred"), false)};
     if (strcmp(json_string(json_get(value, "kind"), "vision"), "vision") != 0)
         return error_set("%s: this is no vision tokenizer but a \"%s\"", origin,
                          json_string(json_get(value, "kind"), ""));

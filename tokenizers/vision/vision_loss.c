@@ -85,9 +85,9 @@ static struct tensor *quantize(struct loss_inputs *in, const struct bit_grid *gr
     return op_straight_through(tape, in->latent, in->code);
 }
 
-const float *vision_loss(double *sums, struct tape *tape, const struct vision *vision, const u8 *pixels,
-                         struct vision_size size, const struct vision_shape *shape,
-                         const struct vision_loss_weights *weights)
+struct vision_means vision_loss(double *sums, struct tape *tape, const struct vision *vision, const u8 *pixels,
+                                struct vision_size size, const struct vision_shape *shape,
+                                const struct vision_loss_weights *weights)
 {
     struct loss_inputs in = {.tape = tape, .patches = vision_patches(tape, vision, pixels, size)};
     const struct bit_grid grid = {size.n * vision_latent_frames(size.frames),
@@ -98,13 +98,20 @@ const float *vision_loss(double *sums, struct tape *tape, const struct vision *v
                                   vision_amplitude(vision, shape),
                                   (float)weights->sharpness};
     tape_segment_begin(tape, 0);
-    in.latent = vision_latent(tape, vision, vision_features(tape, vision, in.patches, size));
+    in.latent = vision_latent(tape, vision, vision_features(tape, vision, in.patches, size), size.frames > 1);
     struct tensor *code = quantize(&in, &grid);
+    struct vision_means means = {.rows = in.latent->rows};
+    if (vision->at.centre) {
+        means.latent = tape_alloc(tape, in.latent->columns * 4);
+        tape->device->ops->column_sums(tape->device, matrix_of(means.latent, DTYPE_F32, 1, in.latent->columns),
+                                       tensor_matrix(in.latent), false);
+    }
     add_losses(sums, &in, weights);
     in.out = vision_pixels(tape, vision, code, size);
     add_losses(sums, &in, weights);
     tape_segment_end(tape);
-    return in.magnitude;
+    means.magnitude = in.magnitude;
+    return means;
 }
 
 struct vision_losses vision_losses_of(const double *sums, const struct vision *vision, struct vision_size size)
@@ -128,9 +135,16 @@ double vision_weighted(const struct vision_losses *losses, const struct vision_l
     return sum;
 }
 
-void vision_amplitude_update(struct vision *vision, const struct vision_shape *shape, const float *magnitude,
-                             double keep)
+void vision_state_update(struct vision *vision, const struct vision_shape *shape, const struct vision_means *means,
+                         double keep, double keep_centre)
 {
+    i64 d = vision->config.bits;
     float *a = vision->at.amplitude->master + shape->amplitude * VISION_SCALES_MOST;
-    vision->device->ops->running_mean(vision->device, a, magnitude, shape->scale_count, keep);
+    vision->device->ops->running_mean(vision->device, a, means->magnitude, shape->scale_count, keep);
+    if (!vision->at.centre)
+        return;
+    float *centre = vision->at.centre->master + (shape->frames > 1) * d;
+    vision->device->ops->copy(vision->device, matrix_of(centre, DTYPE_F32, 1, d),
+                              matrix_of(means->latent, DTYPE_F32, 1, d),
+                              (float)((1 - keep_centre) / (double)means->rows), true);
 }

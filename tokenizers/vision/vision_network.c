@@ -117,6 +117,14 @@ void vision_open(struct vision *vision, struct device *device, const struct visi
                                 .type = TYPE_F32,
                                 .init = INIT_ONES};
     vision->at.amplitude = weights_add(&vision->weights, &state);
+    if (config->centred) {
+        struct weight_spec centre = state;
+        centre.name = centre.pieces[0].name = "centre";
+        centre.rows = centre.pieces[0].rows = 2;
+        centre.columns = config->bits;
+        centre.init = INIT_ZEROS;
+        vision->at.centre = weights_add(&vision->weights, &centre);
+    }
     weights_allocate(&vision->weights);
     mark_trained(vision);
     tape_open(&vision->tape, device, dtype, (i64)16 << 30);
@@ -276,10 +284,23 @@ struct tensor *vision_project(struct tape *tape, const struct vision *vision, st
     return op_bias(tape, f, &vision->at.enc_out_bias->value);
 }
 
-struct tensor *vision_latent(struct tape *tape, const struct vision *vision, struct tensor *features)
+/* x + sign * the centre of stills or clips. */
+static struct tensor *add_centre(struct tape *tape, const struct vision *vision, struct tensor *x, bool clips,
+                                 float sign)
+{
+    i64 d = vision->config.bits;
+    if (!vision->at.centre)
+        return x;
+    struct tensor *by = tape_tensor(tape, DTYPE_F32, 1, d);
+    struct matrix row = matrix_of((float *)vision->at.centre->value.data + clips * d, DTYPE_F32, 1, d);
+    tape->device->ops->copy(tape->device, tensor_matrix(by), row, sign, false);
+    return op_bias(tape, x, by);
+}
+
+struct tensor *vision_latent(struct tape *tape, const struct vision *vision, struct tensor *features, bool clips)
 {
     struct device *device = tape->device;
-    struct tensor *f = vision_project(tape, vision, features),
+    struct tensor *f = add_centre(tape, vision, vision_project(tape, vision, features), clips, -1),
                   *rounded = tape_tensor(tape, DTYPE_F32, f->rows, f->columns);
     struct matrix narrow = matrix_of(tape_alloc(tape, f->rows * f->columns * 2), DTYPE_BF16, f->rows, f->columns);
     device->ops->copy(device, narrow, tensor_matrix(f), 1, false);
@@ -293,7 +314,7 @@ struct tensor *vision_pixels(struct tape *tape, const struct vision *vision, str
     const struct vision_config *c = &vision->config;
     i64 ratio = c->stride / PATCH, fine = c->channels[0];
     struct grid g = {vision_latent_frames(s.frames), s.n, s.height / c->stride, s.width / c->stride};
-    struct tensor *x = op_scale(tape, sum, 1, tape->activations);
+    struct tensor *x = op_scale(tape, add_centre(tape, vision, sum, s.frames > 1, 1), 1, tape->activations);
     x = op_bias(tape, conv3x3(tape, x, at->dec_in, g), &at->dec_in_bias->value);
     if (c->inflated)
         x = expand_time(tape, x, at, &g);

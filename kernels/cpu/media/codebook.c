@@ -64,7 +64,8 @@ static i64 revive(struct codebook_level *b, const struct codebook_rows *rows)
 {
     i64 revived = 0;
     for (i64 code = 0; code < b->books->codes; code++) {
-        if (b->unseen[code] <= (float)b->books->patience)
+        const struct codebooks *s = b->books;
+        if (!is_worn(b->use[code], b->unseen[code], s->least, s->patience, (double)rows->n / (double)s->codes))
             continue;
         take_drawn(b, code, rows);
         b->use[code] = (float)rows->n / (float)b->books->codes;

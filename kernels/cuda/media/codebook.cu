@@ -77,7 +77,7 @@ static __global__ void move_words(struct word_state s, const i32 *codes, const f
         }
     }
     unseen = count > 0 ? 0 : unseen + 1;
-    bool revived = unseen > (float)books.patience;
+    bool revived = is_worn((float)after, unseen, books.least, books.patience, (double)n / (double)books.codes);
     if (revived)
         copy_row(word, drawn_row(rows, books, level, code, 0), d);
     __syncwarp(); /* all lanes have read use and unseen */
