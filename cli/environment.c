@@ -28,6 +28,9 @@ const struct environment_variable environment_variables[] = {
     {"COLUMNS", "N", "width of the terminal, for messages and bars (default: what the terminal says)"},
     {"Ranks and servers of shards"},
     {"WEFT_WAIT_S", "SECONDS", "silence after which a rank or a server of shards is given up (default: 600)"},
+    {"WEFT_SILENCE_S", "SECONDS",
+     "time without a sign of life after which a rank or a machine is given up (default: WEFT_WAIT_S; of `weft launch`: "
+     "15)"},
     {"WEFT_SECRET", "TEXT", "shared secret of all ranks and of `weft serve-tokens`; keeps strangers from their ports"},
     {"WEFT_TOKENS", "HOST:PORT ...", "servers that prepare the shards of streams (`weft serve-tokens`)"},
     {"WEFT_RING", "DIR", "folder of this machine for the shards of streams, in place of the run's folder"},
@@ -67,6 +70,7 @@ static const struct checked_variable checked[] = {
     {"WEFT_THREADS", {NULL}, 1, CPUS_MOST},
     {"WEFT_MEMORY_LIMIT", {NULL}, 1, INT64_MAX},
     {"WEFT_SPARE_BYTES", {NULL}, 0, INT64_MAX, "off"},
+    {"WEFT_SILENCE_S", {NULL}, 1, 1 << 20},
     {"WEFT_PIN", {"0", "1"}},
     {"WEFT_CPU", {"v3", "v4", "vnni", "pairs"}},
     {"WEFT_GUARD", {"0", "1"}},

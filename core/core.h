@@ -78,7 +78,8 @@ int error_errno(const char *format, ...) PRINTF(1, 2);  /* same, appends ": " st
 int error_interrupted(void);                            /* same, for work stopped by interrupted(): exit status 130 */
 int error_prefix(const char *format, ...) PRINTF(1, 2); /* puts "CONTEXT: " before the message; returns -1 */
 const char *error_text(void);
-enum { STATUS_FAILED = 1, STATUS_USAGE = 2, STATUS_INTERRUPTED = 130 };
+/* STATUS_OTHER_RANK: this rank ended because another one did, or did not respond */
+enum { STATUS_FAILED = 1, STATUS_USAGE = 2, STATUS_OTHER_RANK = 3, STATUS_INTERRUPTED = 130 };
 int error_status(void); /* exit status of the current message */
 
 /* What a program says that ends without a return: `hear` is called once, by fatal_tell, and must not

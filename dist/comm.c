@@ -159,19 +159,30 @@ void comm_close(struct comm *comm)
     comm_close(host);
 }
 
-void comm_stop(struct comm *comm, const char *format, ...)
+_Noreturn static void stop_saying(struct comm *comm, int status, const char *format, va_list arguments)
 {
     char message[1024];
-    va_list arguments;
-    va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
-    va_end(arguments);
     fprintf(stderr, "rank %lld of %lld (%s): %s\n", (long long)comm->rank, (long long)comm->size, comm->name, message);
     fflush(NULL);
     fatal_tell(message);
     if (comm->transport->stop)
-        comm->transport->stop(comm);
-    _exit(1); /* does not wait for work queued on a device */
+        comm->transport->stop(comm, status);
+    _exit(status); /* does not wait for work queued on a device */
+}
+
+void comm_stop(struct comm *comm, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    stop_saying(comm, STATUS_FAILED, format, arguments);
+}
+
+void comm_stop_with(struct comm *comm, int status, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    stop_saying(comm, status, format, arguments);
 }
 
 void comm_stop_waiting(struct comm *host, i64 rank)
@@ -179,9 +190,11 @@ void comm_stop_waiting(struct comm *host, i64 rank)
     char who[32] = "another rank";
     if (rank >= 0)
         snprintf(who, sizeof who, "rank %lld of the world", (long long)rank);
-    comm_stop(host,
-              "%s: %s did not respond for %lld s (WEFT_WAIT_S): it hangs, or runs another program or other settings",
-              host->call, who, (long long)(host->wait_s ? host->wait_s : launch_wait_s()));
+    const char *limit = "WEFT_WAIT_S";
+    i64 wait_s = host->wait_s ? host->wait_s : rank < 0 ? launch_wait_s() : launch_silence_s(&limit);
+    comm_stop_with(host, STATUS_OTHER_RANK,
+                   "%s: %s did not respond for %lld s (%s): it hangs, or runs another program or other settings",
+                   host->call, who, (long long)wait_s, limit);
 }
 
 void *comm_scratch(struct comm *comm, i64 bytes)

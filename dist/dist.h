@@ -31,7 +31,7 @@
  * that one rank does alone.
  *
  * A rank that hangs is told from a slow one by a thread of its own, which sends signs of life
- * whatever the rank computes, reads or waits for (watch.c). If they stay away for launch_wait_s,
+ * whatever the rank computes, reads or waits for (watch.c). If they stay away for launch_silence_s,
  * because the process is stopped or its machine is gone, rank 0 names the rank and exits; if rank 0
  * is silent, rank 1 does. If all ranks wait in calls and no byte moves for that long, their calls do
  * not fit together, and rank 0 names them. No wait in a call of CPU ranks is limited: a long step, a checkpoint or
@@ -74,6 +74,9 @@ struct launch_info {
 int launch_detect(struct launch_info *launch);
 /* Seconds a rank waits for another rank before it gives up: WEFT_WAIT_S, by default 600. */
 i64 launch_wait_s(void);
+/* Seconds without a sign of life after which a rank counts as stopped or gone: WEFT_SILENCE_S, by default
+ * launch_wait_s(). Sets *name to the variable, for messages; may be NULL. */
+i64 launch_silence_s(const char **name);
 
 /* ---- Comms ---- */
 struct comm;
@@ -122,8 +125,8 @@ struct transport {
     void (*begin_sums)(struct comm *comm, const struct piece *pieces, i64 count);
     void (*end_sums)(struct comm *comm);
     struct comm *(*split)(struct comm *parent, const struct rank_group *group, i64 rank);
-    void (*close)(struct comm *comm); /* frees `state`, if there is any */
-    void (*stop)(struct comm *comm);  /* ends all ranks; NULL: exit */
+    void (*close)(struct comm *comm);            /* frees `state`, if there is any */
+    void (*stop)(struct comm *comm, int status); /* ends all ranks, this one with the status; NULL: exit */
     /* Stops if a rank has ended; never blocks. NULL: the launcher ends the ranks. */
     void (*check_alive)(struct comm *comm);
     /* Sends a sign of life to a rank of the world; any thread, never blocks. NULL: the transport has none. */
@@ -188,6 +191,8 @@ void comm_receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes);
 bool comm_any(struct comm *comm, bool value); /* logical or over the ranks */
 /* Fatal error: prints the message with this rank's number and ends all ranks. */
 _Noreturn void comm_stop(struct comm *comm, const char *format, ...) PRINTF(2, 3);
+/* The same, with another exit status of this rank than STATUS_FAILED. */
+_Noreturn void comm_stop_with(struct comm *comm, int status, const char *format, ...) PRINTF(3, 4);
 
 /* Internal: for transports and ops. */
 struct comm *comm_new(const struct transport *transport, struct device *device, const char *name, i64 rank, i64 size);
@@ -240,6 +245,8 @@ struct layout {
  * that the other sizes leave. Returns -1 and a usage message, also if the sizes do not multiply to
  * `world`. */
 int layout_parse(struct layout *layout, const char *text, i64 world);
+/* The largest number of ranks from `least` to `most` that the layout fits. 0 and a message: none. */
+i64 layout_fit(const char *text, i64 least, i64 most);
 struct parallel {
     struct layout layout;
     struct comm *world, *data, *expert, *replica, *tensor, *pipeline;

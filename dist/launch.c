@@ -98,11 +98,20 @@ i64 launch_wait_s(void)
     return seconds;
 }
 
+i64 launch_silence_s(const char **name)
+{
+    i64 seconds = 0;
+    require(read_number(&seconds, "WEFT_SILENCE_S", 1) == 0, "%s", error_text());
+    if (name)
+        *name = seconds ? "WEFT_SILENCE_S" : "WEFT_WAIT_S";
+    return seconds ? seconds : launch_wait_s();
+}
+
 int launch_detect(struct launch_info *launch)
 {
     int found = 0;
     i64 wait_s;
-    if (read_number(&wait_s, "WEFT_WAIT_S", 1))
+    if (read_number(&wait_s, "WEFT_WAIT_S", 1) || read_number(&wait_s, "WEFT_SILENCE_S", 1))
         return -1;
     *launch = (struct launch_info){.rank = 0, .size = 1, .local_rank = 0, .local_size = 1, .source = "no launcher"};
     for (i64 i = 0; i < COUNT_OF(launchers) && found == 0; i++) {

@@ -76,6 +76,15 @@ int layout_parse(struct layout *l, const char *text, i64 world)
     return check_layout(l, world);
 }
 
+i64 layout_fit(const char *text, i64 least, i64 most)
+{
+    struct layout layout;
+    i64 ranks = most;
+    while (ranks >= least && layout_parse(&layout, text, ranks))
+        ranks--;
+    return ranks >= least ? ranks : 0;
+}
+
 int parallel_open(struct parallel *p, struct comm *world, const struct layout *layout)
 {
     struct layout l = with_ones(layout);

@@ -285,9 +285,10 @@ static void receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
     }
 }
 
-static void stop(struct comm *comm)
+static void stop(struct comm *comm, int status)
 {
     (void)comm;
+    (void)status;
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 

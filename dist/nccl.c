@@ -775,7 +775,7 @@ static void close_nccl(struct comm *comm)
 
 /* Aborts all comms of the process, because a kernel waiting for another rank would keep the process
  * alive. The alarm ends an abort that hangs. */
-static void stop(struct comm *comm)
+static void stop(struct comm *comm, int status)
 {
     struct comm *host = comm_host(comm);
     alarm(ABORT_S);
@@ -785,8 +785,8 @@ static void stop(struct comm *comm)
         lib.ncclCommAbort(s->nccl);
     }
     if (host->transport->stop)
-        host->transport->stop(host);
-    _exit(1);
+        host->transport->stop(host, status);
+    _exit(status);
 }
 
 static const struct transport nccl_transport = {.name = "nccl",

@@ -78,11 +78,11 @@ static bool has_said_farewell(struct tcp_reader *reader, int socket)
 _Noreturn static void stop_for_lost_rank(struct comm *comm, i64 rank)
 {
     struct tcp_peer *peer = peer_of(comm, rank);
-    comm_stop(comm, "rank %lld of the world %s", (long long)state_of(comm)->world[rank],
-              has_said_farewell(&peer->reader, peer->socket)
-                  ? "has exited: its last message gives the reason"
-                  : "has ended without a message: it was killed (by kill -9, or because memory ran out) or crashed, or "
-                    "its machine is gone");
+    comm_stop_with(comm, STATUS_OTHER_RANK, "rank %lld of the world %s", (long long)state_of(comm)->world[rank],
+                   has_said_farewell(&peer->reader, peer->socket)
+                       ? "has exited: its last message gives the reason"
+                       : "has ended without a message: it was killed (by kill -9, or because memory ran out) or "
+                         "crashed, or its machine is gone");
 }
 
 /* ---- Writing ---- */
@@ -326,7 +326,7 @@ static struct tcp_receive receive_of(struct comm *comm, i64 from, i64 tag, void 
 static void check_wait(const struct tcp_receive *w, double begin_s)
 {
     i64 rank = state_of(w->comm)->world[w->from];
-    i64 most_s = w->comm->wait_s ? w->comm->wait_s : watch_is_connected(rank) ? launch_wait_s() : 0;
+    i64 most_s = w->comm->wait_s ? w->comm->wait_s : watch_is_connected(rank) ? launch_silence_s(NULL) : 0;
     double now_s = clock_s();
     if ((most_s && now_s - begin_s > (double)most_s) || (w->comm->end_s > 0 && now_s > w->comm->end_s))
         comm_stop_waiting(w->comm, rank);
@@ -533,10 +533,10 @@ bool tcp_local_address(struct sockaddr_storage *out, const struct comm *world, i
     return rank != world->rank && getsockname(peer_of(world, rank)->socket, (struct sockaddr *)out, &length) == 0;
 }
 
-static void stop(struct comm *comm)
+static void stop(struct comm *comm, int status)
 {
     say_farewell(comm);
-    _exit(1);
+    _exit(status);
 }
 
 /* Not behind other frames, which say as much. */

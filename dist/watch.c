@@ -1,5 +1,5 @@
 /* Notices ranks that are stopped or whose machine is gone, whatever the others do meanwhile. A
- * thread of each rank sends a datagram (UDP) to rank 0 several times within launch_wait_s, and rank
+ * thread of each rank sends a datagram (UDP) to rank 0 several times within launch_silence_s, and rank
  * 0 answers each one. Who is not heard for that long is named, and the rank that noticed ends.
  *
  * Rank 0 draws the key that proves each datagram and tells it, with its addresses, to the other
@@ -55,7 +55,8 @@ struct watch_peer {
     char call[CALL_BYTES];
 };
 struct watch {
-    i64 rank, size, wait_s, number;
+    i64 rank, size, silence_s, wait_s, number;
+    const char *limit; /* name of silence_s */
     double period_s;
     int socket, wake;
     bool plain; /* the socket is of IPv4 alone */
@@ -271,7 +272,7 @@ static void read_beats(struct watch *w)
             !as_six(&peer->at, (struct sockaddr *)&from))
             continue;
         if (beat.leaves == WATCH_ENDS)
-            _exit(1);                    /* rank 0 says why */
+            _exit(STATUS_OTHER_RANK);    /* rank 0 says why */
         if (w->rank > 0 && !peer->heard) /* nobody else can fill the queue from now on */
             (void)!connect(w->socket, (struct sockaddr *)&from, length);
         peer->hears = beat.hears != 0;
@@ -297,12 +298,12 @@ static _Noreturn void stop_for_silent(struct watch *w, i64 rank)
     char own[CALL_BYTES];
     print_call(own);
     dprintf(2,
-            "rank %lld of %lld (world): rank %lld has not responded for %.0f s (WEFT_WAIT_S): it is stopped, or its "
+            "rank %lld of %lld (world): rank %lld has not responded for %.0f s (%s): it is stopped, or its "
             "machine is gone; it was last in %s; this rank is in %s\n",
-            (long long)w->rank, (long long)w->size, (long long)rank, peer->silent_s, peer->call, own);
+            (long long)w->rank, (long long)w->size, (long long)rank, peer->silent_s, w->limit, peer->call, own);
     if (w->rank == 0)
         send_beats(w, WATCH_ENDS);
-    _exit(1); /* the launcher ends the silent one */
+    _exit(STATUS_OTHER_RANK); /* the launcher ends the silent one */
 }
 
 /* Rank 0 names two different calls, if there are such. */
@@ -354,7 +355,7 @@ static void warn_of_unheard(const struct watch *w)
 static void judge(struct watch *w, double passed_s)
 {
     i64 first = w->rank ? 0 : 1, end = w->rank ? 1 : w->size;
-    double most_s = (double)(w->wait_s + (w->rank > 1 ? min_i64(w->wait_s, 5) : 0));
+    double most_s = (double)(w->silence_s + (w->rank > 1 ? min_i64(w->silence_s, 5) : 0));
     for (i64 r = first; r < end; r++) {
         struct watch_peer *peer = &w->peers[r];
         peer->silent_s += passed_s;
@@ -402,7 +403,8 @@ struct watch *watch_open(struct comm *world, const struct launch_info *launch)
                         .world = world,
                         .lock = PTHREAD_MUTEX_INITIALIZER,
                         .counts_bytes = launch->master != NULL};
-    w->period_s = w->wait_s >= 8 ? 1 : (double)w->wait_s / 8;
+    w->silence_s = launch_silence_s(&w->limit);
+    w->period_s = w->silence_s >= 8 ? 1 : (double)w->silence_s / 8;
     if (w->rank == 0) {
         secret_draw(w->place.secret.key, SECRET_BYTES);
         list_addresses(&w->place, world, launch);

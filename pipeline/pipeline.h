@@ -166,10 +166,9 @@ struct run_options {
     struct device *device;
     const char *program;       /* version, which all ranks must have */
     const char *const *filler; /* struct stage */
-    /* Asked before each step of a stage on ranks. True on any rank: the stage saves, the world is closed and
-     * opened again with the launch and the layout that then stand, and the stage goes on. The numbers of
-     * the ranks stay. NULL: the world stays. Not over MPI. */
-    bool (*ranks_change)(void *context);
+    /* Asked before each step of a stage on ranks; `done` steps are complete. True on any rank: the stage
+     * saves, and recipe_run returns STAGE_INTERRUPTED on all. NULL: the ranks stay. */
+    bool (*ranks_change)(void *context, i64 done);
     void *ranks_context;
 };
 /* Runs the chosen stages on the ranks that a launcher started. Returns 0, -1 and a message, or

@@ -31,8 +31,9 @@ struct runner {
     struct layout sizes;
     struct comm *world;
     struct parallel ranks;
-    int folder; /* of all runs; -1: not open */
-    int lock;   /* on the current stage's folder; -1: none */
+    int folder;  /* of all runs; -1: not open */
+    int lock;    /* on the current stage's folder; -1: none */
+    bool change; /* a stage was saved because other ranks are to go on */
 };
 
 /* ---- Ranks: the first decides and writes, so that a common error is reported once ---- */
@@ -43,7 +44,7 @@ static int open_world(struct runner *run)
     if (launch_detect(&launch))
         return -1;
     launch.program = run->options->program;
-    if (launch.size > 1 && !run->world) {                             /* the first time */
+    if (launch.size > 1) {
         bool bound = workers_cores() < sysconf(_SC_NPROCESSORS_ONLN); /* the launcher set an affinity */
         if (!getenv("WEFT_THREADS"))
             workers_start((int)max_i64(1, bound ? workers_cores() : workers_cores() / launch.local_size));
@@ -117,23 +118,6 @@ static int open_ranks(struct runner *run)
     if (agree_with_first(run, layout, "weft run"))
         return -1;
     return parallel_open(&run->ranks, run->world, &run->sizes);
-}
-
-/* Closes the world and opens it again. */
-static int open_ranks_again(struct runner *run)
-{
-    const char *over = comm_host(run->world)->transport->name;
-    i64 rank = run->world->rank, size = run->world->size;
-    if (strcmp(over, "mpi") == 0)
-        return error_set("ranks over MPI cannot meet again: start them over TCP (MASTER_ADDR, MASTER_PORT)");
-    close_ranks(run);
-    if (open_ranks(run))
-        return -1;
-    if (is_first(run))
-        log_info("the ranks have met again: %lld, before %lld", (long long)run->world->size, (long long)size);
-    return run->world->rank == rank
-               ? 0
-               : error_set("rank %lld is rank %lld now", (long long)rank, (long long)run->world->rank);
 }
 
 /* Broadcasts the first rank's status. A rank that failed does not get here, and ends the run. */
@@ -504,9 +488,9 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
         listen_for_the_end(s);
     }
     int status = s->kind->check ? s->kind->check(s->settings) : 0;
-    do
-        status = status == 0 ? s->kind->run(s->settings, &stage) : status;
-    while (status == STAGE_RANKS && (status = open_ranks_again(run)) == 0);
+    status = status == 0 ? s->kind->run(s->settings, &stage) : status;
+    run->change = status == STAGE_RANKS;
+    status = run->change ? STAGE_INTERRUPTED : status;
     memory_advise(NULL, NULL);
     temporaries_remove_empty(NULL, NULL);
     signals_say("stages that are done stay");
@@ -799,11 +783,12 @@ int recipe_run(const struct run_options *options)
         renew_page(&run);
     if (status < 0) { /* what other ranks may still use stays open */
         if (run.world && run.world->size > 1)
-            comm_stop(run.world, "%s", error_text());
+            comm_stop_with(run.world, error_status(), "%s", error_text());
         return -1;
     }
     if (status == STAGE_INTERRUPTED)
-        log_info("interrupted and saved; rerun the same command to resume");
+        log_info(run.change ? "saved, so that other ranks go on"
+                            : "interrupted and saved; rerun the same command to resume");
     if (run.folder >= 0)
         close(run.folder);
     recipe_runs_close(&run.runs);

@@ -173,7 +173,8 @@ static inline int ranks_fork_at(struct buffer *said, int count, int here, int po
             if (ranks[r] && waitpid(ranks[r], &how, more ? WNOHANG : 0) == ranks[r]) {
                 ranks[r] = 0;
                 left--;
-                status = how ? ranks_exit_status(how) : status;
+                int own = how ? ranks_exit_status(how) : 0;
+                status = own && (own != STATUS_OTHER_RANK || !status) ? own : status;
             }
     }
     close(ends[0]);

@@ -33,8 +33,8 @@
 /* ---- A stage: the arguments that cli/ passes to the function of a stage's kind ---- */
 /* References in the settings are already resolved to paths. The function writes only below `out`.
  * It returns 0 when the stage is complete, -1 and a message on error, STAGE_INTERRUPTED after
- * saving and stopping because interrupted() was true, or STAGE_RANKS after saving because the ranks
- * are to meet anew. Called again with the same settings, it continues from its last checkpoint. */
+ * saving and stopping because interrupted() was true, or STAGE_RANKS after saving because other
+ * ranks are to go on. Called again with the same settings, it continues from its last checkpoint. */
 enum { STAGE_INTERRUPTED = 1, STAGE_RANKS = 2 };
 struct parallel;
 struct stage {
@@ -50,9 +50,9 @@ struct stage {
     bool fp8;
     bool calibrated; /* a training stage compares its speed with what this machine reaches */
     const struct parallel *ranks;
-    /* Asked before each step on every rank. True on any: the stage saves and returns STAGE_RANKS, and its
-     * caller closes the ranks and opens them again. NULL: they stay. */
-    bool (*ranks_change)(void *context);
+    /* Asked before each step on every rank; `done` steps are complete. True on any: the stage saves and
+     * returns STAGE_RANKS, and other ranks go on with it. NULL: they stay. */
+    bool (*ranks_change)(void *context, i64 done);
     void *ranks_context;
     /* command line of the program that fills a shard ring (data/stream/stream.h) */
     const char *const *filler;

@@ -372,11 +372,15 @@ static int measure(struct training_loop *l, i64 done, bool *better)
     return status;
 }
 
-/* True if a rank asks that all meet anew. */
-static bool ranks_change(const struct training_loop *l)
+/* Whether any rank stops, and whether any asks for other ranks: one message for both. */
+static void ask_ranks(const struct training_loop *l, bool last, i64 done, bool *stop, bool *change)
 {
     const struct stage *s = l->t->stage;
-    return s->ranks_change && comm_any(l->world, s->ranks_change(s->ranks_context));
+    bool asks = !last && s->ranks_change && s->ranks_change(s->ranks_context, done);
+    float sums[] = {*stop, asks};
+    comm_all_reduce(comm_host(l->world), sums, COUNT_OF(sums), DTYPE_F32);
+    *stop = sums[0] > 0;
+    *change = sums[1] > 0 && !*stop;
 }
 
 /* One turn of the loop, with `done` steps complete: measures, saves if that is due, and takes the next
@@ -389,8 +393,9 @@ static int turn(struct training_loop *l, i64 done, bool *more)
     int status = measure(l, done, &better);
     if (status && status != STAGE_INTERRUPTED)
         return status;
-    bool last = done == t->steps || best_ends(&l->best), stop = comm_any(l->world, status || (interrupted() && !last));
-    bool change = !last && !stop && ranks_change(l), ends = stop || change;
+    bool last = done == t->steps || best_ends(&l->best), stop = status || (interrupted() && !last), change = false;
+    ask_ranks(l, last, done, &stop, &change);
+    bool ends = stop || change;
     bool due = done > l->begun ? ends || last || done % t->settings->checkpoint_steps == 0 : ends && l->fresh;
     l->stops = ends;
     if ((due || better) && save(l, done))
