@@ -1,6 +1,6 @@
 /* cli: the command line. One table lists the subcommands, and one parser reads their options.
  * Results go to stdout or to the file or folder after -o, everything else to stderr. Exit status: 0
- * done, 1 failed, 2 wrong usage, 130 interrupted with progress saved.
+ * done, 1 failed, 2 wrong usage, 3 another rank ended, 130 interrupted with progress saved.
  *
  * In: argv. Out: an exit status, files, and lines on stdout. A command owns what it opens until
  * it returns; the device is opened once, by device.c.
@@ -140,6 +140,7 @@ int command_init(int argc, char **argv);
 int command_inspect(int argc, char **argv);
 int command_verify(int argc, char **argv);
 int command_run(int argc, char **argv);
+int command_launch(int argc, char **argv);
 int command_report(int argc, char **argv);
 int command_serve_tokens(int argc, char **argv);
 int command_plan(int argc, char **argv);

@@ -148,6 +148,8 @@ static void put_words(void *context, const struct option *options)
     } else if (c->command->run == command_help && !first) {
         put_word(c->out, "environment", "the environment variables");
         put_names(c->out);
+    } else if (c->command->run == command_launch && !first) {
+        put_word(c->out, "run", "the command of the ranks");
     } else if (!first) {
         put_choices(c->out, "", c->command->synopsis);
     }
@@ -160,6 +162,11 @@ static void complete(struct buffer *out, const char *const *words, int count)
         put_names(out);
         return;
     }
+    for (int i = 1; i + 1 < count && strcmp(words[0], "launch") == 0; i++)
+        if (strcmp(words[i], "run") == 0) { /* the rest is a command line of its own */
+            words += i;
+            count -= i;
+        }
     for (const struct command *c = commands; c->name; c++)
         if (strcmp(c->name, words[0]) == 0)
             command_options(c, put_words, &(struct completion){out, c, words + 1, count - 1});
@@ -356,7 +363,8 @@ static void put_man(struct buffer *out)
                   ".SH FILES\nOutputs appear under their final name once complete. A command killed by\n"
                   "SIGKILL may leave NAME.tmp\\-PID\\-weftN next to an output; the next command that writes there\n"
                   "removes it.\n"
-                  ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nfailed\n.TP\n2\nwrong usage\n.TP\n130\n"
+                  ".SH EXIT STATUS\n.TP\n0\ndone\n.TP\n1\nfailed\n.TP\n2\nwrong usage\n.TP\n3\n"
+                  "this rank ended because another one did\n.TP\n130\n"
                   "interrupted, progress saved\n.TP\n141\nnobody reads standard output any more\n");
 }
 

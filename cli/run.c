@@ -1,5 +1,6 @@
 /* weft run RECIPE: see recipe_run. */
 #include "cli/cli.h"
+#include "launcher/launcher.h"
 #include "pipeline/pipeline.h"
 
 #include <stdio.h>
@@ -52,6 +53,7 @@ int command_run(int argc, char **argv)
     run.words = a.positional;
     run.word_count = a.count;
     run.device = cli_device();
+    run.ranks_change = launcher_has_started() ? launcher_asks : NULL;
     status = recipe_run(&run);
     return status < 0 ? command_failed() : status == STAGE_INTERRUPTED ? 130 : 0;
 }

@@ -166,6 +166,10 @@ TEST(the_program_offers_words_for_a_command_line)
         {{"plan", "--ranks", "2", RECIPE, "se"}, "seed=\t", "--ranks"},
         {{"plan", "--ranks", "2", RECIPE, "--"}, "--layout\t", "--ranks\t"},
         {{"plan", RECIPE, "--ranks=2", "--"}, "--layout\t", "--ranks\t"},
+        {{"launch", "-n", "2", ""}, "run\t", "base"},
+        {{"launch", "--l"}, "--least\t", "--redo\t"},
+        {{"launch", "-n", "2", "run", RECIPE, "ba"}, "\nbase\t", "--least"},
+        {{"launch", "run", RECIPE, "--"}, "--redo\t", "--least\t"},
         {{"run", "/nowhere.yaml", "ba"}, NULL, "base"},
         {{"run", RECIPE, "base.data=/wo"}, NULL, "base"},
         {{"run", ""}, NULL, "a"}, /* a file */

@@ -37,6 +37,7 @@ static const struct includes_room {
     {"tensor", "kernels/device"},
     {"dist", "tensor"},
     {"serve", "dist"},
+    {"launcher", "dist"},
     {"tokenizers/template", "core"},
     {"tokenizers/text", "tokenizers/template"},
     {"tokenizers/vision", "tensor"},
@@ -68,7 +69,7 @@ static const struct includes_room {
     {"bench", "op_cases tokenizer_training generate rl"},
     {"pipeline", "tokenizer_training routing samples rl report"},
     {"survey", "pipeline"},
-    {"cli", "survey bench"},
+    {"cli", "survey bench launcher"},
     {"cli/generate", "cli"},
 };
 static const struct {

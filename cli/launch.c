@@ -1,0 +1,57 @@
+/* weft launch: see launcher/launcher.h. */
+#include "cli/cli.h"
+#include "dist/dist.h"
+#include "launcher/launcher.h"
+
+#include <string.h>
+
+/* The command of the ranks begins with the word `run`. */
+static int find_run(int argc, char **argv)
+{
+    int at = 1;
+    while (at < argc && strcmp(argv[at], "run") != 0)
+        at++;
+    return at;
+}
+
+static int check_words(char **words)
+{
+    if (!words[2])
+        return error_usage("weft launch: expected `run` and what follows it, such as: weft launch -n 2 run RECIPE");
+    for (char **word = words + 2; *word; word++)
+        if (strcmp(*word, "--layout") == 0 || strncmp(*word, "--layout=", 9) == 0)
+            return error_usage("weft launch: --layout stands behind `run`: expected it before, because it follows the "
+                               "number of ranks");
+    return 0;
+}
+
+int command_launch(int argc, char **argv)
+{
+    const char *ranks = NULL, *least = NULL;
+    int at = find_run(argc, argv), count = 0, status;
+    char *words[LAUNCHER_WORDS_MOST + 1] = {(char *)(uintptr_t)program_name()};
+    struct launcher_settings launch = {.words = words, .version = program_version(), .run = weft_main};
+    struct arguments a;
+    const struct option options[] = {
+        {"n", "N", &ranks, NULL, "ranks of this machine (default 1)"},
+        {"least", "N", &least, NULL,
+         "ranks that may go on when others have died; if fewer are left, all begin again (default 1)"},
+        {"meet", "HOST:PORT", &launch.meet, NULL,
+         "address of the first machine, at which launchers of several machines meet"},
+        LAYOUT_OPTION(launch.layout),
+        {NULL}};
+    for (; at + count < argc && count < LAUNCHER_WORDS_MOST - 1; count++)
+        words[count + 1] = argv[at + count];
+    words[count + 1] = NULL;
+    status = options_parse(&a, at, argv, options, 0, 0);
+    if (status == 0 && at + count < argc)
+        status = error_usage("weft launch: more than %d words", LAUNCHER_WORDS_MOST);
+    launch.ranks = option_integer(ranks, "n", 1, 1, WORLD_MOST, &status);
+    launch.least = option_integer(least, "least", 1, 1, WORLD_MOST, &status);
+    if (status == 0)
+        status = check_words(words);
+    if (status)
+        return status < 0 ? command_failed() : 0;
+    status = launcher_run(&launch);
+    return status < 0 ? command_failed() : status;
+}

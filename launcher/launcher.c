@@ -1,0 +1,33 @@
+#include "launcher/launcher_inside.h"
+#include "dist/dist.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int check(const struct launcher_settings *s)
+{
+    i64 most = s->meet ? WORLD_MOST : s->ranks;
+    if (s->least > s->ranks)
+        return error_usage("--least %lld is above -n %lld: expected at most the ranks that this machine starts",
+                           (long long)s->least, (long long)s->ranks);
+    if (layout_fit(s->layout, s->least, most))
+        return 0;
+    struct layout layout;
+    layout_parse(&layout, s->layout, s->ranks);
+    char *why = string_copy(error_text());
+    error_usage("--layout %s fits no number of ranks from %lld to %lld: %s", s->layout, (long long)s->least,
+                (long long)most, why);
+    memory_free(why);
+    return -1;
+}
+
+int launcher_run(const struct launcher_settings *s)
+{
+    struct launcher_peer *first = NULL;
+    int listener = -1;
+    setenv("WEFT_SILENCE_S", "15", 0);
+    if (check(s) || (s->meet && meeting_open(&first, &listener, s)))
+        return -1;
+    signals_say("the ranks save and end");
+    return first ? follow(s, first) : lead(s, listener);
+}

@@ -1,0 +1,92 @@
+/* What the files of this folder share: the ranks of this machine, and connections of launchers. */
+#ifndef WEFT_LAUNCHER_INSIDE_H
+#define WEFT_LAUNCHER_INSIDE_H
+#include "core/json.h"
+#include "core/secret.h"
+#include "launcher/launcher.h"
+
+#include <poll.h>
+#include <sys/types.h>
+
+enum { LOOK_MS = 50, LISTED_MOST = 512 };
+
+/* ---- ranks.c ---- */
+/* How a rank ended; a worse end explains the better ones of others. */
+enum rank_end {
+    RANK_RUNS,
+    RANK_DONE,
+    RANK_SAVED,    /* interrupted, or because other ranks are to go on */
+    RANK_FOLLOWED, /* another rank ended, or the launcher ended it for that reason */
+    RANK_HUNG,     /* it did not end by itself when others had */
+    RANK_FAILED,
+    RANK_KILLED /* by a signal, or stopped */
+};
+struct rank_process {
+    pid_t id;
+    i64 number;         /* in the world */
+    int link, messages; /* -1: closed */
+    struct buffer line; /* what it says, up to the end of a line */
+    char *last, *how;   /* its last line; how it ended; NULL: none */
+    bool stopped, ended_here;
+    double stopped_s;
+    enum rank_end end;
+    int status; /* exit status */
+};
+struct rank_world { /* one machine's part of a world */
+    i64 generation, first, count, size, port;
+    const char *host; /* of rank 0 */
+};
+struct ranks {
+    const struct launcher_settings *settings;
+    struct rank_process *list;
+    i64 count, generation, oom_kills;
+    double silence_s;
+    double grace_s; /* left until those that run are killed; negative: they are not to end */
+    i64 step;       /* of rank 0, if it is here: steps that are complete */
+    i64 reports;    /* that it has sent in this generation */
+};
+/* `forked` is called in each rank, to close what only the launcher needs. */
+void ranks_start(struct ranks *ranks, const struct rank_world *world, void (*forked)(void *context), void *context);
+/* Reads what ranks say, notices ends and stops, and kills whose time is over. passed_s: since the last
+ * call, without time during which this process was stopped. */
+void ranks_step(struct ranks *ranks, double passed_s);
+void ranks_end(struct ranks *ranks, double grace_s); /* kills after that time; an earlier end stays */
+/* To all that run. SIGUSR1: save and end. Unlike SIGTERM it ends no rank at once that has had a signal, for
+ * batch systems signal all processes of a job. */
+void ranks_signal(const struct ranks *ranks, int number);
+void ranks_ask(const struct ranks *ranks); /* asks rank 0 that other ranks go on */
+bool ranks_are_gone(const struct ranks *ranks);
+enum rank_end ranks_worst(const struct ranks *ranks); /* of the ends so far */
+/* {"done":n, "saved":n, "bad":[{"rank":n, "end":n, "usage":b, "how":"..."}]} of ranks that are gone. */
+struct json *ranks_outcome(const struct ranks *ranks);
+i64 ranks_list(const struct ranks *ranks, struct pollfd *list, i64 count); /* returns the new count */
+void ranks_release(struct ranks *ranks);
+
+/* ---- meeting.c ---- */
+struct launcher_peer { /* the connection to another launcher */
+    int socket;
+    char *name; /* HOST:PORT */
+    struct buffer in;
+    char nonce[2 * SECRET_BYTES + 1]; /* that this end has drawn, in hexadecimal digits */
+    double silent_s, beat_s;
+    char *gone; /* why it is no more; NULL: it is there */
+};
+struct launcher_peer *peer_open(int socket);
+void peer_close(struct launcher_peer *peer);                      /* NULL: nothing */
+void peer_send(struct launcher_peer *peer, struct json *message); /* frees the message */
+struct json *peer_next(struct launcher_peer *peer);               /* NULL: nothing has come; json_free */
+/* Sends signs of life, and notices their absence. */
+void peer_step(struct launcher_peer *peer, double passed_s, double silence_s);
+/* {"name": value} and so on, from pairs of a name and a value; NULL ends them. */
+struct json *message_of(const char *name, struct json *value, ...) __attribute__((sentinel));
+
+/* Finds the first launcher at settings->meet: *first is then the greeted connection to it. If this one is
+ * it, *first is NULL and *listener listens. -1 and a message. */
+int meeting_open(struct launcher_peer **first, int *listener, const struct launcher_settings *settings);
+struct launcher_peer *meeting_accept(int listener); /* greets a guest; NULL: nobody has come */
+/* Judges what a guest answered. Returns how many ranks it can start, or 0 and a message, which the guest has got. */
+i64 meeting_judge(struct launcher_peer *guest, const struct json *answer, const struct launcher_settings *settings);
+
+int lead(const struct launcher_settings *settings, int listener);                  /* as launcher_run */
+int follow(const struct launcher_settings *settings, struct launcher_peer *first); /* the same */
+#endif

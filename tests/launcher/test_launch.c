@@ -1,0 +1,440 @@
+/* `weft launch`: ranks that are killed, stopped or fail, launchers that join and die, and bad calls. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "dist/dist.h"
+#include "tests/files.h"
+#include "tests/ranks.h"
+#include "tests/scratch.h"
+#include "tests/shard_fixture.h"
+#include "tests/weft_process.h"
+
+/* A launcher of this test. */
+struct launch {
+    char file[32]; /* of what it says */
+    pid_t id;
+    struct buffer said;
+};
+enum { STEPS_MOST = 20000 };  /* that no test waits for */
+static char *shards, *others; /* two folders with other shards */
+static int port;
+
+static int setup(void **state)
+{
+    setenv("WEFT_THREADS", "1", 1);
+    setenv("WEFT_SILENCE_S", "1", 1); /* so that stopped ranks are found soon */
+    setenv("WEFT_WAIT_S", "120", 1);
+    if (make_directory(state))
+        return -1;
+    for (int i = 0; i < 2; i++) {
+        char *made = fixture_shards(i ? "launch-others" : "launch", 80 - i, 40);
+        char *train = path_join(made, "train"), *validation = path_join(made, "validation");
+        require(symlink(train, validation) == 0, "cannot link %s", validation);
+        memory_free(train);
+        memory_free(validation);
+        *(i ? &others : &shards) = made;
+    }
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    directory_remove(shards);
+    directory_remove(others);
+    memory_free(shards);
+    memory_free(others);
+    return remove_directory(state);
+}
+
+/* Writes a recipe of `steps` steps, whose run is in the folder `run` of the test. */
+static char *recipe_of(const char *run, int steps, const char *data)
+{
+    char *name = string_format("%s.yaml", run);
+    char *text = string_format(
+        "run: %s/%s\nprecision: f32\nstages:\n  base: {kind: pretrain, data: %s, steps: %d, checkpoint_steps: 2, "
+        "heldout_rows: 0, batch: {rows: 4, length: 64, micro_rows: 1}, elastic: {start: 0, slice_rows: 1}, model: "
+        "{width: 32, layers: 4, heads: 2, kv_heads: 2, head_width: 16, experts: 4, expert_width: 16, vit_layers: 1, "
+        "vit_width: 16, vit_heads: 2}, optimizer: {warmup: 1}}\n",
+        directory, run, data, steps);
+    char *path = put_text(name, text);
+    memory_free(name);
+    memory_free(text);
+    return path;
+}
+
+/* ---- Launchers as processes ---- */
+
+/* Starts `weft launch` with words divided by spaces, in a folder (NULL: here). */
+static struct launch start_in(const char *folder, const char *name, const char *format, ...) PRINTF(3, 4);
+static struct launch start_in(const char *folder, const char *name, const char *format, ...)
+{
+    char *words[32] = {"weft", "launch"};
+    struct buffer text = {0};
+    va_list arguments;
+    va_start(arguments, format);
+    buffer_vprintf(&text, format, arguments);
+    va_end(arguments);
+    weft_add_words(words, COUNT_OF(words), text.data);
+    struct launch l = {0};
+    snprintf(l.file, sizeof l.file, "%s.said", name);
+    fflush(NULL);
+    l.id = fork();
+    if (l.id == 0) {
+        int err = open(path_of(l.file), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0644),
+            out = open("/dev/null", O_WRONLY);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (err < 0 || out < 0 || dup2(err, 2) < 0 || dup2(out, 1) < 0 || (folder && chdir(folder)))
+            _exit(99);
+        weft_become(words);
+    }
+    buffer_release(&text);
+    return l;
+}
+#define START(name, ...) start_in(NULL, name, __VA_ARGS__)
+
+static const char *said_by(struct launch *l)
+{
+    buffer_release(&l->said);
+    if (file_exists(path_of(l->file)))
+        succeed(file_read(&l->said, path_of(l->file)));
+    buffer_append(&l->said, "", 0);
+    return l->said.data;
+}
+
+static int times_said(struct launch *l, const char *text)
+{
+    int times = 0;
+    for (const char *at = said_by(l); (at = strstr(at, text)); at++)
+        times++;
+    return times;
+}
+
+static bool is_there(const struct launch *l)
+{
+    siginfo_t info = {0};
+    return waitid(P_PID, (id_t)l->id, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && !info.si_pid;
+}
+
+/* Waits until it has said `text` so many times. */
+static void await(struct launch *l, const char *text, int times)
+{
+    for (double begin_s = clock_s(); times_said(l, text) < times; usleep(5000))
+        if ((!is_there(l) && times_said(l, text) < times) || clock_s() - begin_s > TEST_SECONDS_MOST)
+            fail_msg("%s: expected \"%s\" %d times in: %s", l->file, text, times, l->said.data);
+}
+
+/* Its exit status. All that it started has ended too. */
+static void expect_end(struct launch *l, int expected, const char *text)
+{
+    int status;
+    while (waitpid(l->id, &status, 0) < 0)
+        assert_int_equal(errno, EINTR);
+    status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    said_by(l);
+    if (status != expected || (text && !strstr(l->said.data, text)))
+        fail_msg("%s: status %d, expected %d and \"%s\" in: %s", l->file, status, expected, text ? text : "",
+                 l->said.data);
+    buffer_release(&l->said);
+}
+
+/* The process of a rank: a child of the launcher. 0: there is none now. */
+static pid_t rank_of(const struct launch *l, int number)
+{
+    DIR *all = opendir("/proc");
+    pid_t found = 0;
+    for (struct dirent *entry; !found && (entry = readdir(all));) {
+        char path[300], name[32] = "", wanted[32];
+        int parent = 0;
+        snprintf(path, sizeof path, "/proc/%s/stat", entry->d_name);
+        snprintf(wanted, sizeof wanted, "weft-rank-%d)", number);
+        FILE *file = atoi(entry->d_name) > 0 ? fopen(path, "re") : NULL;
+        char state = 0;
+        if (file && fscanf(file, "%*d (%31s %c %d", name, &state, &parent) == 3 && parent == l->id &&
+            strcmp(name, wanted) == 0 && state != 'Z')
+            found = atoi(entry->d_name);
+        if (file)
+            fclose(file);
+    }
+    closedir(all);
+    return found;
+}
+
+static void send_to_rank(const struct launch *l, int number, int signal_number)
+{
+    pid_t rank;
+    while ((rank = rank_of(l, number)) == 0)
+        usleep(1000);
+    assert_int_equal(kill(rank, signal_number), 0);
+}
+
+static i64 steps_of(const char *run)
+{
+    char *path = string_format("%s/%s/base.partial/metrics.jsonl", directory, run);
+    struct buffer text = {0};
+    i64 lines = 0;
+    if (file_exists(path) && file_read(&text, path) == 0)
+        for (i64 i = 0; i < text.length; i++)
+            lines += text.data[i] == '\n';
+    buffer_release(&text);
+    memory_free(path);
+    return lines;
+}
+
+static void await_steps(struct launch *l, const char *run, i64 steps)
+{
+    for (double begin_s = clock_s(); steps_of(run) < steps; usleep(2000))
+        if (!is_there(l) || clock_s() - begin_s > TEST_SECONDS_MOST)
+            fail_msg("%s: no step %lld: %s", run, (long long)steps, said_by(l));
+}
+
+static void interrupt(struct launch *l)
+{
+    assert_int_equal(kill(l->id, SIGINT), 0);
+}
+
+/* ---- Deaths ---- */
+
+TEST(a_run_goes_on_with_the_ranks_that_are_left)
+{
+    char *recipe = recipe_of("left", STEPS_MOST, shards);
+    struct launch l = START("left", "-n 3 run %s", recipe);
+    await_steps(&l, "left", 3);
+    send_to_rank(&l, 1, SIGKILL);
+    await(&l, "launch: 1 of 3 ranks left at step ", 1);
+    await(&l, "(rank 1: killed, signal 9, ", 1);
+    await(&l, " GB); 2 go on from step ", 1);
+    send_to_rank(&l, 1, SIGSEGV);
+    await(&l, "launch: 1 of 2 ranks left at step ", 1);
+    await(&l, "(rank 1: signal 11, Segmentation fault, ", 1);
+    await(&l, "; 1 goes on from step ", 1);
+    send_to_rank(&l, 0, SIGSTOP);
+    await(&l, "launch: 1 of 1 rank left at step ", 1);
+    await(&l, "(rank 0: stopped for ", 1);
+    await(&l, "; 3 go on from step ", 1); /* too few were left: all places are filled again */
+    interrupt(&l);
+    expect_end(&l, 130, "interrupted and saved");
+    memory_free(recipe);
+}
+
+/* With places that are filled again the ranks are the same, so the bits are. */
+TEST(deaths_at_random_moments_change_no_bit)
+{
+    enum { STEPS = 30 };
+    const i64 kills = is_nightly() ? 30 : 3;
+    const struct rng_key key = {7, RNG_TEST};
+    char *recipe = recipe_of("whole", STEPS, shards), *where = string_format("run=%s/killed", directory);
+    struct launch whole = START("whole", "-n 2 --least 2 run %s", recipe);
+    expect_end(&whole, 0, "base: done");
+    struct launch killed = START("killed", "-n 2 --least 2 run %s %s", recipe, where);
+    for (i64 i = 0; i < kills; i++) {
+        await_steps(&killed, "killed", 1 + i * (STEPS - 4) / kills);
+        usleep((useconds_t)rng_below(key, STEPS_MOST, (u32)i, 0, 0, 0));
+        send_to_rank(&killed, (int)rng_below(key, 2, (u32)i, 1, 0, 0), SIGKILL);
+        await(&killed, "; 2 go on from step ", (int)i + 1);
+    }
+    expect_end(&killed, 0, "base: done");
+    static const char *const files[] = {"base/model.safetensors", "base/weft/extra.safetensors"};
+    for (i64 i = 0; i < COUNT_OF(files); i++)
+        expect_same_file(path_of("whole"), path_of("killed"), files[i]);
+    memory_free(recipe);
+    memory_free(where);
+}
+
+/* Rank 0 runs a command that kills it. */
+TEST(ranks_that_die_at_once_each_time_are_given_up)
+{
+    char *recipe = string_format("run: %s/once\nstages:\n  one: {kind: command, argv: [sh, -c, 'kill -9 %s']}\n",
+                                 directory, "$(ps -o ppid= $PPID)");
+    memory_free(recipe);
+    char *script = put_text("die.sh", "for p in /proc/[0-9]*; do read x < $p/comm; [ \"$x\" != weft-rank-0 ] || "
+                                      "kill -9 ${p#/proc/}; done 2>/dev/null\nsleep 100\n");
+    recipe = string_format("run: %s/once\nstages:\n  one: {kind: command, argv: [sh, %s]}\n", directory, script);
+    char *path = put_text("once.yaml", recipe);
+    struct launch l = START("once", "-n 2 run %s", path);
+    expect_end(&l, 1, "ended at once 5 times in a row, the last time for this: rank 0: killed, signal 9");
+    memory_free(script);
+    memory_free(recipe);
+    memory_free(path);
+}
+
+/* A launcher that dies takes its ranks along; Ctrl-C saves once; the same call resumes. */
+TEST(launchers_end_with_their_ranks_and_resume)
+{
+    char *recipe = recipe_of("ends", STEPS_MOST, shards);
+    struct launch l = START("ends", "-n 2 run %s", recipe);
+    await_steps(&l, "ends", 5);
+    pid_t ranks[] = {rank_of(&l, 0), rank_of(&l, 1)};
+    kill(l.id, SIGKILL);
+    expect_end(&l, 128 + SIGKILL, NULL);
+    for (int i = 0; i < 2; i++)
+        for (double begin_s = clock_s(); kill(ranks[i], 0) == 0; usleep(1000))
+            assert_true(clock_s() - begin_s < TEST_SECONDS_MOST);
+    l = START("ends-again", "-n 2 run %s", recipe);
+    await(&l, "base: resuming from step ", 1);
+    await_steps(&l, "ends", 9);
+    interrupt(&l);
+    expect_end(&l, 130, "interrupted and saved");
+    assert_int_equal(times_said(&l, "interrupted and saved"), 1);
+    assert_int_equal(times_said(&l, "left at step"), 0);
+    assert_int_equal(rank_of(&l, 0) + rank_of(&l, 1), 0);
+    memory_free(recipe);
+}
+
+/* ---- Layouts ---- */
+
+TEST(a_layout_has_the_most_ranks_that_fit)
+{
+    static const struct {
+        const char *text;
+        i64 least, most, ranks;
+    } cases[] = {{NULL, 1, 5, 5},       {"tensor=2", 1, 5, 4},  {"expert=2", 1, 5, 4}, {"tensor=2,expert=2", 1, 7, 4},
+                 {"data=3", 1, 5, 3},   {"data=3", 4, 5, 0},    {"tensor=2", 5, 5, 0}, {"pipeline=3", 1, 2, 0},
+                 {"expert=1", 2, 2, 2}, {"tensor=two", 1, 4, 0}};
+    for (i64 i = 0; i < COUNT_OF(cases); i++)
+        assert_int_equal(layout_fit(cases[i].text, cases[i].least, cases[i].most), cases[i].ranks);
+}
+
+TEST(fixed_axes_stay_when_ranks_die)
+{
+    char *recipe = recipe_of("axes", STEPS_MOST, shards);
+    struct launch l = START("axes", "-n 4 --layout expert=2 run %s", recipe);
+    await_steps(&l, "axes", 3);
+    send_to_rank(&l, 3, SIGKILL);
+    await(&l, "; 2 go on from step ", 1); /* three are left, of which two fit */
+    interrupt(&l);
+    expect_end(&l, 130, "interrupted and saved");
+    memory_free(recipe);
+}
+
+/* ---- Several launchers ---- */
+
+static struct launch start_first(const char *name, const char *recipe)
+{
+    port = ranks_free_port();
+    return START(name, "-n 1 --meet 127.0.0.1:%d run %s", port, recipe);
+}
+
+TEST(machines_join_and_leave)
+{
+    char *recipe = recipe_of("joins", STEPS_MOST, shards);
+    struct launch first = start_first("joins", recipe);
+    await_steps(&first, "joins", 3);
+    struct launch second = START("second", "-n 2 --meet 127.0.0.1:%d run %s", port, recipe);
+    await(&first, " joins with 2 ranks; 3 go on from step ", 1);
+    await(&second, " joins with 2 ranks; 3 go on from step ", 1);
+    assert_int_equal(times_said(&first, "saved, so that other ranks go on"), 1);
+    send_to_rank(&second, 2, SIGKILL);
+    await(&first, "launch: 1 of 3 ranks left at step ", 1);
+    await(&first, "(rank 2: killed, signal 9, ", 1);
+    await(&first, "; 2 go on from step ", 1);
+    kill(second.id, SIGSTOP); /* as if the machine were gone */
+    await(&first, ": silent for ", 1);
+    await(&first, "; 1 goes on from step ", 1);
+    kill(second.id, SIGCONT);
+    expect_end(&second, 1, "is gone (its launcher has ended)");
+    second = START("third", "-n 1 --meet 127.0.0.1:%d run %s", port, recipe);
+    await(&first, " joins with 1 rank; 2 go on from step ", 1);
+    interrupt(&second);
+    expect_end(&second, 130, NULL);
+    expect_end(&first, 130, "interrupted and saved");
+    memory_free(recipe);
+}
+
+/* The others end with the first launcher. The same calls resume. */
+TEST(a_run_ends_with_its_first_machine)
+{
+    char *recipe = recipe_of("lost", 40, shards);
+    struct launch first = start_first("lost", recipe);
+    struct launch second = START("lost-second", "-n 1 --meet 127.0.0.1:%d run %s", port, recipe);
+    await(&first, "; 2 go on from step ", 1);
+    kill(first.id, SIGKILL);
+    expect_end(&first, 128 + SIGKILL, NULL);
+    expect_end(&second, 1, "is gone (its launcher has ended)");
+    first = START("lost-first", "-n 1 --meet 127.0.0.1:%d run %s", port, recipe);
+    await(&first, "resuming from step ", 1);
+    expect_end(&first, 0, "base: done");
+    memory_free(recipe);
+}
+
+static void expect_refused(struct launch *first, const char *folder, const char *words, const char *why)
+{
+    struct launch l = start_in(folder, "refused", "-n 1 --meet 127.0.0.1:%d run %s", port, words);
+    expect_end(&l, 1, why);
+    await(first, why, 1);
+}
+
+TEST(machines_that_differ_are_refused)
+{
+    char *here = path_join(directory, "here"), *there = path_join(directory, "there");
+    const char *const targets[] = {shards, others};
+    char *const folders[] = {here, there};
+    for (int i = 0; i < 2; i++) {
+        char *link = path_join(folders[i], "shards");
+        succeed(directory_make(folders[i]));
+        require(symlink(targets[i], link) == 0, "cannot link %s", link);
+        memory_free(link);
+    }
+    char *recipe = recipe_of("differ", STEPS_MOST, "./shards"), *words = string_format("%s base.steps=9", recipe);
+    port = ranks_free_port();
+    struct launch first = start_in(here, "differ", "-n 1 --meet 127.0.0.1:%d run %s", port, recipe);
+    await_steps(&first, "differ", 2);
+    expect_refused(&first, here, words, "it differs from the first machine in the arguments (\"base.steps=9\", on ");
+    char *other = recipe_of("differ-other", STEPS_MOST, "./shards");
+    expect_refused(&first, here, other, "it differs from the first machine in the recipe's content");
+    setenv("WEFT_SECRET", "another", 1);
+    expect_refused(&first, here, recipe, "its WEFT_SECRET is not that of the first machine");
+    unsetenv("WEFT_SECRET");
+    assert_int_equal(times_said(&first, "go on"), 0); /* nobody disturbed it */
+    expect_refused(&first, there, recipe, "this rank and the first differ in inputs");
+    await(&first, "1 goes on from step ", 1);
+    interrupt(&first);
+    expect_end(&first, 130, "interrupted and saved");
+    memory_free(here);
+    memory_free(there);
+    memory_free(recipe);
+    memory_free(words);
+    memory_free(other);
+}
+
+/* ---- Bad calls ---- */
+
+TEST(bad_calls_end_at_once)
+{
+    char *recipe = recipe_of("bad", 10, shards);
+    static const struct {
+        const char *words, *why;
+        int status;
+    } cases[] = {
+        {"-n 2 --least 3 run RECIPE", "--least 3 is above -n 2: expected at most", 2},
+        {"-n 2 --layout tensor=3 run RECIPE", "--layout tensor=3 fits no number of ranks from 1 to 2: ", 2},
+        {"-n 4 --least 3 --layout data=2 run RECIPE", "fits no number of ranks from 3 to 4: ", 2},
+        {"-n 2 --layout tensr=2 run RECIPE", "did you mean tensor", 2},
+        {"-n 2 run RECIPE --layout expert=2", "--layout stands behind `run`", 2},
+        {"-n 2", "expected `run` and what follows it", 2},
+        {"-n 2 grid MODEL", "unexpected argument \"grid\"", 2},
+        {"-n 0 run RECIPE", "-n 0: expected a whole number from 1 ", 2},
+        {"-n 1 --meet host:port run RECIPE", "expected HOST:PORT", 2},
+        {"-n 2 run missing.yaml", "missing.yaml", 1},
+        {"-n 2 run RECIPE nostage", "nostage", 2},
+    };
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        char words[512];
+        const char *at = strstr(cases[i].words, "RECIPE");
+        snprintf(words, sizeof words, "%.*s%s%s", at ? (int)(at - cases[i].words) : 500, cases[i].words,
+                 at ? recipe : "", at ? at + 6 : "");
+        struct launch l = START("bad", "%s", words);
+        expect_end(&l, cases[i].status, cases[i].why);
+        assert_int_equal(times_said(&l, "nothing is started again") > 1, false);
+    }
+    memory_free(recipe);
+}
+
+int main(void)
+{
+    return tests_run(setup, teardown);
+}
