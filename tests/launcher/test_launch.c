@@ -245,15 +245,14 @@ TEST(deaths_at_random_moments_change_no_bit)
     memory_free(where);
 }
 
-/* Rank 0 runs a command that kills it. */
+/* Rank 0 runs a command that kills it: the topmost process of that name above the command. */
 TEST(ranks_that_die_at_once_each_time_are_given_up)
 {
-    char *recipe = string_format("run: %s/once\nstages:\n  one: {kind: command, argv: [sh, -c, 'kill -9 %s']}\n",
-                                 directory, "$(ps -o ppid= $PPID)");
-    memory_free(recipe);
-    char *script = put_text("die.sh", "for p in /proc/[0-9]*; do read x < $p/comm; [ \"$x\" != weft-rank-0 ] || "
-                                      "kill -9 ${p#/proc/}; done 2>/dev/null\nsleep 100\n");
-    recipe = string_format("run: %s/once\nstages:\n  one: {kind: command, argv: [sh, %s]}\n", directory, script);
+    static const char climb[] = "p=$$\nwhile [ $p -gt 1 ]; do\n    read -r name </proc/$p/comm\n"
+                                "    [ \"$name\" != weft-rank-0 ] || rank=$p\n"
+                                "    p=$(sed 's/.*) . \\([0-9]*\\) .*/\\1/' /proc/$p/stat)\ndone\nkill -9 $rank\n";
+    char *script = put_text("die.sh", climb);
+    char *recipe = string_format("run: %s/once\nstages:\n  one: {kind: command, argv: [sh, %s]}\n", directory, script);
     char *path = put_text("once.yaml", recipe);
     struct launch l = START("once", "-n 2 run %s", path);
     expect_end(&l, 1, "ended at once 5 times in a row, the last time for this: rank 0: killed, signal 9");
@@ -421,6 +420,7 @@ TEST(bad_calls_end_at_once)
         {"-n 1 --meet host:port run RECIPE", "expected HOST:PORT", 2},
         {"-n 2 run missing.yaml", "missing.yaml", 1},
         {"-n 2 run RECIPE nostage", "nostage", 2},
+        {"-n 2 --layout tensor=2 run RECIPE base.model.kv_heads=1", "key-value heads on tensor ranks", 2},
     };
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         char words[512];
