@@ -298,11 +298,13 @@ static void turn_away(struct leader *l, const struct verdict *v)
     memory_free(text);
 }
 
-/* The ranks began again: at once if a step was done, else after a while that doubles. */
+/* The ranks begin again: at once if a step was done, else after a while that doubles. A machine that is gone
+ * does not end the next world, so it is no failure. */
 static void count_failure(struct leader *l, const struct verdict *v)
 {
-    bool at_once = l->ranks.reports < 2 && l->lived_s < AT_ONCE_S;
-    l->failures = at_once ? l->failures + 1 : 0;
+    bool at_once = l->ranks.reports < 2 && l->lived_s<AT_ONCE_S, machines_only = v->lost> 0 && !v->how;
+    if (!machines_only)
+        l->failures = at_once ? l->failures + 1 : 0;
     l->wait_s = l->failures ? ldexp(l->ranks.silence_s / BACK_OFF_PARTS, (int)l->failures - 1) : 0;
     if (l->failures < FAILURES_MOST)
         return;
@@ -353,7 +355,8 @@ static void judge(struct leader *l)
     } else if (v.lost > 0) {
         judge_death(l, &v);
     } else if (!l->asked || v.saved == 0) { /* they ended because of others, of which nothing is known */
-        buffer_printf(&v.text, "it did not respond to the others");
+        v.how = string_copy("it did not respond to the others");
+        buffer_printf(&v.text, "%s", v.how);
         v.lost = 1;
         judge_death(l, &v);
     }
