@@ -62,8 +62,8 @@ void put_code_use(struct page *p, const struct run_stage *s)
     put_note(
         p,
         "Of the same media at each measurement. Scales count from the coarsest. The entropy of a bit is 1 if half of "
-        "its values are 1; it is dead if more than 99\u00a0%% of them are equal. Codes in even use: as many, all "
-        "used equally often, have the same entropy; one is dead if no frame has it that is not silent.");
+        "its values are 1; it is dead if more than 99\u00a0%% of them are equal. Codes in even use: so many codes, "
+        "each used as often as the others, would have the same entropy. A code is dead if no frame with sound has it.");
     buffer_printf(&p->html, "<div class='charts'>");
     i64 inside = p->html.length;
     for (i64 kind = 0; kind < COUNT_OF(kinds); kind++)

@@ -118,4 +118,12 @@ static inline char *fixture_shards(const char *name, i64 count, i64 longest)
     return folder;
 }
 
+/* Makes the samples of train those of validation, too. */
+static inline void fixture_validation(const char *folder)
+{
+    char *validation = path_join(folder, "validation");
+    require(symlink("train", validation) == 0, "cannot link %s", validation);
+    memory_free(validation);
+}
+
 #endif

@@ -25,10 +25,7 @@ static int setup(void **state)
 {
     make_directory(state);
     shards = fixture_shards("continue", 160, 40);
-    char *train = path_join(shards, "train"), *validation = path_join(shards, "validation");
-    require(symlink(train, validation) == 0, "cannot link %s", validation);
-    memory_free(train);
-    memory_free(validation);
+    fixture_validation(shards);
     return 0;
 }
 

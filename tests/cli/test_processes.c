@@ -23,10 +23,7 @@ static int setup(void **state)
 {
     setenv("WEFT_THREADS", "1", 1);
     shards = fixture_shards("processes", 80, 40);
-    char *train = path_join(shards, "train"), *validation = path_join(shards, "validation");
-    require(symlink(train, validation) == 0, "cannot link %s", validation);
-    memory_free(train);
-    memory_free(validation);
+    fixture_validation(shards);
     return make_directory(state);
 }
 

@@ -33,10 +33,7 @@ static int setup(void **state)
         return -1;
     for (int i = 0; i < 2; i++) {
         char *made = fixture_shards(i ? "launch-others" : "launch", 80 - i, 40);
-        char *train = path_join(made, "train"), *validation = path_join(made, "validation");
-        require(symlink(train, validation) == 0, "cannot link %s", validation);
-        memory_free(train);
-        memory_free(validation);
+        fixture_validation(made);
         *(i ? &others : &shards) = made;
     }
     return 0;

@@ -88,10 +88,7 @@ static int make(void **state)
     shards = fixture_shards("ranks-change", 80, 40);
     root = string_format("%s-out", shards);
     assert_int_equal(directory_make(root), 0);
-    char *train = path_join(shards, "train"), *validation = path_join(shards, "validation");
-    assert_int_equal(symlink(train, validation), 0);
-    memory_free(train);
-    memory_free(validation);
+    fixture_validation(shards);
     char *path = path_join(root, "recipe.yaml");
     char *text = string_format(
         "run: %s/whole\nprecision: f32\nstages:\n  base: {kind: pretrain, data: %s, steps: %d, heldout_rows: 0, "
