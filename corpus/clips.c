@@ -12,19 +12,6 @@ struct pose {
     double x, y, size, turn; /* centre; side of the glyph's square; clockwise radians */
 };
 
-enum motion { MOVE_LEFT, MOVE_RIGHT, MOVE_UP, MOVE_DOWN, GROW, SHRINK, TURN_CLOCKWISE, TURN_ANTICLOCKWISE };
-
-const char *const motion_phrases[MOTIONS] = {
-    [MOVE_LEFT] = "moves to the left",
-    [MOVE_RIGHT] = "moves to the right",
-    [MOVE_UP] = "moves up",
-    [MOVE_DOWN] = "moves down",
-    [GROW] = "grows",
-    [SHRINK] = "shrinks",
-    [TURN_CLOCKWISE] = "turns clockwise",
-    [TURN_ANTICLOCKWISE] = "turns anticlockwise",
-};
-
 struct clip_plan {
     const struct glyph *glyph;
     enum motion motion;

@@ -3,7 +3,7 @@
 #include "corpus/corpus.h"
 
 enum { BLACK, GRAY, WHITE, RED, ORANGE, YELLOW, BROWN, GREEN, BLUE, PURPLE, PINK };
-static const char *const names[COLOURS] = {
+const char *const colour_names[COLOURS] = {
     [BLACK] = "black",   [GRAY] = "gray",     [WHITE] = "white", [RED] = "red",
     [ORANGE] = "orange", [YELLOW] = "yellow", [BROWN] = "brown", [GREEN] = "green",
     [BLUE] = "blue",     [PURPLE] = "purple", [PINK] = "pink"};
@@ -64,5 +64,5 @@ void describe_colours(struct buffer *out, const i64 pixels[COLOURS])
         left[said[count++]] = 0;
     }
     for (int i = 0; i < count; i++)
-        buffer_printf(out, "%s%s", i == 0 ? "" : i == count - 1 ? " and " : ", ", names[said[i]]);
+        buffer_printf(out, "%s%s", i == 0 ? "" : i == count - 1 ? " and " : ", ", colour_names[said[i]]);
 }

@@ -15,7 +15,8 @@
  *
  * Where is what: main.c makes one split after the other; pictures.c, clips.c, speech.c, text.c
  * sorting.c and talk.c make them; glyphs.c reads the names of emoji, split.c holds some of them out,
- * font.c draws them, colours.c and form.c describe them; phrases.c draws spoken text, espeak.c
+ * font.c draws them, colours.c and form.c describe them, motion.c
+ * and judge.c read them back; phrases.c draws spoken text, espeak.c
  * sends it to speaker.c, a program of its own; write.c writes files and runs items on all
  * workers. Clips and sounds belong to the function that makes them, captions to struct corpus
  * until they are written. */
@@ -24,6 +25,7 @@
 #include "data/media/media.h"
 #include "core/json.h"
 #include "data/sources/sources.h"
+#include <stdio.h>
 #include <sys/types.h>
 
 /* First counter word of the draws with RNG_CORPUS. The values never change. */
@@ -123,13 +125,42 @@ int font_picture(struct clip *out, struct buffer *looks, const struct font *font
 void font_find(struct glyph_list *list, const struct font_file *file);
 
 /* Describes what is visible, in words. Colours are numbers below COLOURS. */
-enum { COLOURS = 11 };
+enum { COLOURS = 11, FORM_WORDS = 5 };
+extern const char *const colour_names[COLOURS], *const form_words[FORM_WORDS];
 int colour_of(int red, int green, int blue); /* 0 to 255 each */
 /* Names the 3 most frequent, at least 1/7 each. */
 void describe_colours(struct buffer *out, const i64 pixels[COLOURS]);
 /* Appends "round", "tall thin" or nothing. pixels: the area of the thing; height, width: its
  * bounding box. */
 void describe_form(struct buffer *out, i64 pixels, i64 height, i64 width);
+/* Statistics of the pixels of a thing: the count of each colour, and their bounding box. */
+struct looks {
+    i64 colours[COLOURS], pixels, top, left, bottom, right;
+};
+void looks_add(struct looks *looks, i64 y, i64 x, int colour);
+void describe_looks(struct buffer *out, const struct looks *looks); /* appends "tall, red and green" */
+/* The looks of what stands on a white ground, [height, width, 3]. White that the border does not
+ * reach belongs to the thing. mask [height * width]: 1 where the thing is; may be NULL. */
+void looks_read(struct looks *out, u8 *mask, const u8 *pixels, i64 height, i64 width);
+
+/* How the thing of a clip moves. */
+enum motion { MOVE_LEFT, MOVE_RIGHT, MOVE_UP, MOVE_DOWN, GROW, SHRINK, TURN_CLOCKWISE, TURN_ANTICLOCKWISE };
+enum { MOTIONS = TURN_ANTICLOCKWISE + 1 };
+extern const char *const motion_phrases[MOTIONS]; /* e.g. "moves to the left" */
+int motion_of(const struct clip *clip);           /* enum motion; -1: none */
+
+/* `weft-corpus judge`: a program of `verifier: program` (rl/program.h). Each line of `in` names a
+ * picture or clip and its caption:
+ *
+ *   {"id":0,"image":"FILE","ground_truth":"red apple, round, orange and red"}    or "video"
+ *   {"id":0,"score":0.8,"read":"round, red"}
+ *
+ * The score is the F1 of the words for form, colours and motion that judge_read finds, beside those
+ * of the caption. A caption without any of them scores 0, and is counted on stderr. -1 and a message:
+ * a line that is none of this, a file that cannot be read, or no caption with such words. */
+int judge(FILE *in, FILE *out);
+void judge_read(struct buffer *out, const struct clip *clip); /* "moves up, wide, blue and gray" */
+double judge_f1(const char *caption, const char *read);       /* -1: the caption has no such words */
 
 /* ---- The parts of the corpus ---- */
 int make_pictures(struct corpus *corpus, struct glyph_list *list, const struct font_file *file);
@@ -141,12 +172,10 @@ int make_talk(const struct corpus *corpus, const struct glyph_list *list); /* th
 /* Adds a prompt of the sorting task that is not held out, and an answer like those of fine-tuning. */
 void sorting_talk(struct json *messages, struct rng_key key, u32 item, u32 turn);
 
-/* Spoken words, and sentences that belong to one split each. The motions are those of the clips. */
+/* Spoken words, and sentences that belong to one split each. */
 extern const char *const spoken_words[];
 extern const i64 spoken_words_count;
 void phrase_draw(struct buffer *out, enum split split, struct rng_key key, u32 item);
-enum { MOTIONS = 8 };
-extern const char *const motion_phrases[MOTIONS]; /* e.g. "moves to the left" */
 
 /* Synthesizes a text with a voice of espeak-ng, resampled to rate_hz. Each worker has its own
  * speaker, initialised to 0. */

@@ -56,33 +56,9 @@ void fonts_close(struct font *fonts)
     memory_free(fonts);
 }
 
-/* Statistics of the pixels that are more than half opaque: the count of each colour, and their
- * bounding box. */
-struct pixel_statistics {
-    i64 colours[COLOURS], pixels, top, left, bottom, right;
-};
-
-static void add_pixel(struct pixel_statistics *looks, i64 y, i64 x, int colour)
-{
-    looks->top = looks->pixels ? min_i64(looks->top, y) : y;
-    looks->left = looks->pixels ? min_i64(looks->left, x) : x;
-    looks->bottom = max_i64(looks->bottom, y);
-    looks->right = max_i64(looks->right, x);
-    looks->colours[colour]++;
-    looks->pixels++;
-}
-
-static void describe_pixels(struct buffer *out, const struct pixel_statistics *looks)
-{
-    describe_form(out, looks->pixels, looks->bottom - looks->top + 1, looks->right - looks->left + 1);
-    if (out->length)
-        buffer_append(out, ", ", 2);
-    describe_colours(out, looks->colours);
-}
-
-/* Draws the bitmap on white. Its pixels are BGRA with premultiplied alpha, so the result is colour
- * + 255 - alpha. */
-static void place_bitmap(struct clip *out, struct pixel_statistics *looks, const FT_Bitmap *bitmap)
+/* Draws the bitmap on white, and adds the pixels that are more than half opaque to the looks. Pixels
+ * are BGRA with premultiplied alpha, so the result is colour + 255 - alpha. */
+static void place_bitmap(struct clip *out, struct looks *looks, const FT_Bitmap *bitmap)
 {
     i64 top = (out->height - bitmap->rows) / 2, left = (out->width - bitmap->width) / 2;
     memset(out->pixels, 255, (size_t)(out->height * out->width * 3));
@@ -93,7 +69,7 @@ static void place_bitmap(struct clip *out, struct pixel_statistics *looks, const
             for (int c = 0; c < 3; c++)
                 to[c] = (u8)min_i64(from[2 - c] + 255 - from[3], 255);
             if (from[3] > 127)
-                add_pixel(looks, y, x,
+                looks_add(looks, y, x,
                           colour_of(255 * from[2] / from[3], 255 * from[1] / from[3], 255 * from[0] / from[3]));
         }
     }
@@ -104,14 +80,14 @@ int font_picture(struct clip *out, struct buffer *looks, const struct font *font
     FT_Face face = font->face;
     int code = FT_Load_Glyph(face, index, FT_LOAD_COLOR);
     const FT_Bitmap *bitmap = &face->glyph->bitmap;
-    struct pixel_statistics seen = {0};
+    struct looks seen = {0};
     if (code || bitmap->pixel_mode != FT_PIXEL_MODE_BGRA || !bitmap->rows || !bitmap->width)
         return error_set("NotoColorEmoji.ttf: glyph %u has no colour bitmap (FreeType's error %d)", index, code);
     i64 side = max_i64(bitmap->rows, bitmap->width);
     clip_init(out, 1, side, side, 0);
     place_bitmap(out, &seen, bitmap);
     if (looks)
-        describe_pixels(looks, &seen);
+        describe_looks(looks, &seen);
     return 0;
 }
 

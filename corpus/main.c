@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 static const char usage[] = "usage: weft-corpus -o DIR [options]\n"
+                            "       weft-corpus judge\n"
                             "Makes a corpus of text, pictures, clips and speech from installed packages.\n"
                             "  -o DIR            where to; made if needed, must not hold a corpus yet\n"
                             "  --seed N          every draw depends on it (default 1)\n"
@@ -16,7 +17,9 @@ static const char usage[] = "usage: weft-corpus -o DIR [options]\n"
                             "  --text-bytes N    text in several languages (default 6000000)\n"
                             "  --wordnet         nothing but text: each entry of WordNet once\n"
                             "  --talk            nothing but conversations, and pictures that they show\n"
-                            "  --size N          height and width of pictures, even, 16 to 128 (default 64)\n";
+                            "  --size N          height and width of pictures, even, 16 to 128 (default 64)\n"
+                            "judge: scores pictures and clips by their captions; a program of rl's verifier: program.\n"
+                            "JSON lines in, e.g. {\"image\": FILE, \"ground_truth\": CAPTION}, and scores out.\n";
 
 static const struct {
     const char *path, *package;
@@ -184,13 +187,21 @@ static int make_corpus(struct corpus *corpus)
     return 0;
 }
 
+static int check_judge(int count)
+{
+    return count > 2 ? error_usage("judge: expected no arguments, and JSON lines on stdin") : 0;
+}
+
 int main(int count, char **arguments)
 {
     struct corpus corpus = {.glyphs = 1500, .clips = 1440, .spoken = 8000, .text_bytes = 6000000, .size = 64};
-    int status = stack_check() ? -1 : parse_options(&corpus, count, arguments);
+    bool judges = count > 1 && strcmp(arguments[1], "judge") == 0;
+    int status = stack_check() ? -1 : judges ? check_judge(count) : parse_options(&corpus, count, arguments);
     if (status > 0)
         return 0;
-    if (status == 0) {
+    if (status == 0 && judges) {
+        status = judge(stdin, stdout);
+    } else if (status == 0) {
         signals_catch();
         workers_start(0);
         status = make_corpus(&corpus);
@@ -198,7 +209,7 @@ int main(int count, char **arguments)
     }
     for (enum split split = 0; split < SPLITS; split++)
         buffer_release(&corpus.captions[split]);
-    if (status < 0 && interrupted()) {
+    if (status < 0 && interrupted() && !judges) {
         fprintf(stderr, "weft-corpus: interrupted; %s is incomplete\n", corpus.directory);
         return 130;
     }
