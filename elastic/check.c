@@ -160,7 +160,7 @@ static int check_family(const struct elastic_settings *s, const struct model_con
         return error_usage(
             "elastic.smallest is true: expected elastic.passes, of which the first is the smallest size");
     if (s->nested && s->depth_groups)
-        return error_usage("elastic.nested drops evenly spread layers, and elastic.depth_groups groups of them: "
+        return error_usage("elastic.nested drops layers in one order, and elastic.depth_groups groups of them: "
                            "expected one of both");
     return elastic_check_sizes("elastic.family", &s->family, s->expert_groups, c);
 }

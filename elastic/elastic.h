@@ -46,8 +46,8 @@ struct elastic_settings {
     i64 passes;
     double pass_weight;
     bool smallest;
-    /* Reduced slices keep the first experts of one order (model->order), which training fixes at
-     * `start`, and drop layers evenly spread: what is cut out later is what was trained. */
+    /* Reduced slices keep the first experts and layers of one order (model->order), which training fixes
+     * at `start`: what is cut out later is what was trained. */
     bool nested;
     int balance; /* enum elastic_balance */
     i64 slice_rows;
@@ -103,8 +103,8 @@ enum { SIZE_LAYERS, SIZE_EXPERTS, SIZE_TOPK, SIZE_NAMES };
         SETTING(type, elastic.smallest, "elastic.smallest", BOOL, "false", 0, 0, NULL,                                 \
                 "the first of them is the smallest size"),                                                             \
         SETTING(type, elastic.nested, "elastic.nested", BOOL, "false", 0, 0, NULL,                                     \
-                "reduced slices keep the first experts of one order, which is fixed at elastic.start by what the "     \
-                "data needs, and drop evenly spread layers"),                                                          \
+                "reduced slices keep the first experts and layers of one order, which is fixed at elastic.start by "   \
+                "what the data needs"),                                                                                \
         SETTING(                                                                                                       \
             type, elastic.balance, "balance", CHOICE, "full", 0, 0, "full|all|width",                                  \
             "what moves the router's bias: passes at full width and top-k, or all; width: a second bias for subsets"), \
@@ -168,8 +168,9 @@ bool elastic_layer_fixed(const struct model_config *config, i64 layer); /* true:
 /* Keeps the `count` experts of each layer with the highest of scores [L, E]; ties to the smaller id. */
 void submodel_keep_experts(struct submodel *sub, struct arena *arena, const struct model_config *config,
                            const double *scores, i64 count);
-/* Keeps `count` layers: the others are evenly spread among those that may be dropped. */
-void submodel_spread_layers(struct submodel *sub, const struct model_config *config, i64 count);
+/* Keeps `count` layers, of those that may be dropped the ones of the highest places [L]; ties to the
+ * earlier layer. places NULL: the others are evenly spread. */
+void submodel_keep_layers(struct submodel *sub, const struct model_config *config, const double *places, i64 count);
 i64 submodel_least_layers(const struct model_config *config); /* layers that are never dropped */
 /* True if the model ranks its experts: an order, or counts of their use, as those trained here have. */
 bool model_has_use(const struct model *model);

@@ -49,7 +49,17 @@ i64 submodel_least_layers(const struct model_config *c)
     return fixed;
 }
 
-void submodel_spread_layers(struct submodel *sub, const struct model_config *c, i64 count)
+/* The number of other layers that are dropped after this one. */
+static i64 layers_above(const struct model_config *c, const double *places, i64 layer)
+{
+    i64 above = 0;
+    for (i64 i = 0; i < c->layers; i++)
+        above += !elastic_layer_fixed(c, i) &&
+                 (places[i] > places[layer] || (places[i] == places[layer] && i < layer));
+    return above;
+}
+
+void submodel_keep_layers(struct submodel *sub, const struct model_config *c, const double *places, i64 count)
 {
     i64 eligible = c->layers - submodel_least_layers(c), seen = 0, dropped = 0;
     i64 drop = min_i64(c->layers - count, eligible);
@@ -57,7 +67,8 @@ void submodel_spread_layers(struct submodel *sub, const struct model_config *c, 
     for (i64 i = 0; i < c->layers; i++) {
         if (!elastic_layer_fixed(c, i)) {
             seen++;
-            if (dropped < drop && seen * drop / eligible > dropped) {
+            if (places ? layers_above(c, places, i) >= eligible - drop
+                       : dropped < drop && seen * drop / eligible > dropped) {
                 dropped++;
                 continue;
             }
@@ -211,11 +222,10 @@ i64 elastic_grid(struct grid_point *points, i64 most, struct arena *arena, const
         if (fewer && !ranked)
             continue;
         submodel_full(&layers, c);
-        submodel_spread_layers(&layers, c, shapes[i].layers);
+        submodel_keep_layers(&layers, c, model_order_layers(model->order, c), shapes[i].layers);
         grid_point_set(&points[count], arena, model, &shapes[i], &layers, scores);
-        points[count++].chosen = fewer                          ? model->order ? "order" : "use"
-                                 : shapes[i].layers < c->layers ? "spread"
-                                                                : NULL;
+        bool same = !fewer && shapes[i].layers == c->layers;
+        points[count++].chosen = same ? NULL : model->order ? "order" : fewer ? "use" : "spread";
     }
     memory_free(scores);
     return count;

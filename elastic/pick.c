@@ -175,7 +175,7 @@ static void pick_axes(struct submodel *sub, struct arena *arena, const struct el
     memset(sub, 0, sizeof *sub);
     pick_depth(sub, d->settings, d->config, d->seed, d->step, batch->slice);
     if (d->settings->nested)
-        submodel_spread_layers(sub, d->config, sub->layer_count);
+        submodel_keep_layers(sub, d->config, model_order_layers(d->order, d->config), sub->layer_count);
     pick_experts(sub, arena, d, batch->slice);
     pick_topk(sub, arena, d->settings, d->config, d->seed, d->step, batch);
 }
@@ -186,7 +186,7 @@ void elastic_pick(struct submodel *sub, struct arena *arena, const struct elasti
     const struct model_config *c = d->config;
     require(c->first_moe_layer == c->layers || c->experts % s->expert_groups == 0, "%lld experts in %lld groups",
             (long long)c->experts, (long long)s->expert_groups);
-    require(!elastic_needs_order(d), "nested draws without an order of experts");
+    require(!elastic_needs_order(d), "nested draws without an order");
     if (d->step < elastic_first_step(s, d->steps))
         submodel_full(sub, c);
     else if (s->family.count)

@@ -46,8 +46,7 @@ void elastic_pick_subset(struct submodel *sub, struct arena *arena, const struct
 
 bool elastic_needs_order(const struct elastic_draw *d)
 {
-    return d->settings->nested && !d->order && d->config->first_moe_layer < d->config->layers &&
-           d->step >= elastic_first_step(d->settings, d->steps);
+    return d->settings->nested && !d->order && d->step >= elastic_first_step(d->settings, d->steps);
 }
 
 struct ranked {
@@ -92,7 +91,7 @@ static struct model_config config_of(const struct elastic_size *size, const stru
 {
     struct submodel sub;
     submodel_full(&sub, c);
-    submodel_spread_layers(&sub, c, size->layers);
+    submodel_keep_layers(&sub, c, NULL, size->layers);
     sub.expert_count = size->experts;
     sub.topk = size->topk;
     return submodel_config(&sub, c);
@@ -147,7 +146,7 @@ void elastic_pick_size(struct submodel *sub, struct arena *arena, const struct e
     if (!reduced)
         return;
     struct elastic_size size = elastic_size_of(s->family.values + draw_size(d, batch->slice) * SIZE_NAMES, c);
-    submodel_spread_layers(sub, c, size.layers);
+    submodel_keep_layers(sub, c, model_order_layers(d->order, c), size.layers);
     if (size.experts < c->experts && c->first_moe_layer < c->layers)
         elastic_pick_subset(sub, arena, d, batch->slice, size.experts);
     sub->topk = size.topk;

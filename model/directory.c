@@ -113,12 +113,12 @@ int model_save_hf(const struct model *model, const char *directory, enum dtype d
 
 #define USE_NAME "weft.expert_use"
 #define ORDER_NAME "weft.expert_order"
+#define LAYERS_NAME "weft.layer_order"
 
-/* Adds [L, E] numbers of experts, as F32. */
-static void add_numbers(struct weight_list *list, const struct model *model, const char *name, const double *numbers)
+/* Adds numbers of shape [rows] or [rows, columns], as F32. columns 0: [rows]. */
+static void add_numbers(struct weight_list *list, const char *name, i64 rows, i64 columns, const double *numbers)
 {
-    const struct model_config *c = &model->config;
-    i64 n = model_use_count(c);
+    i64 n = rows * max_i64(columns, 1);
     float *values = arena_alloc(&list->memory, n * 4);
     for (i64 i = 0; i < n; i++)
         values[i] = (float)numbers[i];
@@ -128,7 +128,7 @@ static void add_numbers(struct weight_list *list, const struct model *model, con
         list->capacity++;
     }
     list->tensors[list->count++] = (struct tensor_source){
-        .name = name, .dtype = DTYPE_F32, .rank = 2, .shape = {c->layers, max_i64(c->experts, 1)}, .data = values};
+        .name = name, .dtype = DTYPE_F32, .rank = columns ? 2 : 1, .shape = {rows, columns}, .data = values};
 }
 
 static int save_extra(const struct model *model, const char *directory, const struct weights_reader *reader,
@@ -138,9 +138,12 @@ static int save_extra(const struct model *model, const char *directory, const st
     char *folder = directory ? path_join(directory, "weft") : NULL;
     char *path = folder ? path_join(folder, "extra.safetensors") : NULL;
     weights_list(&list, &model->weights, FILE_EXTRA, model->weights.dtype, reader);
-    add_numbers(&list, model, USE_NAME, numbers->use);
-    if (numbers->order)
-        add_numbers(&list, model, ORDER_NAME, numbers->order);
+    const struct model_config *c = &model->config;
+    add_numbers(&list, USE_NAME, c->layers, max_i64(c->experts, 1), numbers->use);
+    if (numbers->order) {
+        add_numbers(&list, ORDER_NAME, c->layers, max_i64(c->experts, 1), numbers->order);
+        add_numbers(&list, LAYERS_NAME, c->layers, 0, model_order_layers(numbers->order, c));
+    }
     int status = folder ? directory_make(folder) : 0;
     if (status == 0)
         status = safetensors_save(path, list.tensors, list.count, NULL);
@@ -190,38 +193,36 @@ enum dtype model_stored_dtype(const char *directory)
     return dtype;
 }
 
-/* [L, E] (memory_free); NULL if absent, of another shape, or, with *status -1, damaged. */
-static double *load_numbers(int *status, const struct model *model, const struct safetensors *extra, const char *name)
+/* Reads n numbers. False if there are none, or others than n, or, with *status -1, if they are damaged. */
+static bool load_numbers(int *status, double *numbers, i64 n, const struct safetensors *extra, const char *name)
 {
     const struct tensor_view *view = safetensors_find(extra, name);
-    i64 n = model_use_count(&model->config);
-    if (!view || tensor_view_elements(view) != n)
-        return NULL;
+    if (*status || !view || tensor_view_elements(view) != n)
+        return false;
     float *values = memory_alloc(n * 4);
-    double *numbers = memory_alloc(n * (i64)sizeof *numbers);
     *status = tensor_view_to_f32(values, view);
     for (i64 i = 0; i < n; i++)
         numbers[i] = (double)values[i];
     memory_free(values);
-    return numbers;
+    return *status == 0;
 }
 
-/* Both say only which experts matter: a model without them loads. */
+/* They say only which experts and layers matter: a model without them loads. */
 static int load_expert_numbers(struct model *model, const struct safetensors *extra)
 {
+    i64 experts = model_use_count(&model->config), layers = model->config.layers;
+    double *numbers = memory_alloc(model_order_count(&model->config) * (i64)sizeof *numbers);
     int status = 0;
-    double *use = load_numbers(&status, model, extra, USE_NAME);
-    double *order = status == 0 ? load_numbers(&status, model, extra, ORDER_NAME) : NULL;
-    if (status == 0 && use)
-        model_use_put(model, use);
-    if (status == 0 && order)
-        model_set_order(model, order);
-    memory_free(use);
-    memory_free(order);
+    if (load_numbers(&status, numbers, experts, extra, USE_NAME))
+        model_use_put(model, numbers);
+    if (load_numbers(&status, numbers, experts, extra, ORDER_NAME) &&
+        load_numbers(&status, numbers + experts, layers, extra, LAYERS_NAME))
+        model_set_order(model, numbers);
+    memory_free(numbers);
     return status;
 }
 
-static const char *const harmless_extra[] = {USE_NAME, ORDER_NAME, NULL};
+static const char *const harmless_extra[] = {USE_NAME, ORDER_NAME, LAYERS_NAME, NULL};
 
 static int check_names(const struct model *model, const struct safetensors *set, const char *directory)
 {

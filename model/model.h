@@ -93,8 +93,8 @@ struct model {
      * those of subsets of experts. */
     float *usage;
     double *use;
-    /* [L, E], host memory: the place of each expert in the order by which sub-models keep them, E for
-     * the first to stay (elastic.nested). NULL: training fixed none. */
+    /* Host memory: the order in which sub-models keep experts [L, E], and behind them layers [L]
+     * (elastic.nested). The largest stay. NULL: training fixed none. */
     double *order;
     const struct parallel *parallel; /* ranks (dist/); parallel_alone() for a model opened on one rank */
 };
@@ -232,6 +232,9 @@ void model_ranking(double *scores, const struct model *model);
  * such number. Rounds in the dtype of the weights. Of a model that is not trained. */
 void model_fold_scale(struct model *model);
 void model_set_order(struct model *model, const double *order); /* copied */
+i64 model_order_count(const struct model_config *config);       /* values of model->order */
+/* [L] places of the layers in an order; NULL of none. */
+const double *model_order_layers(const double *order, const struct model_config *config);
 
 /* ---- Model directories ---- */
 /* `tied` becomes false if the weights have a head of other values than the embeddings. */
@@ -270,8 +273,8 @@ int model_load_over(const struct parallel *parallel, struct model *model, struct
  * into an existing folder. Over several ranks a call of all: the first writes, and the others pass NULL
  * and send it their parts piece by piece. */
 int model_save(const struct model *model, const char *directory);
-struct expert_numbers {        /* [model_use_count] */
-    const double *use, *order; /* order: NULL: none */
+struct expert_numbers {
+    const double *use, *order; /* [model_use_count], [model_order_count]; order: NULL: none */
 };
 /* The same from one rank, with values that a reader gives and numbers of experts: `model` is the table
  * alone and may lie on the meta backend. */

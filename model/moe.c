@@ -232,9 +232,19 @@ void model_fold_scale(struct model *model)
     c->routed_scale = c->topk_power = 0;
 }
 
+i64 model_order_count(const struct model_config *config)
+{
+    return model_use_count(config) + config->layers;
+}
+
+const double *model_order_layers(const double *order, const struct model_config *config)
+{
+    return order ? order + model_use_count(config) : NULL;
+}
+
 void model_set_order(struct model *model, const double *order)
 {
-    size_t bytes = (size_t)model_use_count(&model->config) * sizeof *order;
+    size_t bytes = (size_t)model_order_count(&model->config) * sizeof *order;
     if (!model->order)
         model->order = memory_alloc((i64)bytes);
     memcpy(model->order, order, bytes);

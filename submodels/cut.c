@@ -71,12 +71,17 @@ static void read_kept(const struct weights_reader *reader, void *out, const stru
     }
 }
 
-/* Those of the kept experts (memory_free), of [L, E] numbers of all. */
-static double *kept_numbers(const double *all, const struct model_config *whole, const struct submodel *sub)
+/* Those of the kept experts (memory_free), of [L, E] numbers of all. `layers`: and those of the kept
+ * layers, of [L] behind them. */
+static double *kept_numbers(const double *all, const struct model_config *whole, const struct submodel *sub,
+                            bool layers)
 {
     struct model_config c = submodel_config(sub, whole);
-    double *kept = memory_alloc(model_use_count(&c) * (i64)sizeof *kept);
-    memset(kept, 0, (size_t)model_use_count(&c) * sizeof *kept);
+    i64 experts = model_use_count(&c), count = layers ? model_order_count(&c) : experts;
+    double *kept = memory_alloc(count * (i64)sizeof *kept);
+    memset(kept, 0, (size_t)count * sizeof *kept);
+    for (i64 i = 0; i < sub->layer_count && layers; i++)
+        kept[experts + i] = model_order_layers(all, whole)[sub->layer[i]];
     for (i64 i = 0; i < sub->layer_count; i++)
         for (i64 e = 0; e < c.experts; e++)
             kept[i * c.experts + e] =
@@ -96,8 +101,8 @@ int submodel_save(const char *directory, struct model *from, const struct submod
     if (status == 0) {
         double *all = memory_alloc(model_use_count(&from->config) * (i64)sizeof *all);
         model_use_get(all, from);
-        double *use = kept_numbers(all, &from->config, sub);
-        double *order = from->order ? kept_numbers(from->order, &from->config, sub) : NULL;
+        double *use = kept_numbers(all, &from->config, sub, false);
+        double *order = from->order ? kept_numbers(from->order, &from->config, sub, true) : NULL;
         const struct expert_numbers numbers = {use, order};
         struct weights_reader reader = {read_kept, &table.weights, &cut};
         status = model_save_read(&table, directory, &reader, &numbers);

@@ -119,7 +119,8 @@ static int keep_layers(struct submodel *sub, struct extraction *x, i64 count)
 {
     if (x->choice)
         return choice_layers_greedy(sub, x->choice, count);
-    submodel_spread_layers(sub, &x->model->config, count);
+    const struct model_config *c = &x->model->config;
+    submodel_keep_layers(sub, c, model_order_layers(x->model->order, c), count);
     return 0;
 }
 
@@ -130,10 +131,11 @@ static i64 given_or(const char *text, i64 given, i64 otherwise)
 
 static int unreachable(const struct extraction *x, const struct submodel *listed, const struct submodel_shape *least)
 {
+    const struct model_config *c = &x->model->config;
     struct submodel full, sub = *listed;
-    submodel_full(&full, &x->model->config);
+    submodel_full(&full, c);
     if (least->layers < sub.layer_count)
-        submodel_spread_layers(&sub, &x->model->config, least->layers);
+        submodel_keep_layers(&sub, c, model_order_layers(x->model->order, c), least->layers);
     sub.expert_count = least->experts;
     sub.topk = least->topk;
     struct submodel_size all = submodel_size(&full, x->model), size = submodel_size(&sub, x->model);

@@ -24,7 +24,7 @@ const struct setting grid_table[] = {
     ROW(rounds, "rounds", INTEGER, "12", 1, 10000, "rounds over all sub-models in which their speed is measured"),
     SETTING(struct grid_settings, choose, "choose", CHOICE, "auto", 0, 0, "auto|data|use",
             "layers and experts that stay: data (those that samples need most, as extract with data), use (the first "
-            "experts of the order that training fixed, or else those that it used most, and layers evenly spread); "
+            "of the order that training fixed, or else the experts that it used most, and layers evenly spread); "
             "auto: use if there is an order and no choose_part, else data"),
     ROW(choose_part, "choose_part", STRING, "", 0, 0,
         "split by which data chooses; none: validation, or train where part is validation or validation is empty"),

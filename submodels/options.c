@@ -44,8 +44,9 @@ i64 submodel_number(const char *text)
     return text && end != text && !*end && number > 0 ? number : 0;
 }
 
-static int parse_layers(struct submodel *sub, const char *text, const struct model_config *c)
+static int parse_layers(struct submodel *sub, const char *text, const struct model *model)
 {
+    const struct model_config *c = &model->config;
     i64 number = submodel_number(text), least = submodel_least_layers(c);
     if (number > c->layers)
         return error_usage("--layers %s: the model has %lld %s", text, (long long)c->layers,
@@ -55,7 +56,7 @@ static int parse_layers(struct submodel *sub, const char *text, const struct mod
                            "or a list such as 0-3",
                            text, (long long)least);
     if (number) {
-        submodel_spread_layers(sub, c, number);
+        submodel_keep_layers(sub, c, model_order_layers(model->order, c), number);
         return 0;
     }
     bool marks[LAYERS_MOST] = {false};
@@ -169,7 +170,7 @@ int submodel_parse_by(struct submodel *sub, struct arena *arena, const struct su
 {
     const struct model_config *c = &model->config;
     submodel_full(sub, c);
-    if ((o->layers && parse_layers(sub, o->layers, c)) ||
+    if ((o->layers && parse_layers(sub, o->layers, model)) ||
         (o->experts && parse_experts(sub, arena, o->experts, model, scores)) ||
         (o->topk && parse_topk(sub, o->topk, c)))
         return -1;

@@ -39,7 +39,8 @@ struct submodel_options {
         SETTING(type, member.topk, "topk", STRING, "", 0, 0, NULL, SUBMODEL_TOPK_HELP)
 /* Parses the options and checks them against the model. experts: "16" keeps those that
  * model_ranking puts first, "0,2,5-9" a list, "@FILE.json" one list per layer, or those
- * lists themselves, "[[0, 2], [1, 3]]". layers: "6" keeps 6, the others evenly spread; "0,2,4-7" a list.
+ * lists themselves, "[[0, 2], [1, 3]]". layers: "6" keeps the first 6 of the order that nested training
+ * fixed, else the others are evenly spread; "0,2,4-7" a list.
  * Invalid options are usage errors, and a number of experts where the model has no counts, except on
  * the meta backend. Arrays come from `arena`. */
 int submodel_parse(struct submodel *sub, struct arena *arena, const struct submodel_options *options,

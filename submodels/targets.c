@@ -13,9 +13,10 @@ bool submodel_fits(const struct submodel_size *size, const struct submodel_size 
 
 static struct submodel_size size_of(const struct submodel_shape *shape, const struct model *model)
 {
+    const struct model_config *c = &model->config;
     struct submodel sub;
-    submodel_full(&sub, &model->config);
-    submodel_spread_layers(&sub, &model->config, shape->layers);
+    submodel_full(&sub, c);
+    submodel_keep_layers(&sub, c, model_order_layers(model->order, c), shape->layers);
     sub.expert_count = shape->experts;
     sub.topk = shape->topk;
     return submodel_size(&sub, model);

@@ -389,7 +389,7 @@ static void restore_use(struct pretrain_run *r, const struct json *j)
 
 static void restore_order(struct pretrain_run *r, const struct json *j)
 {
-    i64 count = model_use_count(&r->model.config);
+    i64 count = model_order_count(&r->model.config);
     double *order = memory_alloc(count * (i64)sizeof *order);
     json_numbers(order, count, j);
     if (j)
@@ -441,7 +441,7 @@ static int restore(void *context, i64 step, const struct json *state, const char
     set_mtp_weight(r, step - 1);
     json_numbers(r->trainer.running, TARGETS, json_get(state, "running_losses"));
     restore_use(r, json_get(state, "expert_use"));
-    restore_order(r, json_get(state, "expert_order"));
+    restore_order(r, json_get(state, "order"));
     if (json_count(json_get(state, "shown")) == r->s->data.count)
         json_numbers(r->shown, r->s->data.count, json_get(state, "shown"));
     r->left_out = left_out_of_json(json_get(state, "left_out"));
@@ -479,7 +479,7 @@ static int write_state(void *context, struct json *state, const char *folder)
     json_set(state, "running_losses", json_of_numbers(r->trainer.running, TARGETS));
     json_set(state, "expert_use", use_json(r));
     if (r->model.order)
-        json_set(state, "expert_order", json_of_numbers(r->model.order, model_use_count(&r->model.config)));
+        json_set(state, "order", json_of_numbers(r->model.order, model_order_count(&r->model.config)));
     json_set(state, "heldout", json_copy(r->heldout));
     if (left_out_total(&r->left_out))
         json_set(state, "left_out", left_out_json(&r->left_out));

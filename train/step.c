@@ -315,7 +315,7 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
     if (micro_batches < 0 || pipeline_check(&ranks->layout, micro_batches))
         return -1;
     const struct elastic_draw draw = draw_at(t, step, 0);
-    if (t->elastic && elastic_needs_order(&draw) && trainer_order_experts(t, step, micro_batches))
+    if (t->elastic && elastic_needs_order(&draw) && trainer_fix_order(result, t, step, micro_batches))
         return -1;
     pipeline_schedule_init(&schedule, ranks, micro_batches * passes_of(t, step));
     result->without_targets = !has_targets(t, totals);

@@ -9,7 +9,7 @@
  *   training.c            the loop of every stage that trains: resume, report, checkpoint, stop
  *   pretrain.c            the stages pretrain and sft; pretrain_settings.c: their settings
  *   step.c                one step: micro-batches, losses, their balance; pipeline.c: its order
- *   nested.c              the order in which sub-models keep experts
+ *   nested.c              the order in which sub-models keep experts and layers
  *   best.c                keep_best: which step's weights are the result
  *   lr_schedule.c         learning rates; optimizer.c: gradient norm and update. Gradients are clipped inside the
  *                         op adamw (kernels/adamw.h, adamw_scale), by the norm summed here

@@ -291,7 +291,7 @@ static void save_checkpoint(struct walls_run *r, const char *folder, i64 step)
     struct json *state = json_object();
     struct checkpoint_parts parts = {.weights = &r->model.weights, .ranks = &r->parallel};
     if (r->model.order)
-        json_set(state, "order", json_of_numbers(r->model.order, model_use_count(&r->model.config)));
+        json_set(state, "order", json_of_numbers(r->model.order, model_order_count(&r->model.config)));
     if (checkpoint_save(r->parallel.world->rank ? NULL : folder, step, &parts, state))
         panic("%s", error_text());
     json_free(state);
@@ -313,8 +313,9 @@ static void save_losses(const char *folder, const char *from, const struct walls
             comm_stop(world, "%s", error_text());
         require(first == half, "the checkpoint in %s is of step %lld", from, (long long)first);
         const struct json *order = json_get(state, "order");
-        double *ranks = memory_alloc(model_use_count(&r->model.config) * (i64)sizeof *ranks);
-        json_numbers(ranks, model_use_count(&r->model.config), order);
+        i64 count = model_order_count(&r->model.config);
+        double *ranks = memory_alloc(count * (i64)sizeof *ranks);
+        json_numbers(ranks, count, order);
         if (order)
             model_set_order(&r->model, ranks);
         memory_free(ranks);

@@ -163,7 +163,7 @@ TEST(the_cost_of_passes_is_that_of_the_sizes_they_run)
 
 static void shuffled(double *scores, const struct model_config *c)
 {
-    for (i64 i = 0; i < model_use_count(c); i++)
+    for (i64 i = 0; i < model_order_count(c); i++)
         scores[i] = rng_uniform((struct rng_key){5, RNG_TEST}, (u32)i, 0, 0, 0);
 }
 
@@ -180,7 +180,7 @@ TEST(an_order_ranks_the_experts_of_each_layer_and_group)
 {
     struct model_config c = toy();
     struct elastic_settings s = family();
-    double scores[12 * 32], order[12 * 32];
+    double scores[12 * 33], order[12 * 32];
     shuffled(scores, &c);
     elastic_order(order, scores, &s, &c);
     for (i64 layer = 0; layer < c.layers; layer++)
@@ -200,13 +200,26 @@ TEST(an_order_ranks_the_experts_of_each_layer_and_group)
     assert_true(order[0] == 32 && order[31] == 1); /* ties to the smaller id */
 }
 
+/* The first layer and the last stay whatever their place; of the others no dropped one has a higher
+ * place than a kept one. */
+static void assert_first_of_order(const struct submodel *sub, const double *places)
+{
+    bool kept[12] = {false};
+    for (i64 i = 0; i < sub->layer_count; i++)
+        kept[sub->layer[i]] = true;
+    assert_true(kept[0] && kept[11]);
+    for (i64 layer = 1; layer < 11; layer++)
+        for (i64 other = 1; other < 11; other++)
+            assert_false(!kept[layer] && kept[other] && places[layer] > places[other]);
+}
+
 /* What a draw keeps is what `--experts N` and `--layers N` cut out later. */
 TEST(nested_draws_keep_what_is_cut_out)
 {
     struct model_config c = toy();
     struct elastic_settings s = family();
     struct model model;
-    double order[12 * 32];
+    double order[12 * 33];
     s.nested = true;
     s.passes = 1;
     succeed(model_open(&model, &device, &c, DTYPE_F32, false, NULL));
@@ -223,6 +236,7 @@ TEST(nested_draws_keep_what_is_cut_out)
         snprintf(topk, sizeof topk, "%lld", (long long)sub.topk);
         succeed(submodel_parse(&cut, &arena, &(struct submodel_options){layers, experts, topk}, &model));
         assert_memory_equal(cut.layer, sub.layer, (size_t)sub.layer_count * 4);
+        assert_first_of_order(&sub, order + 12 * 32);
         for (i64 layer = 0; layer < c.layers; layer++) {
             assert_int_equal(!cut.expert[layer], !sub.expert[layer]);
             for (i64 i = 0; i < sub.expert_count && sub.expert[layer]; i++) {
@@ -245,18 +259,15 @@ TEST(axes_are_nested_without_a_family)
                                  .topk_full = SHARE(1),
                                  .topk_min = 1,
                                  .nested = true};
-    double order[12 * 32];
+    double order[12 * 33];
     i64 layer_counts = 0, last = 0;
     shuffled(order, &c);
     elastic_order(order, order, &s, &c);
     for (i64 step = 0; step < 50; step++) {
-        struct submodel spread;
         arena_reset(&arena, 0);
         struct submodel sub = drawn(&s, &c, order, step, 0, 0);
         i64 of_group[4] = {0};
-        submodel_full(&spread, &c);
-        submodel_spread_layers(&spread, &c, sub.layer_count);
-        assert_memory_equal(spread.layer, sub.layer, (size_t)sub.layer_count * 4);
+        assert_first_of_order(&sub, order + 12 * 32);
         layer_counts += last != sub.layer_count;
         last = sub.layer_count;
         for (i64 i = 0; i < sub.expert_count; i++) {
@@ -325,16 +336,16 @@ TEST(settings_that_exclude_each_other_are_refused)
     expect_refused(&s, &c, "elastic.expert_groups is 5: expected a divisor of the model's 32 experts");
     s.expert_groups = 1;
     s.depth_groups = 4;
-    expect_refused(&s, &c, "elastic.nested drops evenly spread layers, and elastic.depth_groups groups of them");
+    expect_refused(&s, &c, "elastic.nested drops layers in one order, and elastic.depth_groups groups of them");
 }
 
 /* ---- A training step ---- */
 
 static i64 toy_sizes[] = {3, 4, 1, 0, 0, 1};
 
-static void run_open(struct toy_run *r, const struct elastic_settings *s)
+static void run_open(struct toy_run *r, const struct elastic_settings *s, i64 layers)
 {
-    struct model_config c = toy_config(4, TOY_ALL);
+    struct model_config c = toy_config(layers, TOY_ALL);
     c.experts = 8;
     c.topk = 2;
     toy_run_open(r, &device, &c, 2);
@@ -383,8 +394,8 @@ TEST(a_step_adds_the_weighted_gradients_of_its_passes)
     struct elastic_settings s = {
         .family = {toy_sizes, 2}, .passes = 2, .pass_weight = 0.25, .expert_groups = 1, .nested = true};
     arena_reset(&arena, 0);
-    run_open(&r, &s);
-    double *scores = arena_alloc(&arena, model_use_count(&r.model.config) * 8);
+    run_open(&r, &s, 4);
+    double *scores = arena_alloc(&arena, model_order_count(&r.model.config) * 8);
     shuffled(scores, &r.model.config);
     elastic_order(scores, scores, &s, &r.model.config);
     model_set_order(&r.model, scores);
@@ -421,13 +432,90 @@ TEST(a_step_adds_the_weighted_gradients_of_its_passes)
     toy_run_close(&r);
 }
 
+/* The loss of the rows of the step without these layers of the model: text, and a half of vision. */
+static double loss_without(struct toy_run *r, const bool *gone)
+{
+    double loss[TARGETS] = {0}, weight[TARGETS] = {0};
+    struct submodel sub;
+    submodel_full(&sub, &r->model.config);
+    sub.layer_count = 0;
+    for (i32 layer = 0; layer < r->model.config.layers; layer++)
+        if (!gone[layer])
+            sub.layer[sub.layer_count++] = layer;
+    for (i64 micro = 0; micro < 2; micro++) {
+        struct tape tape;
+        struct forward out;
+        const struct batch *batch = &r->batches[micro].batch;
+        tape_open(&tape, &device, DTYPE_F32, (i64)1 << 28);
+        tape_clear(&tape, false);
+        model_forward(&out, &tape, &r->model, batch, &sub, NULL);
+        for (enum target_kind kind = 0; kind < TARGETS; kind++) {
+            const struct target_list *targets = &batch->targets[kind];
+            double own = 0;
+            for (i64 i = 0; i < targets->n && r->trainer.balance.weight[kind] > 0; i++)
+                own += (double)targets->weight[i];
+            loss[kind] += own > 0 ? own * forward_mean_loss(&out, &tape, kind) : 0;
+            weight[kind] += own;
+        }
+        tape_close(&tape);
+    }
+    return loss[TARGET_TEXT] / weight[TARGET_TEXT] + 0.5 * loss[TARGET_VISION] / weight[TARGET_VISION];
+}
+
+/* The first layers, the last and those with heads stay. Of 11 or 9 layers two go at once, of 7 one. */
+TEST(layers_go_in_the_order_of_what_their_absence_costs)
+{
+    enum { LAYERS = 11 };
+    static struct toy_run r;
+    struct elastic_settings s = {.family = {toy_sizes, 2}, .share = SHARE(0.5), .expert_groups = 1, .nested = true};
+    bool gone[LAYERS] = {false};
+    double place = 0, expected[LAYERS];
+    arena_reset(&arena, 0);
+    run_open(&r, &s, LAYERS);
+    for (enum target_kind kind = 0; kind < TARGETS; kind++)
+        r.trainer.balance.weight[kind] = kind == TARGET_TEXT ? 1 : kind == TARGET_VISION ? 0.5 : 0;
+    i64 left = LAYERS, may_go = 0;
+    for (i64 layer = 0; layer < LAYERS; layer++) {
+        may_go += !elastic_layer_fixed(&r.model.config, layer);
+        expected[layer] = LAYERS;
+    }
+    assert_true(may_go > 4);
+    while (may_go > 0) {
+        double losses[LAYERS];
+        i64 drop = min_i64(left >= 8 ? 2 : 1, may_go);
+        for (i64 layer = 0; layer < LAYERS; layer++) {
+            losses[layer] = INFINITY;
+            if (gone[layer] || elastic_layer_fixed(&r.model.config, layer))
+                continue;
+            gone[layer] = true;
+            losses[layer] = loss_without(&r, gone);
+            gone[layer] = false;
+        }
+        for (i64 i = 0; i < drop; i++, left--, may_go--) {
+            i64 least = 0;
+            for (i64 layer = 0; layer < LAYERS; layer++)
+                if (losses[layer] < losses[least])
+                    least = layer;
+            losses[least] = INFINITY;
+            gone[least] = true;
+            expected[least] = ++place;
+        }
+    }
+    struct step_result result = toy_step(&r, 0);
+    const double *places = model_order_layers(r.model.order, &r.model.config);
+    for (i64 layer = 0; layer < LAYERS; layer++)
+        assert_true(places[layer] == expected[layer]);
+    assert_true(result.flops > 1.5 * toy_step(&r, 1).flops); /* what was run is counted */
+    toy_run_close(&r);
+}
+
 /* The sum of the rows of the step, taken here batch by batch. Once there is an order it stays. */
 TEST(the_order_is_found_from_the_rows_of_a_step)
 {
     static struct toy_run r;
     struct elastic_settings s = {.family = {toy_sizes, 2}, .share = SHARE(0.5), .expert_groups = 1, .nested = true};
     arena_reset(&arena, 0);
-    run_open(&r, &s);
+    run_open(&r, &s, 4);
     const struct model_config *c = &r.model.config;
     double gated[4 * 8] = {0}, order[4 * 8];
     struct submodel full;
@@ -446,10 +534,10 @@ TEST(the_order_is_found_from_the_rows_of_a_step)
     toy_step(&r, 0);
     assert_non_null(r.model.order);
     assert_memory_equal(r.model.order, order, sizeof order);
-    memcpy(order, (double[4 * 8]){[8] = 8, 7, 6, 5, 4, 3, 2, 1}, sizeof order);
-    model_set_order(&r.model, order);
+    double other[4 * 9] = {[8] = 8, 7, 6, 5, 4, 3, 2, 1, [33] = 2, 1};
+    model_set_order(&r.model, other);
     toy_step(&r, 0);
-    assert_memory_equal(r.model.order, order, sizeof order);
+    assert_memory_equal(r.model.order, other, sizeof other);
     toy_run_close(&r);
 }
 

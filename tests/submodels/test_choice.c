@@ -66,8 +66,8 @@ static int make(void **state)
     save_model(foreign_folder, false);
     save_model(model_folder, true);
     ordered_folder = path_join(shards, "ordered");
-    double order[CELLS_ALL];
-    for (i64 i = 0; i < CELLS_ALL; i++)
+    double order[CELLS_ALL + LAYERS];
+    for (i64 i = 0; i < CELLS_ALL + LAYERS; i++)
         order[i] = (double)(i * 3 % EXPERTS);
     model_set_order(&model, order);
     save_model(ordered_folder, true);
@@ -349,7 +349,7 @@ TEST(targets_are_told_beside_what_they_came_to)
     const struct submodel_shape top = {6, 8, 2};
     submodel_full(&full, &model.config);
     sub = full;
-    submodel_spread_layers(&sub, &model.config, 5);
+    submodel_keep_layers(&sub, &model.config, NULL, 5);
     struct submodel_size all = submodel_size(&full, &model), size = submodel_size(&sub, &model);
     double share = (double)size.active / (double)all.active;
     struct submodel_target target = {.active = share + 0.01};

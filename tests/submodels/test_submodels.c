@@ -182,7 +182,7 @@ TEST(without_data_axes_give_way_in_order)
     expect_shape(&(struct submodel_target){.bytes = all.bytes}, LAYERS, EXPERTS, TOPK);
     expect_shape(&(struct submodel_target){.bytes = all.bytes - 1}, LAYERS - 1, EXPERTS, TOPK);
     struct submodel fewer = full;
-    submodel_spread_layers(&fewer, &model.config, 8); /* 3/4 of 10, rounded up */
+    submodel_keep_layers(&fewer, &model.config, NULL, 8); /* 3/4 of 10, rounded up */
     i64 bytes = submodel_size(&fewer, &model).bytes;
     expect_shape(&(struct submodel_target){.bytes = bytes}, 8, EXPERTS, TOPK);
     expect_shape(&(struct submodel_target){.bytes = bytes - 1}, 8, EXPERTS - 1, TOPK);
@@ -207,7 +207,7 @@ TEST(shapes_are_the_largest_that_fit)
             for (i64 experts = 1; experts <= EXPERTS; experts++)
                 for (i64 topk = 1; topk <= TOPK && topk <= experts; topk++) {
                     struct submodel sub = full;
-                    submodel_spread_layers(&sub, &model.config, layers);
+                    submodel_keep_layers(&sub, &model.config, NULL, layers);
                     sub.expert_count = experts;
                     sub.topk = topk;
                     const struct submodel_size size = submodel_size(&sub, &model);
@@ -312,11 +312,11 @@ TEST(what_is_cut_out_keeps_its_counts)
     model_close(&out);
 }
 
-/* The order that training fixed is saved, loaded and cut with the model, and ranks its experts. */
-TEST(what_is_cut_out_keeps_the_order_of_its_experts)
+/* The order that training fixed is saved, loaded and cut with the model. */
+TEST(what_is_cut_out_keeps_the_order_of_its_experts_and_layers)
 {
     static const i32 layers[] = {0, 3, 4, 9}, experts[] = {1, 3, 4, 5};
-    i64 count = model_use_count(&model.config);
+    i64 count = model_order_count(&model.config);
     double *order = memory_alloc(count * 8);
     struct submodel sub = parsed("0,3,4,9", "1,3-5", "2");
     struct model out;
@@ -331,6 +331,8 @@ TEST(what_is_cut_out_keeps_the_order_of_its_experts)
     for (i64 l = 1; l < 4; l++)
         for (i64 e = 0; e < 4; e++)
             assert_true(out.order[l * 4 + e] == order[layers[l] * model.config.experts + experts[e]]);
+    for (i64 l = 0; l < 4; l++)
+        assert_true(model_order_layers(out.order, &out.config)[l] == model_order_layers(order, &model.config)[layers[l]]);
     model_close(&out);
     memory_free(model.order);
     memory_free(order);
