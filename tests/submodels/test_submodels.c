@@ -332,7 +332,8 @@ TEST(what_is_cut_out_keeps_the_order_of_its_experts_and_layers)
         for (i64 e = 0; e < 4; e++)
             assert_true(out.order[l * 4 + e] == order[layers[l] * model.config.experts + experts[e]]);
     for (i64 l = 0; l < 4; l++)
-        assert_true(model_order_layers(out.order, &out.config)[l] == model_order_layers(order, &model.config)[layers[l]]);
+        assert_true(model_order_layers(out.order, &out.config)[l] ==
+                    model_order_layers(order, &model.config)[layers[l]]);
     model_close(&out);
     memory_free(model.order);
     memory_free(order);
