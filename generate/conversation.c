@@ -250,6 +250,7 @@ struct json *conversation_json(const struct conversation *c)
 struct conversation_layout {
     struct id_list ids; /* of all text parts, in order */
     struct part *parts; /* [part_count] */
+    i64 *medium;        /* [part_count] index in the conversation's media; -1: text */
     struct media_block *media;
     i64 part_count, media_count;
 };
@@ -258,6 +259,7 @@ static void layout_release(struct conversation_layout *l)
 {
     id_list_release(&l->ids);
     memory_free(l->parts);
+    memory_free(l->medium);
     memory_free(l->media);
     *l = (struct conversation_layout){0};
 }
@@ -313,18 +315,22 @@ static int lay_out(struct conversation_layout *l, const struct conversation *c)
     copy_read(&s, c);
     int status = chat_lay_out(&chat, c->chat, &s, true);
     *l = (struct conversation_layout){.parts = memory_alloc((2 * s.count + 1) * (i64)sizeof *l->parts),
+                                      .medium = memory_alloc((2 * s.count + 1) * 8),
                                       .media = memory_alloc(max_i64(1, s.count) * (i64)sizeof *l->media),
                                       .ids = chat.ids};
     chat.ids = (struct id_list){0};
     for (i64 i = 0, at = 0; i < chat.run_count && status == 0; i++) {
         const struct chat_run *run = &chat.runs[i];
-        if (run->end > at)
+        if (run->end > at) {
+            l->medium[l->part_count] = -1;
             l->parts[l->part_count++] =
                 (struct part){.kind = STREAM_TEXT, .ids = l->ids.ids + at, .count = run->end - at};
+        }
         at = run->end;
         if (run->medium < 0)
             continue;
         const struct prompt *medium = c->media[s.parts[run->medium].at];
+        l->medium[l->part_count] = s.parts[run->medium].at;
         l->parts[l->part_count++] = medium->parts[0];
         l->media[l->media_count++] = medium->media[0];
     }
@@ -332,6 +338,41 @@ static int lay_out(struct conversation_layout *l, const struct conversation *c)
     sample_release(&s);
     if (status)
         layout_release(l);
+    return status;
+}
+
+static int prompt_conversation(struct prompt *p, struct conversation *c)
+{
+    struct conversation_layout l;
+    int status = lay_out(&l, c);
+    if (status)
+        return -1;
+    for (i64 i = 0; i < l.part_count && status == 0; i++)
+        status =
+            l.medium[i] < 0 ? prompt_ids(p, l.parts[i].ids, l.parts[i].count) : prompt_adopt(p, c->media[l.medium[i]]);
+    layout_release(&l);
+    return status;
+}
+
+/* The parts of the only message, without the marks of a template, as captions are. */
+static int prompt_caption(struct prompt *p, struct conversation *c)
+{
+    const struct sample *s = &c->said;
+    if (s->count == 0 || strcmp(s->parts[0].role, "user") != 0 || next_role(s, 1, NULL) < s->count)
+        return error_set("a prompt for a medium is its caption: expected one message, a user's");
+    for (i64 i = 0; i < s->count; i++) {
+        const struct sample_part *part = &s->parts[i];
+        const char *text = part->bytes.data ? part->bytes.data : "";
+        if (part->kind == MODALITY_TEXT ? prompt_text(p, c->generator, text) : prompt_adopt(p, c->media[part->at]))
+            return -1;
+    }
+    return 0;
+}
+
+int conversation_prompt(struct prompt *p, struct conversation *c)
+{
+    int status = p->to == MODALITY_TEXT ? prompt_conversation(p, c) : prompt_caption(p, c);
+    conversation_reset(c);
     return status;
 }
 

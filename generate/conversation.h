@@ -36,6 +36,9 @@ int conversation_say(struct conversation *conversation, const char *role, const 
 int conversation_read(struct conversation *conversation, const struct json *value, const char *origin,
                       const char *folder);
 void conversation_take_back(struct conversation *conversation); /* removes the last message */
+/* Moves the conversation with its media into a prompt just initialised, and forgets it: laid out for a
+ * text answer, or, if the prompt asks for a medium, as its caption, which is one user's message. */
+int conversation_prompt(struct prompt *prompt, struct conversation *conversation);
 i64 conversation_messages(const struct conversation *conversation);
 /* {"messages": [{"role", "content", ..}, ..]} with absolute paths of media, in the form that
  * conversation_read reads. The caller frees it. */

@@ -66,13 +66,8 @@ static int check_sizes(const struct generator *s, const char *directory)
     return token_sizes_check(&model, &given, directory);
 }
 
-int generator_open(struct generator *s, struct device *device, const struct model_source *source)
+static int open_tokenizers(struct generator *s, const char *directory)
 {
-    const char *directory = source->directory;
-    memset(s, 0, sizeof *s);
-    s->device = device;
-    if (model_load_source(&s->model, device, source))
-        return -1;
     s->directory = string_copy(directory);
     s->text = text_tokenizer_load(directory);
     int status = s->text ? open_vision(s, directory) : -1;
@@ -87,6 +82,22 @@ int generator_open(struct generator *s, struct device *device, const struct mode
     return status;
 }
 
+int generator_open(struct generator *s, struct device *device, const struct model_source *source)
+{
+    memset(s, 0, sizeof *s);
+    s->device = device;
+    return model_load_source(&s->model, device, source) ? -1 : open_tokenizers(s, source->directory);
+}
+
+int generator_open_tokenizers(struct generator *s, struct device *device, const char *directory, enum dtype dtype)
+{
+    memset(s, 0, sizeof *s);
+    s->device = device;
+    s->bare = true;
+    s->model.weights.dtype = dtype;
+    return model_config_load(&s->model.config, directory) ? -1 : open_tokenizers(s, directory);
+}
+
 void generator_close(struct generator *s)
 {
     if (s->has_audio)
@@ -95,7 +106,8 @@ void generator_close(struct generator *s)
         vision_close(&s->vision);
     if (s->text)
         text_tokenizer_free(s->text);
-    model_close(&s->model);
+    if (!s->bare)
+        model_close(&s->model);
     memory_free(s->directory);
     memset(s, 0, sizeof *s);
 }
@@ -135,6 +147,23 @@ int prompt_ids(struct prompt *p, const i32 *ids, i64 count)
     i32 *copy = keep_block(p, memory_alloc(max_i64(count, 1) * 4));
     memcpy(copy, ids, (size_t)count * 4);
     return push_part(p, &(struct part){.kind = STREAM_TEXT, .ids = copy, .count = count});
+}
+
+int prompt_adopt(struct prompt *p, struct prompt *other)
+{
+    if (p->media_count + other->media_count > COUNT_OF(p->media))
+        return error_set("a prompt has at most %d media", (int)COUNT_OF(p->media));
+    for (i64 i = 0; i < other->part_count; i++)
+        if (push_part(p, &other->parts[i]))
+            return -1;
+    for (i64 i = 0; i < other->media_count; i++)
+        p->media[p->media_count++] = other->media[i];
+    for (i64 i = 0; i < other->owned_count; i++)
+        keep_block(p, other->owned[i]);
+    p->height = other->height ? other->height : p->height;
+    p->width = other->width ? other->width : p->width;
+    prompt_init(other, other->to);
+    return 0;
 }
 
 static bool is_captioned(const struct prompt *p)
@@ -495,51 +524,56 @@ int answer_samples(float **samples, i64 *count, struct generator *s, const struc
     i64 frames = a->has_medium ? a->medium.frames : 0, levels = s->model.config.levels;
     if (frames == 0 || !a->medium.codes)
         return error_set("the answer holds no sound");
+    i32 *codes = memory_alloc(frames * levels * 4);
     for (i64 i = 0; i < frames * levels; i++)
-        if (a->medium.codes[i] >= s->model.config.codes)
-            a->medium.codes[i] = 0;
+        codes[i] = a->medium.codes[i] < s->model.config.codes ? a->medium.codes[i] : 0;
     const struct vocoder vocoder = {32, seed};
     *count = frames * AUDIO_FRAME_SAMPLES;
     *samples = memory_alloc(*count * 4);
-    audio_decode(&s->audio, *samples, a->medium.codes, frames, &vocoder);
+    audio_decode(&s->audio, *samples, codes, frames, &vocoder);
+    memory_free(codes);
     return 0;
 }
 
-static int save_pictures(const char *path, struct generator *s, const struct answer *a)
+static int encode_pictures(struct buffer *out, struct generator *s, const struct answer *a)
 {
     struct clip clip = {0};
     i64 size[3];
+    int status = 0;
     if (answer_pixels(&clip.pixels, size, &clip.rate_hz, s, a))
         return -1;
     clip.frames = size[0];
     clip.height = size[1];
     clip.width = size[2];
-    bool moves = stream_rows[a->medium.kind].moves; /* true also for an answer of a single frame */
-    int status = moves ? clip_write_mp4(path, &clip) : image_write_png(path, clip.pixels, clip.height, clip.width);
+    if (stream_rows[a->medium.kind].moves) /* true also for an answer of a single frame */
+        status = clip_encode_mp4(out, &clip);
+    else
+        image_encode_png(out, clip.pixels, clip.height, clip.width);
     memory_free(clip.pixels);
     return status;
 }
 
-static int save_sound(const char *path, struct generator *s, const struct answer *a, u64 seed)
+static int encode_sound(struct buffer *out, struct generator *s, const struct answer *a, u64 seed)
 {
     struct sound sound = {.rate_hz = AUDIO_RATE_HZ};
     if (answer_samples(&sound.values, &sound.samples, s, a, seed))
         return -1;
-    int status = sound_write_wav(path, &sound);
+    sound_encode_wav(out, &sound);
     memory_free(sound.values);
-    return status;
+    return 0;
+}
+
+int answer_encode(struct buffer *out, struct generator *s, const struct answer *a, u64 seed)
+{
+    return a->medium.bits ? encode_pictures(out, s, a) : encode_sound(out, s, a, seed);
 }
 
 int answer_save(const char *path, struct generator *s, const struct prompt *p, const struct answer *a, u64 seed)
 {
-    struct buffer text = {0};
-    if (a->has_medium && a->medium.bits)
-        return save_pictures(path, s, a);
-    if (a->has_medium && a->medium.codes)
-        return save_sound(path, s, a, seed);
-    int status = answer_text(&text, s, p, a);
+    struct buffer file = {0};
+    int status = a->has_medium ? answer_encode(&file, s, a, seed) : answer_text(&file, s, p, a);
     if (status == 0)
-        status = file_replace(path, text.data ? text.data : "", text.length);
-    buffer_release(&text);
+        status = file_replace(path, file.data ? file.data : "", file.length);
+    buffer_release(&file);
     return status;
 }

@@ -18,6 +18,7 @@ struct generator {
     struct vision vision;
     struct audio_tokenizer audio;
     bool has_vision, has_audio;
+    bool bare;     /* without weights */
     bool clip_cut; /* a clip of a prompt was longer than the model reads, which is said once */
     struct vocabulary vocabulary;
     const float *amplitude[SHAPES_MOST];
@@ -26,6 +27,10 @@ struct generator {
 /* Loads the model directory with tokenizer.json, and with weft/vision and weft/audio if the model
  * has those heads. If one of these folders is missing, only requests that need it are refused. */
 int generator_open(struct generator *generator, struct device *device, const struct model_source *source);
+/* The tokenizers alone, beside a model that the caller opens: `model` has a configuration and no weights.
+ * dtype: of the model. */
+int generator_open_tokenizers(struct generator *generator, struct device *device, const char *directory,
+                              enum dtype dtype);
 void generator_close(struct generator *generator);
 /* The first clip shape (video) or still shape of the vision tokenizer's table, the one most of its
  * training data had. NULL if there is none. Owned by the generator. */
@@ -54,6 +59,9 @@ int prompt_ids(struct prompt *prompt, const i32 *ids, i64 count);
 /* Appends a whole file. Pictures and clips are resized to the tokenizer shape of their kind with
  * the nearest aspect ratio. */
 int prompt_medium(struct prompt *prompt, struct generator *generator, enum modality kind, const char *path);
+/* Moves the parts and media of another prompt behind those of this one, with their memory. -1 and a
+ * message if there is no room. */
+int prompt_adopt(struct prompt *prompt, struct prompt *other);
 /* Sets the form of the answer. shape: a name in the vision tokenizer's table, an aspect ratio such
  * as "3:2" (nearest shape), or NULL: the shape nearest to the prompt's last picture, or whichever
  * the model chooses. most: maximum text ids or sound frames (0: 64 text ids or 100 frames). */
@@ -86,6 +94,8 @@ int answer_text(struct buffer *out, const struct generator *generator, const str
 int answer_pixels(u8 **pixels, i64 shape[3] /* frames, height, width */, double *rate_hz, struct generator *generator,
                   const struct answer *answer);
 int answer_samples(float **samples, i64 *count, struct generator *generator, const struct answer *answer, u64 seed);
+/* The file of an answer that is a medium: PNG, MP4 or WAV. */
+int answer_encode(struct buffer *out, struct generator *generator, const struct answer *answer, u64 seed);
 /* Writes PNG, MP4, WAV or text, depending on the answer.
  * prompt may be NULL unless the answer is text. */
 int answer_save(const char *path, struct generator *generator, const struct prompt *prompt, const struct answer *answer,

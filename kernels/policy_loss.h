@@ -7,10 +7,11 @@
 
 #include <math.h>
 
-struct policy_loss_response { /* n ids; old and start may be NULL */
+struct policy_loss_response { /* n ids; old, start and share may be NULL */
     i64 n;
-    const float *loss, *old, *rollout, *start;
+    const float *loss, *old, *rollout, *start, *share;
     double advantage, weight;
+    double total; /* sum of the shares of its ids */
 };
 struct policy_loss_means { /* means over a response's ids of log r and log k */
     double ratio, mismatch;
@@ -19,13 +20,30 @@ struct policy_loss_id_sums {
     double clipped, masked, mismatch, ratio, kl, value;
 };
 
-FORMULA struct policy_loss_response policy_loss_response_of(const float *loss, const float *old, const float *rollout,
-                                                            const float *start, i64 begin, i64 end, double advantage,
-                                                            double weight)
+FORMULA double policy_loss_share(const struct policy_loss_response *y, i64 j)
 {
-    struct policy_loss_response y = {
-        end - begin, loss + begin, old ? old + begin : 0, rollout + begin, start ? start + begin : 0,
-        advantage,   weight};
+    return y->share ? (double)y->share[j] : 1;
+}
+
+/* Adds the shares in order, so that all threads of a block get the same total. */
+FORMULA struct policy_loss_response policy_loss_response_of(const float *loss, const float *old, const float *rollout,
+                                                            const float *start, const float *share, i64 begin, i64 end,
+                                                            double advantage, double weight)
+{
+    struct policy_loss_response y = {end - begin,
+                                     loss + begin,
+                                     old ? old + begin : 0,
+                                     rollout + begin,
+                                     start ? start + begin : 0,
+                                     share ? share + begin : 0,
+                                     advantage,
+                                     weight,
+                                     (double)(end - begin)};
+    if (y.share) {
+        y.total = 0;
+        for (i64 j = 0; j < y.n; j++)
+            y.total += policy_loss_share(&y, j);
+    }
     return y;
 }
 
@@ -64,20 +82,20 @@ FORMULA float policy_loss_coefficient(struct policy_loss_id_sums *sums, const st
                                       const struct policy_loss_response *y, i64 j, struct policy_loss_means mean)
 {
     bool cut;
-    double n = (double)y->n, log_k = policy_loss_log_mismatch(y, j);
+    double part = policy_loss_share(y, j), log_k = policy_loss_log_mismatch(y, j);
     double k = exp(s->algorithm == POLICY_LOSS_GSPO ? mean.mismatch : log_k);
     double ratio = exp(s->algorithm == POLICY_LOSS_GRPO ? policy_loss_log_ratio(y, j) : mean.ratio);
     double factor = k >= s->mismatch_low && k <= s->mismatch_high ? k : 0;
     double term = policy_loss_clipped(&cut, ratio, y->advantage, s->eps);
     double slope = cut ? 0 : factor * ratio * y->advantage;
     double penalty = policy_loss_kl_penalty(&slope, s, y, j);
-    sums->value += y->weight * (factor * term - s->kl * penalty) / n;
-    sums->clipped += cut / n;
-    sums->masked += (factor == 0) / n;
-    sums->mismatch += fabs(log_k) / n;
-    sums->ratio += fabs(ratio - 1) / n;
-    sums->kl += penalty / n;
-    return (float)(y->weight * slope / n) * s->scale;
+    sums->value += y->weight * (factor * term - s->kl * penalty) * part / y->total;
+    sums->clipped += cut * part / y->total;
+    sums->masked += (factor == 0) * part / y->total;
+    sums->mismatch += fabs(log_k) * part / y->total;
+    sums->ratio += fabs(ratio - 1) * part / y->total;
+    sums->kl += penalty * part / y->total;
+    return (float)(y->weight * slope * part / y->total) * s->scale;
 }
 
 #endif

@@ -99,14 +99,16 @@ static struct generate_request without_prompt(const struct generate_request *r)
 }
 
 /* Number of prompt positions that every copy stores for itself. The codes of an audio frame
- * change the hidden state of the position before it, so every copy needs that position. A guided
+ * change the hidden state of the position before it, so every copy needs that position. Where routes
+ * are kept, so does every medium: one that is drawn anew behind a prompt with known routes begins with
+ * that position, whose routes are then the copy's. A guided
  * request reads the positions with and without the prompt in one forward, so no copy can draw from
  * a position read earlier, and an empty prompt shares nothing. */
 static i64 unshared_positions(const struct grammar *g, const struct generate_request *r)
 {
     if (r->guided)
         return r->part_count ? min_i64(1, grammar_length(g)) : grammar_length(g);
-    return g->want == WANT_FRAME && r->copies > 1;
+    return (g->want == WANT_FRAME && r->copies > 1) || (r->media_only && r->routes);
 }
 
 static i64 rows_of(const struct decoder_options *o, const struct generate_request *r, bool may_be_empty)
@@ -230,7 +232,7 @@ int decoder_add(struct decoder *d, struct answer *answers, const struct generate
                          "or fewer of them",
                          (long long)rows, (long long)d->slot_rows);
     for (i64 c = 0; c < r->copies; c++)
-        if (answers[c].count > r->most)
+        if (!answers[c].done && answers[c].count > r->most)
             return error_set("an answer begins with %lld %s, and may have %lld", (long long)answers[c].count,
                              plural(answers[c].count, "id", "ids"), (long long)r->most);
     while (s->request)
@@ -284,8 +286,8 @@ static i64 visible_end(const struct decode_sequence *f, i64 number)
 static i64 routed_positions(const struct decode_sequence *f)
 {
     const struct cache_slot *s = f->slot;
-    i64 prompt = s->request->routes ? min_i64(s->request->routes->count, s->prompt) : 0;
-    i64 known = prompt < s->prompt ? prompt : prompt + f->answer->routes.count;
+    i64 prompt = s->request->routes ? min_i64(s->request->routes->count, s->shared) : 0;
+    i64 known = prompt < s->shared ? prompt : prompt + f->answer->routes.count;
     return s->forked ? min_i64(known, grammar_length(&f->grammar) - 1) : known;
 }
 
@@ -378,7 +380,7 @@ static void lay_next(struct decoder *d, struct decode_sequence *f, i64 n)
     for (i64 i = 0; i < n; i++) {
         const struct position *p = &g->positions[i];
         i64 number = g->first + i, row = cache_row_of(f, number), at = b->n++;
-        bool hole = p->hole_end > p->hole_begin, open = p->hole_end == HOLE_OPEN, drawn = number >= s->prompt;
+        bool hole = p->hole_end > p->hole_begin, open = p->hole_end == HOLE_OPEN, own = number >= s->shared;
         cache->used = max_i64(cache->used, row + 1);
         cache->begin[row] = (i32)cache_row_of(f, p->begin);
         cache->end[row] = (i32)visible_end(f, number);
@@ -389,9 +391,9 @@ static void lay_next(struct decoder *d, struct decode_sequence *f, i64 n)
         b->query[at] = b->cache_row[at] = (i32)row;
         memcpy(b->coordinates + 3 * at, p->at, sizeof p->at);
         struct position_source *source = &d->sources[at];
-        source->routes = !d->route_width ? NULL : drawn ? &f->answer->routes : s->request->routes;
-        source->place = drawn ? number - s->prompt : number;
-        source->keep = source->routes && (drawn || f->copy == 0);
+        source->routes = !d->route_width ? NULL : own ? &f->answer->routes : s->request->routes;
+        source->place = own ? number - s->shared : number;
+        source->keep = source->routes && (own || f->copy == 0);
         lay_input(d, f, p, at);
     }
     grammar_take(g, n);

@@ -52,10 +52,16 @@ struct routes { /* Experts of consecutive positions: [count, L . K], for each la
 };
 void routes_push(struct routes *routes, i64 width, const u16 *route);
 
+/* Stands in an answer's ids for a draw of its medium: the bits of a position, or one code. The drawn
+ * values are in `medium`, in the same order. */
+enum { MEDIUM_DRAW = -1 };
 struct answer {
-    i32 *ids;       /* [count] text ids, including the stop id */
+    /* [count] text ids, including the stop id; with want_entropy also all that was drawn of a medium: a
+     * MEDIUM_DRAW for each position of a picture and for each code of a sound (of a frame that ends it:
+     * level 0 alone), NEXT and EOV of a clip */
+    i32 *ids;
     float *logprob; /* [count]; 0 for given ids */
-    float *entropy; /* [count] entropy of the sampled distribution; only with want_entropy */
+    float *entropy; /* [count] entropy of the sampled distribution, the sum over bits; only with want_entropy */
     u8 *given;      /* [count] 1: given, not drawn */
     i64 count, capacity;
     struct routes routes;      /* experts of the positions read so far; only with keep_routes */
@@ -106,7 +112,7 @@ struct decoder_options {
     const float *const *amplitude;
     const i64 *grid; /* [shapes * 2] height, width of the finest scale */
     struct sampling sampling;
-    /* Compute log-probabilities and entropies with the training loss, on logits
+    /* Compute log-probabilities and entropies of all draws with the training loss, on logits
      * divided by the temperature. */
     bool want_entropy;
     bool keep_routes;

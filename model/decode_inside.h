@@ -15,7 +15,8 @@ struct decode_sequence {    /* A decode sequence: one answer being generated. */
 struct cache_slot {
     const struct generate_request *request; /* NULL: the slot is free */
     struct decode_sequence *sequences;      /* [copies] */
-    /* base: first column; prompt: positions of the prompt; shared: prompt positions stored once */
+    /* base: first column; prompt: positions of the prompt; shared: prompt positions stored once, whose
+     * routes are the request's; those of all others are the answers' */
     i64 copies, base, prompt, shared;
     i64 set; /* index of the allowed-id set of its text */
     bool forked;
@@ -38,6 +39,8 @@ struct draw_results {           /* What one forward has drawn. */
     /* Text, [n]. With want_entropy, logprob holds the negative log-probability. */
     float *logprob, *entropy;
     u8 *bits; /* [n, d] */
+    /* With want_entropy: mean losses and entropies of the bits, [n]; those of codes, [levels, n]. */
+    float *bit_loss, *bit_entropy, *code_loss, *code_entropy;
 };
 
 /* Bit sets of allowed ids. allow_ids: fills the slot's with what its request allows in text. */

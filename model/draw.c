@@ -237,7 +237,7 @@ static void feed_id(const struct decoder *d, struct decode_sequence *f, i32 id, 
     const struct generate_request *r = f->slot->request;
     struct grammar *g = &f->grammar;
     bool plain = g->want == WANT_ID, in_medium = g->want == WANT_IMAGE_END || g->want == WANT_FRAME_END;
-    if (plain)
+    if (plain || (d->options.want_entropy && g->want == WANT_FRAME_END))
         answer_push(f->answer, id, logprob, entropy, false);
     if (plain && (id == d->options.vocabulary->end || is_stop(r, id)))
         end_sequence(f, true);
@@ -246,6 +246,14 @@ static void feed_id(const struct decoder *d, struct decode_sequence *f, i32 id, 
     if (in_medium && g->want == WANT_ID && r->media_only)
         end_sequence(f, true);
     end_if_full(f);
+}
+
+/* Notes the draws of a medium with want_entropy. `times` turns means into sums. */
+static void note_draws(const struct decoder *d, struct answer *a, const float *loss, const float *entropy, i64 count,
+                       i64 stride, float times)
+{
+    for (i64 i = 0; i < count && d->options.want_entropy; i++)
+        answer_push(a, MEDIUM_DRAW, -loss[i * stride] * times, entropy[i * stride] * times, false);
 }
 
 static void feed_bits(const struct decoder *d, struct decode_sequence *f, const u8 *bits, i64 count)
@@ -296,18 +304,20 @@ static void *carve(char **block, i64 bytes)
     return part;
 }
 
-enum { DRAWN_PARTS = 6 };
+enum { DRAWN_PARTS = 10 };
 
 /* Sets the sizes of the parts, rounded up so that each is aligned, and returns the block's. */
 static i64 result_sizes(i64 bytes[DRAWN_PARTS], const struct decoder *d)
 {
     const struct model_config *c = &d->options.model->config;
-    i64 sum = 0;
+    i64 sum = 0, measured = d->options.want_entropy;
     bytes[0] = bytes[1] = d->text.n * 4;
-    bytes[2] = d->options.want_entropy ? d->text.n * 4 : 0;
+    bytes[2] = measured * d->text.n * 4;
     bytes[3] = d->bits.n * c->bits;
     bytes[4] = d->frames.n * c->levels * 4;
     bytes[5] = d->replay ? 0 : d->route_width * d->batch.n * 4;
+    bytes[6] = bytes[7] = measured * d->bits.n * 4;
+    bytes[8] = bytes[9] = measured * d->frames.n * c->levels * 4;
     for (int i = 0; i < DRAWN_PARTS; i++) {
         bytes[i] = round_up(bytes[i], 64);
         sum += bytes[i];
@@ -324,6 +334,10 @@ static struct draw_results result_layout(char *block, const i64 bytes[DRAWN_PART
     d.bits = carve(&block, bytes[3]);
     d.frame = carve(&block, bytes[4]);
     d.routes = carve(&block, bytes[5]);
+    d.bit_loss = carve(&block, bytes[6]);
+    d.bit_entropy = carve(&block, bytes[7]);
+    d.code_loss = carve(&block, bytes[8]);
+    d.code_entropy = carve(&block, bytes[9]);
     return d;
 }
 
@@ -360,12 +374,8 @@ static void draw_text(struct decoder *d, struct draw_results *to, struct tensor 
     struct device *device = d->tape.device;
     struct sampling sampling = d->options.sampling;
     i64 n = d->text.n;
-    struct matrix m = tensor_matrix(op_gather(&d->tape, logits, s->row, n));
-    if (d->options.want_entropy && sampling.temperature > 0) {
-        if (sampling.temperature != 1)
-            device->ops->copy(device, m, m, 1 / sampling.temperature, false);
-        sampling.temperature = 1;
-    }
+    struct tensor *rows = op_gather(&d->tape, logits, s->row, n);
+    struct matrix m = d->options.want_entropy ? soften(&d->tape, rows, &sampling) : tensor_matrix(rows);
     device->ops->forbid(device, m, d->allowed_there, s->set);
     device->ops->sample(device, to->code, to->logprob, m, s->identity, &sampling);
     if (d->options.want_entropy)
@@ -374,11 +384,15 @@ static void draw_text(struct decoder *d, struct draw_results *to, struct tensor 
 
 static void draw_bits(struct decoder *d, struct draw_results *to, struct tensor *logits, const struct staged_draws *s)
 {
+    struct device *device = d->tape.device;
+    struct sampling sampling = d->options.sampling;
     i64 n = d->bits.n;
-    struct matrix m = tensor_matrix(s->guidance.pair ? guided(&d->tape, logits, &s->guidance, n)
-                                                     : op_gather(&d->tape, logits, s->row, n));
-    d->tape.device->ops->sample_bits(d->tape.device, to->bits, tape_alloc(&d->tape, n * 4), m, s->identity,
-                                     &d->options.sampling);
+    struct tensor *rows =
+        s->guidance.pair ? guided(&d->tape, logits, &s->guidance, n) : op_gather(&d->tape, logits, s->row, n);
+    struct matrix m = d->options.want_entropy ? soften(&d->tape, rows, &sampling) : tensor_matrix(rows);
+    device->ops->sample_bits(device, to->bits, tape_alloc(&d->tape, n * 4), m, s->identity, &sampling);
+    if (d->options.want_entropy)
+        device->ops->bit_cross_entropy(device, to->bit_loss, to->bit_entropy, m, to->bits);
 }
 
 /* First id of a set. It replaces the drawn id on the meta backend, which draws nothing. */
@@ -396,8 +410,12 @@ void feed_draws(struct decoder *d, const struct draw_results *drawn)
 {
     const struct model_config *c = &d->options.model->config;
     bool meta = d->options.model->device->backend == BACKEND_META, measured = d->options.want_entropy;
-    for (i64 i = 0; i < d->frames.n; i++)
-        feed_frame(d, d->frames.sequence[i], drawn->frame + c->levels * i);
+    for (i64 i = 0; i < d->frames.n; i++) {
+        const i32 *codes = drawn->frame + c->levels * i;
+        note_draws(d, d->frames.sequence[i]->answer, drawn->code_loss + i, drawn->code_entropy + i,
+                   codes[0] == c->codes ? 1 : c->levels, d->frames.n, 1);
+        feed_frame(d, d->frames.sequence[i], codes);
+    }
     for (i64 i = 0; i < d->text.n; i++)
         feed_id(d, d->text.sequence[i], meta ? first_of_set(d, d->text.set[i]) : drawn->code[i],
                 measured ? -drawn->logprob[i] : drawn->logprob[i], measured ? drawn->entropy[i] : 0);
@@ -405,8 +423,10 @@ void feed_draws(struct decoder *d, const struct draw_results *drawn)
         struct decode_sequence *f = d->bits.sequence[i];
         for (next = i + 1; next < d->bits.n && d->bits.sequence[next] == f;)
             next++;
-        if (f->grammar.want == WANT_BITS && !f->answer->done)
-            feed_bits(d, f, drawn->bits + i * c->bits, next - i);
+        if (f->grammar.want != WANT_BITS || f->answer->done)
+            continue;
+        note_draws(d, f->answer, drawn->bit_loss + i, drawn->bit_entropy + i, next - i, 1, (float)c->bits);
+        feed_bits(d, f, drawn->bits + i * c->bits, next - i);
     }
 }
 
@@ -522,6 +542,8 @@ void run_and_draw(struct draw_results *drawn, struct decoder *d)
     char *block = tape_alloc(tape, bytes), *copy = arena_alloc(&tape->host, bytes);
     struct draw_results device = result_layout(block, parts);
     o.audio_codes = device.frame;
+    o.audio_loss = d->options.want_entropy ? device.code_loss : NULL;
+    o.audio_entropy = device.code_entropy;
     o.routes_out = device.routes;
     struct staged_draws text = stage_draws(tape, &d->text), bits = stage_draws(tape, &d->bits);
     o.audio_guidance = stage_guidance(tape, &d->frames);

@@ -391,19 +391,35 @@ struct tensor *guided(struct tape *tape, struct tensor *logits, const struct gui
     return out;
 }
 
+struct matrix soften(struct tape *tape, struct tensor *logits, struct sampling *sampling)
+{
+    struct matrix m = tensor_matrix(logits);
+    if (sampling->temperature > 0) {
+        if (sampling->temperature != 1)
+            tape->device->ops->copy(tape->device, m, m, 1 / sampling->temperature, false);
+        sampling->temperature = 1;
+    }
+    return m;
+}
+
 /* Draws the level's codes while generating, in place of targets. Returns their rows of the
  * embedding. A frame whose level 0 is EOA is EOA at all levels. */
 static const i32 *draw_codes(struct pass *p, struct tensor *logits, i64 n, i64 level)
 {
     const struct audio_staged *staged = p->staged[INPUT_AUDIO];
     const struct model_config *c = &p->model->config;
+    const struct forward_options *o = p->options;
     struct device *device = p->tape->device;
+    struct sampling sampling = *o->audio_sampling;
     i32 *drawn = tape_alloc(p->tape, n * 4), *rows = tape_alloc(p->tape, n * 4);
     float *logprob = tape_alloc(p->tape, n * 4);
     if (p->options->audio_guidance.pair)
         logits = guided(p->tape, logits, &p->options->audio_guidance, n);
-    device->ops->sample(device, drawn, logprob, tensor_matrix(logits), staged->identity + level * n * 4,
-                        p->options->audio_sampling);
+    struct matrix m = o->audio_loss ? soften(p->tape, logits, &sampling) : tensor_matrix(logits);
+    device->ops->sample(device, drawn, logprob, m, staged->identity + level * n * 4, &sampling);
+    if (o->audio_loss)
+        device->ops->cross_entropy(device, o->audio_loss + level * n, tape_alloc(p->tape, n * 4),
+                                   o->audio_entropy + level * n, m, drawn);
     device->ops->settle_codes(device, p->options->audio_codes, rows, drawn, n, c->levels, level, (i32)c->codes);
     return rows;
 }

@@ -112,6 +112,8 @@ struct tensor *modality_inputs(struct pass *p); /* [N, C]: each modality's rows 
 /* Heads that follow a layer (audio levels). Returns the hidden state for the next layer. */
 struct tensor *layer_heads(struct pass *p, struct tensor *x, i64 layer);
 void final_heads(struct pass *p, struct tensor *x);
+/* Divides logits by the temperature, in place, which becomes 1. Not if it is 0. */
+struct matrix soften(struct tape *tape, struct tensor *logits, struct sampling *sampling);
 /* [n, V]: guided logits, weighted sums of two rows each. */
 struct tensor *guided(struct tape *tape, struct tensor *logits, const struct guidance *guidance, i64 n);
 

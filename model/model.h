@@ -179,6 +179,9 @@ struct forward_options {
     const u32 *audio_identity;      /* [n, 4] random key of each audio target */
     struct guidance audio_guidance; /* guidance of the audio targets */
     i32 *audio_codes;               /* [n, levels] device memory: the drawn codes */
+    /* [levels, n] device memory: losses and entropies of the drawn codes, on logits divided by the
+     * temperature; NULL: not computed */
+    float *audio_loss, *audio_entropy;
 };
 struct teacher { /* What the full model predicts at the targets of a batch; device memory. */
     /* text: normalized hidden rows [n, C]; other kinds: logits [n, classes or bits]; NULL: not taught */

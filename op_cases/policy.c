@@ -51,22 +51,25 @@ static void reference_log_normalizers(struct op_run *run)
 
 /* ---- policy_loss ----
  * Only the linear case is checked here, test_rl_objective.c differentiates the others: responses
- * of many lengths under misc without clip or mask, with coefficient scale * weight * A * s / n,
- * where s = 1 without old log-probabilities. */
-enum { SUR_LOSS, SUR_ROLLOUT, SUR_SEGMENT, SUR_ADVANTAGE, SUR_WEIGHT, SUR_COEFFICIENT, SUR_SUMS };
+ * of many lengths under misc without clip or mask, with coefficient scale * weight * A * s * share /
+ * sum of shares, where s = 1 without old log-probabilities. */
+enum { SUR_LOSS, SUR_ROLLOUT, SUR_SHARE, SUR_SEGMENT, SUR_ADVANTAGE, SUR_WEIGHT, SUR_COEFFICIENT, SUR_SUMS };
 
 static void setup_policy_loss(struct op_run *run)
 {
     i64 n = run->rows * run->columns;
     op_array(run, "loss", INPUT, DTYPE_F32, n);
     op_array(run, "rollout", INPUT, DTYPE_F32, n);
+    op_array(run, "share", INPUT, DTYPE_F32, n);
     op_array(run, "segment", INPUT, DTYPE_I32, run->rows + 1);
     op_array(run, "advantage", INPUT, DTYPE_F64, run->rows);
     op_array(run, "weight", INPUT, DTYPE_F64, run->rows);
     op_array(run, "coefficient", OUTPUT, DTYPE_F32, n);
     op_array(run, "sums", UPDATED, DTYPE_F64, 8);
-    for (i64 i = 0; i < n; i++)
+    for (i64 i = 0; i < n; i++) {
         op_values(run, SUR_ROLLOUT)[i] = -(double)(float)op_values(run, SUR_LOSS)[i];
+        op_values(run, SUR_SHARE)[i] = 0.25 * (double)(1 + i % 7);
+    }
     for (i64 i = 0; i <= run->rows; i++)
         op_values(run, SUR_SEGMENT)[i] = (double)(i == 0 || i == run->rows ? i * run->columns : i * run->columns - 1);
 }
@@ -76,7 +79,7 @@ static const struct policy_loss_options unclipped = {POLICY_LOSS_MISC, 9, 0, 1e9
 static void call_policy_loss(struct device *device, struct op_run *run)
 {
     device->ops->policy_loss(device, op_data(run, SUR_COEFFICIENT), op_data(run, SUR_SUMS), op_data(run, SUR_LOSS),
-                             NULL, op_data(run, SUR_ROLLOUT), NULL, op_data(run, SUR_SEGMENT),
+                             NULL, op_data(run, SUR_ROLLOUT), NULL, op_data(run, SUR_SHARE), op_data(run, SUR_SEGMENT),
                              op_data(run, SUR_ADVANTAGE), op_data(run, SUR_WEIGHT), run->rows, &unclipped);
 }
 
@@ -85,9 +88,11 @@ static void reference_policy_loss(struct op_run *run)
     double *sums = op_values(run, SUR_SUMS);
     for (i64 i = 0; i < run->rows; i++) {
         i64 begin = (i64)op_values(run, SUR_SEGMENT)[i], end = (i64)op_values(run, SUR_SEGMENT)[i + 1];
-        double slope = op_values(run, SUR_WEIGHT)[i] * op_values(run, SUR_ADVANTAGE)[i];
+        double slope = op_values(run, SUR_WEIGHT)[i] * op_values(run, SUR_ADVANTAGE)[i], total = 0;
         for (i64 j = begin; j < end; j++)
-            op_values(run, SUR_COEFFICIENT)[j] = unclipped.scale * slope / (double)(end - begin);
+            total += op_values(run, SUR_SHARE)[j];
+        for (i64 j = begin; j < end; j++)
+            op_values(run, SUR_COEFFICIENT)[j] = unclipped.scale * slope * op_values(run, SUR_SHARE)[j] / total;
         sums[0]++;
         sums[1] += (double)(end - begin);
         sums[7] += end > begin ? slope : 0;

@@ -2,6 +2,7 @@
 
 #include "data/sources/sources.h"
 #include "rl/memory_estimate.h"
+#include "rl/prompt_media.h"
 #include "train/train.h"
 
 #include <math.h>
@@ -173,15 +174,16 @@ struct json *eval_scores_json(const struct eval_scores *s)
 
 static int score_prompts(struct eval_scores *out, struct model *model, const struct submodel *sub,
                          const struct eval_settings *s, const struct text_tokenizer *tokenizer,
-                         const struct prompts *prompts, u64 seed)
+                         struct prompt_media *media, const struct prompts *prompts, u64 seed)
 {
     struct sampler sampler;
-    struct grader *grader = grader_open(&s->grader, tokenizer, NULL, 0);
+    struct grader *grader = grader_open(&s->grader, tokenizer, media->opened ? &media->generator : NULL, NULL, 0);
     struct sampler_room room = {min_i64(RL_EVAL_SEATS, prompts->count), s->copies, prompts->longest, s->max_tokens,
-                                false};
+                                .longest_medium = prompts->longest_medium};
     int status = grader_check(grader, prompts);
     if (status == 0)
         status = sampler_check_memory(&room, model, sub, tokenizer);
+    room.media = prompt_media_of(media);
     if (status == 0)
         status = sampler_open(&sampler, model, sub, tokenizer, &room);
     if (status == 0) {
@@ -204,11 +206,13 @@ static struct json *eval_on_prompts(struct model *model, const struct submodel *
     struct text_tokenizer *tokenizer = text_tokenizer_load(s->from);
     if (!tokenizer)
         return NULL;
-    if (prompts_load(&prompts, s->data, tokenizer, s->limit) == 0) {
-        if (score_prompts(&scores, model, sub, s, tokenizer, &prompts, seed) == 0)
+    struct prompt_media media = {model->device, s->from, model->weights.dtype};
+    if (prompts_load(&prompts, s->data, tokenizer, &media, s->limit) == 0) {
+        if (score_prompts(&scores, model, sub, s, tokenizer, &media, &prompts, seed) == 0)
             out = eval_scores_json(&scores);
         prompts_release(&prompts);
     }
+    prompt_media_close(&media);
     text_tokenizer_free(tokenizer);
     if (out)
         json_set(out, "temperature", json_of_number(s->temperature));

@@ -1,9 +1,12 @@
 #include "rl/grader.h"
 
+#include "core/temporary.h"
+#include "data/media/media.h"
 #include "rl/program.h"
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,7 +20,8 @@ struct reward_line { /* a line of rewards.jsonl */
 struct grader {
     const struct grader_settings *s;
     const struct text_tokenizer *tokenizer;
-    struct chat *chat; /* for observations; NULL: there are none */
+    struct generator *media; /* NULL: answers are text */
+    struct chat *chat;       /* for observations; NULL: there are none */
     char *path, **argv;
     int file; /* descriptor; -1: none */
     struct reward_line *old;
@@ -134,11 +138,12 @@ int grader_check_machine(const struct grader_settings *s)
 }
 
 struct grader *grader_open(const struct grader_settings *s, const struct text_tokenizer *tokenizer,
-                           const char *directory, i64 from_step)
+                           struct generator *media, const char *directory, i64 from_step)
 {
     struct grader *j = memory_alloc(sizeof *j);
     j->s = s;
     j->tokenizer = tokenizer;
+    j->media = media;
     j->file = -1;
     j->argv = memory_alloc((s->program.count + 1) * (i64)sizeof *j->argv);
     for (i64 i = 0; i < s->program.count; i++)
@@ -186,6 +191,9 @@ int grader_check(const struct grader *j, const struct prompts *prompts)
         const struct task *p = &prompts->list[i];
         if (verifier_for(&verifier, j, p))
             return -1;
+        if (task_makes(p) != MODALITY_TEXT && verifier != VERIFY_PROGRAM)
+            return error_usage("%s: rules score text, and this prompt asks for %s: expected verifier: program",
+                               p->origin, modality_rows[task_makes(p)].many);
         if (verifier == VERIFY_PROGRAM && !j->argv[0])
             return error_usage("%s: needs a verifier program, and none is set: program: [NAME, ARGUMENT, ...]",
                                p->origin);
@@ -226,6 +234,18 @@ static struct json *program_request(const struct graded_answer *c, const char *r
     return q;
 }
 
+/* Tells an answer apart from others: its text, and the values of its medium. */
+static u64 hash_answer(const struct grader *j, const struct answer *a, const struct buffer *text)
+{
+    u64 hash = hash_bytes(text->data, text->length, 0);
+    const struct media_block *m = &a->medium;
+    if (!a->has_medium)
+        return hash;
+    i64 levels = j->media->model.config.levels, bits = j->media->model.config.bits;
+    return m->bits ? hash_bytes(m->bits, m->frames * shape_tokens(&j->media->vocabulary.shapes[m->shape]) * bits, hash)
+                   : hash_bytes(m->codes, m->frames * levels * 4, hash);
+}
+
 /* Grades by a reward read from the file or by a rule; otherwise prepares a question for the program
  * and counts it in `asked`. */
 static int grade_by_rule(struct grader *j, struct graded_answer *c, i64 step, i64 *asked, struct buffer *answer)
@@ -236,8 +256,7 @@ static int grade_by_rule(struct grader *j, struct graded_answer *c, i64 step, i6
         verifier_for(&verifier, j, c->rollout_group->prompt))
         return -1;
     c->line = (struct reward_line){
-        step, c->rollout_group->number, c->rollout, r->turns, hash_bytes(answer->data, answer->length, 0), 0, NULL,
-        false};
+        step, c->rollout_group->number, c->rollout, r->turns, hash_answer(j, &r->answer, answer), 0, NULL, false};
     const struct reward_line *old = find_line(j, step, c->rollout_group, c->rollout, c->line.answer);
     c->known = old != NULL;
     if (old) {
@@ -253,6 +272,105 @@ static int grade_by_rule(struct grader *j, struct graded_answer *c, i64 step, i6
     return verify(&c->line.score, verifier, c->rollout_group->prompt->ground_truth, answer->data)
                ? error_prefix("%s", c->rollout_group->prompt->origin)
                : 0;
+}
+
+/* ---- Files of media ---- */
+
+/* A folder for the files of one step. Programs in a sandbox see no files below /dev. */
+static char *make_folder(void)
+{
+    const char *room = getenv("TMPDIR");
+    char *beside = path_join(room && *room == '/' && strncmp(room, "/dev/", 5) != 0 ? room : "/tmp", "weft-answers");
+    char *folder = directory_make_temporary(beside);
+    memory_free(beside);
+    return folder;
+}
+
+static int write_file(const char *path, const struct buffer *bytes)
+{
+    FILE *file = fopen(path, "wbe");
+    bool written = file && fwrite(bytes->data, 1, (size_t)bytes->length, file) == (size_t)bytes->length;
+    if (file && fclose(file) != 0)
+        written = false;
+    return written ? 0 : error_errno("%s: cannot be written", path);
+}
+
+static const struct answer *answer_of(const struct graded_answer *c)
+{
+    return &c->rollout_group->rollouts[c->rollout].answer;
+}
+
+/* A sound that ends at once becomes a frame of silence, which any reader of sounds takes. */
+static int encode_medium(struct buffer *out, struct grader *j, const struct answer *a, u64 seed)
+{
+    struct sound silence;
+    if (!a->medium.codes || a->medium.frames)
+        return answer_encode(out, j->media, a, seed);
+    sound_init(&silence, AUDIO_FRAME_SAMPLES, AUDIO_RATE_HZ);
+    memset(silence.values, 0, AUDIO_FRAME_SAMPLES * sizeof *silence.values);
+    sound_encode_wav(out, &silence);
+    sound_release(&silence);
+    return 0;
+}
+
+/* Writes the answer's medium, if it has one, and names the file in the question. */
+static int add_file(struct grader *j, struct graded_answer *c, const char *folder, i64 number)
+{
+    const struct answer *a = answer_of(c);
+    struct buffer bytes = {0};
+    if (!a->has_medium)
+        return 0;
+    const struct modality_row *row = &modality_rows[stream_rows[a->medium.kind].modality];
+    int status = encode_medium(&bytes, j, a, (u64)c->rollout_group->number);
+    char *path = string_format("%s/%lld%s", folder, (long long)number, row->ending);
+    if (status == 0)
+        status = write_file(path, &bytes);
+    json_set(c->question, row->name, json_of_string(path));
+    memory_free(path);
+    buffer_release(&bytes);
+    return status;
+}
+
+/* *folder: of the files, to be removed; NULL: there are none. */
+static int add_files(char **folder, struct grader *j, struct graded_answer *cases, i64 count)
+{
+    int status = 0;
+    bool any = false;
+    *folder = NULL;
+    for (i64 i = 0; i < count; i++)
+        any |= cases[i].question && answer_of(&cases[i])->has_medium;
+    if (any && !(*folder = make_folder()))
+        return -1;
+    for (i64 i = 0; i < count && status == 0 && any; i++)
+        status = cases[i].question ? add_file(j, &cases[i], *folder, i) : 0;
+    return status;
+}
+
+static void remove_files(char *folder)
+{
+    if (folder && directory_remove(folder))
+        log_warn("%s", error_text());
+    if (folder)
+        temporary_forget(folder);
+    memory_free(folder);
+}
+
+/* ---- Replies ---- */
+
+/* A medium has no turns: its reply must be a score. */
+static int check_replies(const struct grader *j, const struct graded_answer *cases, i64 count,
+                         struct json *const *answers)
+{
+    i64 n = 0;
+    for (i64 i = 0; i < count; i++) {
+        if (!cases[i].question)
+            continue;
+        enum json_kind kind = json_kind(json_get(answers[n++], "score"));
+        if (answer_of(&cases[i])->has_medium && kind != JSON_INTEGER && kind != JSON_REAL)
+            return error_set("%s gave no score for line %lld, a medium: expected {\"score\": NUMBER}", j->argv[0],
+                             (long long)n);
+    }
+    return 0;
 }
 
 /* A score takes precedence over an observation in the same answer; a null score is ignored. */
@@ -289,11 +407,19 @@ static int ask_program(struct grader *j, struct graded_answer *cases, i64 count,
     for (i64 i = 0; i < count; i++)
         if (cases[i].question)
             questions[n++] = cases[i].question;
-    int status = asked ? program_ask(answers, j->argv, questions, asked, &j->s->limits) : 0;
+    char *folder;
+    int status = add_files(&folder, j, cases, count);
+    bool made = status == 0;
+    if (made && asked)
+        status = program_ask(answers, j->argv, questions, asked, &j->s->limits);
+    remove_files(folder);
+    if (made && status == 0 && asked && (status = check_replies(j, cases, count, answers)))
+        for (i64 i = 0; i < asked; i++)
+            json_free(answers[i]);
     bool answered = status == 0;
     if (answered && asked)
         j->failures = 0;
-    else if (!answered)
+    else if (made && !answered)
         status = tolerate_failure(j, cases, count, asked);
     n = 0;
     for (i64 i = 0; i < count && answered; i++) {
@@ -315,7 +441,8 @@ static int append_observation(struct grader *j, struct rollout *r, const char *o
     if (!j->chat)
         j->chat = text_chat_open(j->tokenizer);
     int status = j->chat ? text_chat_after_answer(&ids, j->chat, observation) : -1;
-    bool room = r->answer.ended && r->turns < j->s->turns && r->answer.count + ids.count < most;
+    bool room =
+        r->answer.ended && !r->answer.has_medium && r->turns < j->s->turns && r->answer.count + ids.count < most;
     if (status == 0 && room) {
         for (i64 i = 0; i < ids.count; i++)
             answer_push(&r->answer, ids.ids[i], 0, 0, true);

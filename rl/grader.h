@@ -4,9 +4,12 @@
  *   {"step":3,"prompt":97,"rollout":5,"turn":0,"answer":"9f86d081884c7d65","score":1}
  *
  * "prompt" is the number in the endless sequence of prompts, "answer" the XXH3 hash of the graded
- * text. "failed" in place of a score means that the program gave none. The file is append-only. A
- * run resumed from a checkpoint draws the same answers again and reads their rewards from the file,
- * so the program is not asked twice. A line whose answer hash differs is ignored. */
+ * text, or of a medium's bits or codes. "failed" in place of a score means that the program gave none.
+ * The file is append-only. A run resumed from a checkpoint draws the same answers again and reads
+ * their rewards from the file, so the program is not asked twice. A line whose answer hash differs is
+ * ignored.
+ *
+ * A program gets the path of a medium's file, in a folder made for the step and removed behind it. */
 #ifndef WEFT_RL_GRADER_H
 #define WEFT_RL_GRADER_H
 #include "core/settings.h"
@@ -27,10 +30,10 @@ int grader_check_settings(const struct grader_settings *settings);
 int grader_check_machine(const struct grader_settings *settings);
 struct grader;
 /* directory: where rewards.jsonl is; NULL: no file. Lines of steps before `from_step` are not read.
- * Returns NULL and a message on failure; close with grader_close. Borrows settings and
- * tokenizer. */
+ * media: decodes answers that are media; NULL: text alone. Returns NULL and a message on failure;
+ * close with grader_close. Borrows settings, tokenizer and media. */
 struct grader *grader_open(const struct grader_settings *settings, const struct text_tokenizer *tokenizer,
-                           const char *directory, i64 from_step);
+                           struct generator *media, const char *directory, i64 from_step);
 void grader_close(struct grader *grader);
 /* Checks that every prompt has a verifier with a valid ground truth, and that a program is set if a
  * prompt needs one. -1 and a message otherwise. */

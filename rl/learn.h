@@ -9,7 +9,9 @@
  *
  *     | prompt without its last id | last id, answer 0 | last id, answer 1 | ...
  *
- * An answer attends to the prompt and to itself. */
+ * An answer attends to the prompt and to itself. That holds for positions of media too. An answer that
+ * is a picture or clip is one drawn token for each position with bits, a sound one for each code, in
+ * the order in which they were drawn (model/decode.h); the policy loss sees no difference. */
 #ifndef WEFT_RL_LEARN_H
 #define WEFT_RL_LEARN_H
 #include "rl/objective.h"
@@ -20,13 +22,17 @@ struct learn_sample {
     const struct rollout_group *rollout_group;
     const struct answer *answer;
     struct response y;
+    i64 positions;      /* that it takes, from the prompt's repeated last one on */
     float *old, *start; /* memory for y.old and y.start once measured */
 };
 struct learner {
     struct trainer trainer;
     const struct policy_loss_settings *s;
     const struct vocabulary *vocabulary;
-    struct policy policy;       /* the sampler's; zeros: the model's own distribution */
+    struct policy policy;          /* the sampler's; zeros: the model's own distribution */
+    const struct generator *media; /* tokenizers of prompts with media; NULL: text alone */
+    /* Weigh the tokens of a scale by 1 / side in all means of a response; false: alike. */
+    bool weigh_scales;
     struct model *start;        /* reference model of the KL term; NULL without */
     i64 minibatches, positions; /* positions: limit per micro-batch; one longer sample may exceed it */
     struct tape tape;           /* forward-only measurements */
@@ -35,9 +41,12 @@ struct learner {
     float *logprobs;       /* [3, drawn_most] log-probabilities of all sampled ids: rollout, old, start */
     i64 drawn, drawn_most; /* ids added so far, and capacity */
     i64 count;
-    i64 route_width;   /* L * K of the routes to replay; 0: the router chooses */
-    const i32 *routes; /* [L, n, K] routes of the batch filled last */
-    i64 *micro;        /* [micros + 1] first sample of each micro-batch of the planned update */
+    i64 route_width;                 /* L * K of the routes to replay; 0: the router chooses */
+    const i32 *routes;               /* [L, n, K] routes of the batch filled last */
+    struct drawn_order *drawn_order; /* of the batch filled last; NULL: its targets are in order */
+    float input_scale[SHAPES_MOST];  /* of vision-out; 0: not known yet */
+    struct arena sums_memory;        /* device memory for the sums of one answer's scales */
+    i64 *micro;                      /* [micros + 1] first sample of each micro-batch of the planned update */
     i64 micros;
     double *sums; /* device memory: struct policy_loss_sums */
 };
@@ -48,7 +57,7 @@ struct learn_result {
     double flops, seconds;
     i64 positions;
 };
-/* Borrows model, vocabulary and settings. The caller then sets the policy and the trainer's
+/* Borrows model, vocabulary and settings. The caller then sets the policy, media and the trainer's
  * optimizer, lr, bias_speed, seed and recompute. */
 void learner_open(struct learner *learner, struct model *model, const struct vocabulary *vocabulary,
                   const struct policy_loss_settings *settings, i64 minibatches, i64 positions);

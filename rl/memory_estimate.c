@@ -32,7 +32,8 @@ static void begin_answer(void *context, struct answer *a)
 static void estimate_draws(struct step_memory *out, const struct sampler *s, const struct sampler_room *room,
                            struct model *meta, bool given)
 {
-    struct begun_answer begun = {room->most - 1, s->route_width};
+    i64 most = sampler_room_most(room);
+    struct begun_answer begun = {most - 1, s->route_width};
     i32 *ids = memory_alloc(room->longest * 4);
     struct part part = {.kind = STREAM_TEXT, .ids = ids, .count = room->longest};
     struct generate_request *requests = memory_alloc(room->slots * (i64)sizeof *requests);
@@ -42,7 +43,7 @@ static void estimate_draws(struct step_memory *out, const struct sampler *s, con
                                                 .part_count = 1,
                                                 .forbidden = s->forbidden,
                                                 .forbidden_count = s->forbidden_count,
-                                                .most = room->most,
+                                                .most = most,
                                                 .copies = room->size,
                                                 .by_place = true,
                                                 .routes = &routes[i]};
@@ -133,7 +134,8 @@ static int estimate_learner(struct step_memory *out, const struct sampler *s, co
     const struct rl_settings *settings = w->settings;
     struct learner *l = memory_alloc(sizeof *l);
     struct step_memory step;
-    i64 most = settings->max_tokens, few = max_i64(1, min_i64(most, settings->micro_positions / SHORT_PARTS));
+    i64 most = max_i64(settings->max_tokens, w->prompts->longest_medium),
+        few = max_i64(1, min_i64(most, settings->micro_positions / SHORT_PARTS));
     learner_open(l, meta, &vocabulary_of_text, &settings->policy_loss, settings->minibatches,
                  settings->micro_positions);
     l->route_width = settings->replay_routes ? s->route_width : 0;
@@ -174,7 +176,8 @@ static int estimate_evaluations(struct step_memory *out, const struct rl_work *w
         if (!all[i].prompts || !all[i].prompts->count)
             continue;
         const struct sampler_room room = {min_i64(RL_EVAL_SEATS, all[i].prompts->count), all[i].copies,
-                                          all[i].prompts->longest, s->max_tokens};
+                                          all[i].prompts->longest, s->max_tokens,
+                                          .longest_medium = all[i].prompts->longest_medium};
         if (estimate_sampler(&with, &room, meta, sub, w->tokenizer, false))
             return -1;
         *out = step_memory_gpu(&with) > step_memory_gpu(out) ? with : *out;
@@ -184,7 +187,7 @@ static int estimate_evaluations(struct step_memory *out, const struct rl_work *w
 
 static int estimate_with(struct step_memory *out, const struct rl_work *w, struct model *meta, struct model *start)
 {
-    struct sampler_room room = rl_room(w->settings, w->prompts->longest);
+    struct sampler_room room = rl_room(w->settings, w->prompts, NULL);
     struct sampler s;
     struct submodel full;
     submodel_full(&full, &meta->config);
@@ -241,7 +244,7 @@ int rl_check_memory(const struct rl_work *work, const struct device *device)
     struct rl_settings s = *work->settings;
     struct rl_work w = *work;
     w.settings = &s;
-    s.slots = rl_room(&s, 1).slots;
+    s.slots = rl_room(&s, work->prompts, NULL).slots;
     const struct dry_run check = {"RL", run, &w, "make the model smaller", &s, rl_table, reductions};
     return dry_run_check(&check, device);
 }

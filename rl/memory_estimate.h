@@ -1,6 +1,7 @@
 /* GPU memory estimate of the stage `rl`, by a dry run on the meta backend: one draw of rollouts,
  * one update on made-up rollouts, and the sampling of answers to held-out prompts. All answers have
- * maximum length, so the estimate is an upper bound where answers end early. */
+ * maximum length, so the estimate is an upper bound where answers end early. Media count as as many
+ * positions of text. */
 #ifndef WEFT_RL_MEMORY_ESTIMATE_H
 #define WEFT_RL_MEMORY_ESTIMATE_H
 #include "rl/rl.h"
@@ -8,8 +9,9 @@
 #include "train/step_memory.h"
 
 enum { RL_EVAL_SEATS = 64 }; /* held-out prompts decoded concurrently */
-struct sampler_room rl_room(const struct rl_settings *settings,
-                            i64 longest); /* stage.c: sampler sizes for training rollouts */
+/* stage.c: sampler sizes for training rollouts. */
+struct sampler_room rl_room(const struct rl_settings *settings, const struct prompts *prompts,
+                            const struct generator *media);
 
 struct rl_work {
     const struct rl_settings *settings;

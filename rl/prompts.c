@@ -1,4 +1,5 @@
 #include "rl/prompts.h"
+#include "rl/prompt_media.h"
 
 #include "data/sources/source_readers.h"
 #include "data/formats/table.h"
@@ -12,6 +13,7 @@
 struct prompt_writer {
     const struct text_tokenizer *tokenizer;
     struct chat *chat;
+    struct prompt_media *media;
 };
 
 /* True for a part of a text that has a medium too. */
@@ -195,7 +197,12 @@ static int read_prompt(struct task *p, const struct prompt_writer *w)
     p->ability = json_string(json_get(p->source, "ability"), "");
     p->style = json_string(json_get(json_get(p->source, "reward_model"), "style"), "");
     read_truth(p);
-    return encode_prompt(p, w);
+    if (!w->media || !prompt_needs_media(p->source))
+        return encode_prompt(p, w);
+    struct json *variables = variables_of(p->source);
+    int status = prompt_read_media(p, w->media, variables);
+    json_free(variables);
+    return status;
 }
 
 /* Converts GSM8K's published format {"question", "answer"} to verl's fields;
@@ -248,7 +255,8 @@ static int add_prompt(struct prompts *all, struct json *source, const char *path
     *p = (struct task){.source = source, .origin = string_format("%s:%lld", path, (long long)line)};
     if (json_kind(source) == JSON_OBJECT)
         parse_cells(source);
-    int status = json_kind(source) == JSON_OBJECT ? sample_ask(source, p->origin, &all->notes) : 0;
+    bool media = w->media && prompt_needs_media(source);
+    int status = json_kind(source) == JSON_OBJECT ? sample_ask(source, p->origin, media, &all->notes) : 0;
     if (status < 0)
         return error_prefix("%s", p->origin);
     if (status) { /* left out, and noted */
@@ -258,9 +266,13 @@ static int add_prompt(struct prompts *all, struct json *source, const char *path
         return 0;
     }
     p->source = as_prompt(source);
-    if (read_prompt(p, w))
-        return error_prefix("%s", p->origin);
-    all->longest = max_i64(all->longest, p->ids.count + p->think.count);
+    if (read_prompt(p, w)) /* the conversation of a prompt with media says its place */
+        return strncmp(error_text(), p->origin, strlen(p->origin)) == 0 ? -1 : error_prefix("%s", p->origin);
+    if (!p->asked)
+        p->positions = p->ids.count;
+    all->longest = max_i64(all->longest, p->positions + p->think.count);
+    if (task_makes(p) == MODALITY_IMAGE || task_makes(p) == MODALITY_VIDEO)
+        all->longest_medium = max_i64(all->longest_medium, p->asked->most);
     return 0;
 }
 
@@ -313,8 +325,7 @@ static int load_array(struct prompts *all, const char *path, const struct prompt
     return status;
 }
 
-/* Reads rows of a table, verl's usual file format. Rows with
- * media are refused, so their bytes are not loaded. */
+/* Reads rows of a table, verl's usual file format. Media are read by name: bytes of a row are not. */
 static int load_table(struct prompts *all, const char *path, const struct prompt_writer *w, i64 limit)
 {
     struct data_table table;
@@ -329,14 +340,15 @@ static int load_table(struct prompts *all, const char *path, const struct prompt
     return status < 0 ? -1 : 0;
 }
 
-int prompts_load(struct prompts *all, const char *path, const struct text_tokenizer *tokenizer, i64 limit)
+int prompts_load(struct prompts *all, const char *path, const struct text_tokenizer *tokenizer,
+                 struct prompt_media *media, i64 limit)
 {
     i64 length = name_unpacked_length(path);
     *all = (struct prompts){0};
     if (file_is_directory(path))
         return error_set(
             "%s is a folder, expected a file of prompts (.jsonl, .parquet, .arrow, .csv, or a .json array)", path);
-    const struct prompt_writer w = {tokenizer, text_chat_open(tokenizer)};
+    const struct prompt_writer w = {tokenizer, text_chat_open(tokenizer), media};
     if (!w.chat)
         return -1;
     int status = data_table_reads(path)                                      ? load_table(all, path, &w, limit)
@@ -413,6 +425,9 @@ void prompts_release(struct prompts *all)
         memory_free(all->list[i].truth_text);
         id_list_release(&all->list[i].ids);
         id_list_release(&all->list[i].think);
+        if (all->list[i].asked)
+            prompt_release(all->list[i].asked);
+        memory_free(all->list[i].asked);
     }
     memory_free(all->list);
     notes_release(&all->notes);

@@ -7,11 +7,15 @@
  *
  * extra_info.think: reference reasoning, from which hints are cut. extra_info.pass: pass@k of the
  * initial model, if known. `tools`, `documents` and the members of `chat_template_kwargs` are variables
- * of the chat template. Prompts are text; `images`, `videos` and parts of contents that are not texts
- * are refused. */
+ * of the chat template.
+ *
+ * Media of a prompt are in parts of its contents, {"type": "image", "image": FILE}, or listed under
+ * `images`, `videos`, `audios` and marked as <image> in its texts. "to": "image", "video" or "audio":
+ * the answer is such a medium, drawn behind the prompt as behind a caption (prompt_media.h). */
 #ifndef WEFT_RL_PROMPTS_H
 #define WEFT_RL_PROMPTS_H
 #include "core/json.h"
+#include "generate/generator.h"
 #include "data/sources/source_readers.h"
 #include "tokenizers/text/text.h"
 
@@ -20,19 +24,30 @@ struct task {                                                 /* a prompt and th
     const char *data_source, *ability, *style, *ground_truth; /* strings in source; "" if absent */
     char *origin;                                             /* "FILE:LINE", for messages */
     char *truth_text;                                         /* owns a ground truth that is not a string */
-    struct id_list ids;                                       /* in the chat template, with the generation prompt */
-    struct id_list think;                                     /* "<think>\n" and the reference reasoning; empty: none */
-    i64 think_head;                                           /* ids of "<think>\n"; 0: the prompt ends with it */
-    double pass;                                              /* pass@k; -1: unknown */
+    /* In the chat template, with the generation prompt; with `asked` only to compare prompts. */
+    struct id_list ids;
+    struct id_list think; /* "<think>\n" and the reference reasoning; empty: none */
+    i64 think_head;       /* ids of "<think>\n"; 0: the prompt ends with it */
+    double pass;          /* pass@k; -1: unknown */
+    struct prompt *asked; /* a prompt with media, or for one, laid out; owned. NULL: `ids` are all */
+    i64 positions;        /* of the prompt without hint, with what opens a medium */
 };
+static inline enum modality task_makes(const struct task *task)
+{
+    return task->asked ? task->asked->to : MODALITY_TEXT;
+}
 struct prompts {
     struct task *list;
-    i64 count, longest;      /* ids of the longest prompt with its full hint */
+    i64 count, longest;      /* positions of the longest prompt with its full hint */
+    i64 longest_medium;      /* positions of the longest picture or clip that is asked for; 0: none */
     struct skip_notes notes; /* keys that are not read */
 };
-/* Loads at most `limit` prompts (0: all). -1 and a message: a line that is not a prompt, with its
- * number, or a tokenizer without a chat template. Release with prompts_release. */
-int prompts_load(struct prompts *prompts, const char *path, const struct text_tokenizer *tokenizer, i64 limit);
+struct prompt_media;
+/* Loads at most `limit` prompts (0: all). media: tokenizers of the model, for prompts with media
+ * (prompt_media.h); NULL: such prompts are refused. -1 and a message: a line that is not a prompt, with
+ * its number, or a tokenizer without a chat template. Release with prompts_release. */
+int prompts_load(struct prompts *prompts, const char *path, const struct text_tokenizer *tokenizer,
+                 struct prompt_media *media, i64 limit);
 /* Number of prompts of `held_out` whose ids are those of a prompt in `train`. */
 i64 prompts_in_common(const struct prompts *held_out, const struct prompts *train);
 /* Share of `held_out` whose ground truth is the most frequent one of `train`: what an answer that

@@ -82,6 +82,8 @@ static void save_progress(i64 *values, const struct rollout *r)
 
 static void restore_progress(struct rollout *r, const i64 *values)
 {
+    if (values[0] == 0) /* with its medium */
+        answer_release(&r->answer);
     r->answer.count = values[0];
     r->turns = values[1];
     r->answer.done = values[2];
@@ -120,6 +122,15 @@ void replay_buffer_mark_release(struct replay_buffer_mark *mark)
 
 struct replay_buffer_columns {                          /* all rollouts, concatenated */
     struct buffer ids, logprob, entropy, given, routes; /* routes: of each prompt, then of its rollouts, as bytes */
+    struct buffer bits, codes;                          /* of all media */
+};
+enum { MEDIUM = 5 }; /* values per rollout: has a medium, its stream, shape and frames; positions with routes */
+
+/* Values of all media, and positions with routes of each prompt; NULL: there are no media. */
+struct replay_buffer_media {
+    const i64 *media, *prompts;
+    i64 bit_count, code_count; /* bytes of bits, codes */
+    i64 bits_at, codes_at;     /* read so far */
 };
 
 static void append_answer(struct replay_buffer_columns *all, const struct answer *a, i64 width)
@@ -131,19 +142,49 @@ static void append_answer(struct replay_buffer_columns *all, const struct answer
     buffer_append(&all->routes, a->routes.list, a->routes.count * width * 2);
 }
 
+/* Bytes of the bits, and codes, of a medium. */
+static i64 bits_of(const struct replay_buffer *p, const struct media_block *m)
+{
+    return m->frames * shape_tokens(&p->media->vocabulary.shapes[m->shape]) * p->media->model.config.bits;
+}
+
+static i64 codes_of(const struct replay_buffer *p, const struct media_block *m)
+{
+    return m->frames * p->media->model.config.levels;
+}
+
+static void append_medium(struct replay_buffer_columns *all, i64 values[MEDIUM], const struct replay_buffer *p,
+                          const struct answer *a)
+{
+    const struct media_block *m = &a->medium;
+    values[0] = a->has_medium;
+    values[1] = m->kind;
+    values[2] = m->shape;
+    values[3] = m->frames;
+    values[4] = a->routes.count;
+    if (a->has_medium && m->bits)
+        buffer_append(&all->bits, m->bits, bits_of(p, m));
+    if (a->has_medium && m->codes)
+        buffer_append(&all->codes, m->codes, 4 * codes_of(p, m));
+}
+
 int replay_buffer_save(const struct replay_buffer *p, const char *path)
 {
     struct replay_buffer_columns all = {0};
     struct replay_buffer_mark mark = {0};
     i64 *rollout_groups = memory_alloc(max_i64(p->count, 1) * 16), n = 0;
+    i64 *media = memory_alloc(max_i64(p->count * p->group, 1) * MEDIUM * 8),
+        *routed = memory_alloc(max_i64(p->count, 1) * 8);
     replay_buffer_mark(&mark, p);
     for (i64 i = 0; i < p->count; i++) {
         rollout_groups[2 * i] = p->rollout_groups[i]->number;
         rollout_groups[2 * i + 1] = p->rollout_groups[i]->hint;
+        routed[i] = p->rollout_groups[i]->routes.count;
         buffer_append(&all.routes, p->rollout_groups[i]->routes.list,
                       p->rollout_groups[i]->routes.count * p->route_width * 2);
         for (i64 c = 0; c < p->group; c++) {
             append_answer(&all, &p->rollout_groups[i]->rollouts[c].answer, p->route_width);
+            append_medium(&all, media + MEDIUM * (i * p->group + c), p, &p->rollout_groups[i]->rollouts[c].answer);
             n += p->rollout_groups[i]->rollouts[c].answer.count;
         }
     }
@@ -154,8 +195,17 @@ int replay_buffer_save(const struct replay_buffer *p, const char *path)
         {.name = "logprob", .dtype = DTYPE_F32, .rank = 1, .shape = {n}, .data = all.logprob.data},
         {.name = "entropy", .dtype = DTYPE_F32, .rank = 1, .shape = {n}, .data = all.entropy.data},
         {.name = "given", .dtype = DTYPE_U8, .rank = 1, .shape = {n}, .data = all.given.data},
-        {.name = "routes", .dtype = DTYPE_U8, .rank = 1, .shape = {all.routes.length}, .data = all.routes.data}};
-    int status = safetensors_save(path, tensors, COUNT_OF(tensors), NULL);
+        {.name = "routes", .dtype = DTYPE_U8, .rank = 1, .shape = {all.routes.length}, .data = all.routes.data},
+        {.name = "media", .dtype = DTYPE_I64, .rank = 2, .shape = {mark.count, MEDIUM}, .data = media},
+        {.name = "prompt_routes", .dtype = DTYPE_I64, .rank = 1, .shape = {p->count}, .data = routed},
+        {.name = "bits", .dtype = DTYPE_U8, .rank = 1, .shape = {all.bits.length}, .data = all.bits.data},
+        {.name = "codes", .dtype = DTYPE_I32, .rank = 1, .shape = {all.codes.length / 4}, .data = all.codes.data}};
+    /* A buffer of text alone has no tensors of media. */
+    int status = safetensors_save(path, tensors, COUNT_OF(tensors) - (p->media ? 0 : 4), NULL);
+    memory_free(media);
+    memory_free(routed);
+    buffer_release(&all.bits);
+    buffer_release(&all.codes);
     buffer_release(&all.ids);
     buffer_release(&all.logprob);
     buffer_release(&all.entropy);
@@ -180,6 +230,7 @@ static const void *find_column(i64 *count, const struct safetensors *set, const 
 struct replay_buffer_reader {
     struct replay_buffer_columns all;
     i64 n, at, route_at; /* ids in all; ids read so far; bytes of routes read */
+    struct replay_buffer_media media;
 };
 
 static int load_routes(struct routes *out, struct replay_buffer_reader *in, i64 count, i64 width, const char *path)
@@ -195,8 +246,34 @@ static int load_routes(struct routes *out, struct replay_buffer_reader *in, i64 
     return 0;
 }
 
-static int load_rollout(struct rollout *r, struct replay_buffer_reader *in, const i64 *values, i64 width,
-                        const char *path)
+/* Reads the medium of an answer. values NULL: there are none. */
+static int load_medium(struct answer *a, struct replay_buffer_reader *in, const i64 *values,
+                       const struct replay_buffer *p, const char *path)
+{
+    struct replay_buffer_media *media = &in->media;
+    struct media_block *m = &a->medium;
+    if (!values || !values[0])
+        return 0;
+    bool scaled = values[1] == STREAM_IMAGE_OUT || values[1] == STREAM_VIDEO_OUT;
+    if (values[3] < 0 || values[2] < 0 || (scaled && values[2] >= p->media->vocabulary.shape_count))
+        return error_set("%s: a medium of a shape that the model does not have", path);
+    *m = (struct media_block){.kind = (enum stream)values[1], .shape = values[2], .frames = values[3]};
+    i64 bits = scaled ? bits_of(p, m) : 0, codes = scaled ? 0 : codes_of(p, m);
+    if (bits > media->bit_count - media->bits_at || codes > media->code_count - media->codes_at)
+        return error_set("%s: media of more bits or codes than there are", path);
+    a->has_medium = true;
+    if (scaled)
+        m->bits = memcpy(memory_alloc(max_i64(bits, 1)), in->all.bits.data + media->bits_at, (size_t)bits);
+    else
+        m->codes =
+            memcpy(memory_alloc(max_i64(codes, 1) * 4), in->all.codes.data + 4 * media->codes_at, (size_t)codes * 4);
+    media->bits_at += bits;
+    media->codes_at += codes;
+    return 0;
+}
+
+static int load_rollout(struct rollout *r, struct replay_buffer_reader *in, const i64 *values, const i64 *medium,
+                        const struct replay_buffer *p, const char *path)
 {
     if (values[0] < 0 || values[0] > in->n - in->at)
         return error_set("%s: rollouts of more ids than there are", path);
@@ -209,7 +286,9 @@ static int load_rollout(struct rollout *r, struct replay_buffer_reader *in, cons
         answer_push(&r->answer, id, logprob, entropy, in->all.given.data[i]);
     }
     in->at += values[0];
-    if (load_routes(&r->answer.routes, in, rollout_routed(r), width, path))
+    i64 routed = medium ? medium[4] : rollout_routed(r);
+    if (load_medium(&r->answer, in, medium, p, path) ||
+        load_routes(&r->answer.routes, in, routed, p->route_width, path))
         return -1;
     restore_progress(r, values);
     return 0;
@@ -218,16 +297,34 @@ static int load_rollout(struct rollout *r, struct replay_buffer_reader *in, cons
 static int load_rollout_group(struct replay_buffer *p, struct replay_buffer_reader *in, const i64 *rollout_group,
                               const i64 *marks, const char *path)
 {
+    const i64 *media = in->media.media ? in->media.media + MEDIUM * p->group * p->count : NULL;
+    const i64 *routed = in->media.prompts ? in->media.prompts + p->count : NULL;
     i64 number = rollout_group[0], hint = rollout_group[1];
     if (number < 0 || hint < 0 || hint > p->prompts->list[prompt_order_at(&p->order, number)].think.count)
         return error_set("%s: prompt %lld with a hint of %lld %s: the prompts have changed", path, (long long)number,
                          (long long)hint, plural(hint, "id", "ids"));
     struct rollout_group *c = add_rollout_group(p, number, hint);
-    if (load_routes(&c->routes, in, marks[0] > 0 ? c->ids.count : 0, p->route_width, path))
+    if (load_routes(&c->routes, in, routed ? *routed : marks[0] > 0 ? c->ids.count : 0, p->route_width, path))
         return -1;
     for (i64 r = 0; r < p->group; r++)
-        if (load_rollout(&c->rollouts[r], in, marks + MARK * r, p->route_width, path))
+        if (load_rollout(&c->rollouts[r], in, marks + MARK * r, media ? media + MEDIUM * r : NULL, p, path))
             return -1;
+    return 0;
+}
+
+static int find_media(struct replay_buffer_reader *in, const struct safetensors *set, i64 rollout_groups,
+                      const struct replay_buffer *p, const char *path)
+{
+    struct replay_buffer_media *m = &in->media;
+    i64 media, prompts;
+    m->media = find_column(&media, set, "media", DTYPE_I64, path);
+    m->prompts = find_column(&prompts, set, "prompt_routes", DTYPE_I64, path);
+    in->all.bits.data = (char *)find_column(&m->bit_count, set, "bits", DTYPE_U8, path);
+    in->all.codes.data = (char *)find_column(&m->code_count, set, "codes", DTYPE_I32, path);
+    if (!m->media || !m->prompts || !in->all.bits.data || !in->all.codes.data)
+        return -1;
+    if (media != rollout_groups * p->group * MEDIUM || prompts != rollout_groups)
+        return error_set("%s: columns of lengths that do not belong together", path);
     return 0;
 }
 
@@ -254,6 +351,8 @@ int replay_buffer_load(struct replay_buffer *p, const char *path)
                   counts[2] != counts[4] || counts[2] != counts[5]))
         status = error_set("%s: columns of lengths that do not belong together", path);
     in.n = counts[2];
+    if (status == 0 && p->media)
+        status = find_media(&in, &set, count, p, path);
     for (i64 i = 0; i < count && status == 0; i++)
         status = load_rollout_group(p, &in, rollout_groups + 2 * i, marks + MARK * p->group * i, path);
     safetensors_close(&set);

@@ -16,8 +16,9 @@ struct replay_buffer {
     struct prompt_order order;
     struct rollout_group **rollout_groups; /* [count], ordered by number */
     i64 count, per_step, group, batches;
-    i64 route_width; /* the sampler's; 0: no routes are kept */
-    double *pass;    /* [prompts] pass@k of the initial model, for hints; -1: unknown */
+    const struct generator *media; /* tokenizers of prompts with media; NULL: text alone */
+    i64 route_width;               /* the sampler's; 0: no routes are kept */
+    double *pass;                  /* [prompts] pass@k of the initial model, for hints; -1: unknown */
 };
 void replay_buffer_open(struct replay_buffer *buffer, const struct prompts *prompts,
                         const struct text_tokenizer *tokenizer, i64 per_step, i64 group, i64 batches, u64 seed);

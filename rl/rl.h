@@ -14,7 +14,7 @@
  *
  * Where is what:
  *   stage.c      the stage rl: its loop, measurements, checkpoints
- *   prompts.c    files of prompts and their order
+ *   prompts.c    files of prompts and their order; prompt_media.c: prompts with media and for media
  *   replay_buffer.c  answers sampled ahead for later steps
  *   rollout.c    sampling of answers; policy.c: the temperature and forbidden ids, for both sides
  *   grader.c     rewards and rewards.jsonl; verify*.c: the rules; program.c: external programs,
@@ -39,7 +39,7 @@ struct rl_settings {
     struct training_settings training;
     struct best_settings best;
     double temperature;
-    bool recompute, replay_routes;
+    bool recompute, replay_routes, weigh_scales;
     struct policy_loss_settings policy_loss;
     struct grader_settings grader;
     struct optimizer_settings optimizer;

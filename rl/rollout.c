@@ -5,7 +5,7 @@
 void rollout_group_init(struct rollout_group *c, const struct task *prompt, i64 prompt_index, i64 number, i64 size)
 {
     *c = (struct rollout_group){.prompt = prompt, .prompt_index = prompt_index, .number = number, .size = size};
-    for (i64 i = 0; i < prompt->ids.count; i++)
+    for (i64 i = 0; i < prompt->ids.count && !prompt->asked; i++)
         id_list_push(&c->ids, prompt->ids.ids[i]);
     c->rollouts = memory_alloc(size * (i64)sizeof *c->rollouts);
 }
@@ -41,8 +41,27 @@ double rollout_group_success(const struct rollout_group *c, double solved)
 
 void rollout_group_forget_routes(struct rollout_group *c)
 {
-    if (c->rollouts[0].answer.count == 0)
+    bool begun = false;
+    for (i64 i = 0; i < c->size; i++)
+        begun |= c->rollouts[i].answer.count > 0;
+    if (!begun)
         c->routes.count = 0;
+}
+
+i64 rollout_group_positions(const struct rollout_group *c)
+{
+    return c->prompt->asked ? c->prompt->positions + c->ids.count : c->ids.count;
+}
+
+i64 rollout_group_parts(struct part parts[PROMPT_PARTS_MOST], const struct rollout_group *c)
+{
+    const struct prompt *asked = c->prompt->asked;
+    i64 n = asked ? asked->part_count : 0;
+    for (i64 i = 0; i < n; i++)
+        parts[i] = asked->parts[i];
+    if (c->ids.count)
+        parts[n++] = (struct part){.kind = STREAM_TEXT, .ids = c->ids.ids, .count = c->ids.count};
+    return n;
 }
 
 int rollout_text(struct buffer *out, const struct rollout_group *c, i64 copy, const struct text_tokenizer *tokenizer)
@@ -52,7 +71,8 @@ int rollout_text(struct buffer *out, const struct rollout_group *c, i64 copy, co
     for (i64 i = c->ids.count - c->hint; i < c->ids.count; i++)
         id_list_push(&all, c->ids.ids[i]);
     for (i64 i = 0; i < a->count; i++)
-        id_list_push(&all, a->ids[i]);
+        if (a->ids[i] != MEDIUM_DRAW)
+            id_list_push(&all, a->ids[i]);
     buffer_clear(out);
     buffer_append(out, "", 0);
     int status = text_decode(tokenizer, out, all.ids, all.count, true);
@@ -62,7 +82,7 @@ int rollout_text(struct buffer *out, const struct rollout_group *c, i64 copy, co
 
 i64 rollout_routed(const struct rollout *r)
 {
-    return max_i64(0, r->answer.count - 1);
+    return r->answer.has_medium ? r->answer.routes.count : max_i64(0, r->answer.count - 1);
 }
 
 /* ---- The sampler ---- */
@@ -73,11 +93,19 @@ static void forbid(struct sampler *s, i32 id)
         s->forbidden[s->forbidden_count++] = id;
 }
 
+/* A medium stores the prompt's last position once more. */
+i64 sampler_room_most(const struct sampler_room *room)
+{
+    return max_i64(room->most, room->longest_medium) + (room->media != NULL);
+}
+
 int sampler_open(struct sampler *s, struct model *model, const struct submodel *sub,
                  const struct text_tokenizer *tokenizer, const struct sampler_room *room)
 {
-    *s = (struct sampler){.model = model, .tokenizer = tokenizer, .most = room->most};
-    if (vocabulary_load(&s->vocabulary, tokenizer, NULL))
+    *s = (struct sampler){.model = model, .tokenizer = tokenizer, .media = room->media, .most = room->most};
+    if (room->media)
+        s->vocabulary = room->media->vocabulary;
+    else if (vocabulary_load(&s->vocabulary, tokenizer, NULL))
         return -1;
     if (text_vocabulary(tokenizer) > model->config.vocabulary)
         return error_set("the tokenizer has %lld %s, the model knows %lld: they do not belong together",
@@ -85,21 +113,25 @@ int sampler_open(struct sampler *s, struct model *model, const struct submodel *
                          (long long)model->config.vocabulary);
     s->route_width = model->config.experts ? model->config.layers * sub->topk : 0;
     s->sampling = (struct sampling){.temperature = 1, .top_p = 1};
-    /* Rollouts are text only: no id opens or closes a medium, and the tokenizer can write all. */
-    s->forbidden = memory_alloc((model->config.vocabulary + BRACKETS + 1) * 4);
+    /* Text has no id that opens or closes a medium, and the tokenizer can write all. */
+    s->forbidden = memory_alloc((model->config.vocabulary + BRACKETS + SHAPES_MOST + 1) * 4);
     for (int i = 0; i < BRACKETS; i++)
         forbid(s, s->vocabulary.bracket[i]);
+    for (i64 i = 0; i < s->vocabulary.shape_count && room->media; i++)
+        forbid(s, s->vocabulary.shape[i]);
     forbid(s, s->vocabulary.message_begin);
     for (i64 id = 0; id < model->config.vocabulary; id++)
         if (!text_token_content(tokenizer, (i32)id))
             forbid(s, (i32)id);
     const struct decoder_options o = {.model = model,
                                       .sub = sub,
-                                      .vocabulary = &vocabulary_of_text,
+                                      .vocabulary = room->media ? &s->vocabulary : &vocabulary_of_text,
+                                      .amplitude = room->media ? room->media->amplitude : NULL,
+                                      .grid = room->media ? room->media->grid : NULL,
                                       .want_entropy = true,
                                       .keep_routes = s->route_width > 0,
                                       .as_trained = room->as_trained};
-    decoder_open(&s->decoder, &o, room->slots, room->longest + room->size * room->most);
+    decoder_open(&s->decoder, &o, room->slots, room->longest + room->size * sampler_room_most(room));
     return 0;
 }
 
@@ -112,10 +144,33 @@ void sampler_close(struct sampler *s)
 
 struct policy sampler_policy(const struct sampler *s)
 {
-    return (struct policy){s->sampling.temperature, s->forbidden, s->forbidden_count};
+    return (struct policy){s->sampling.temperature, s->forbidden, s->forbidden_count, s->media ? &s->vocabulary : NULL};
 }
 
 /* ---- Drawing ---- */
+
+/* parts: [PROMPT_PARTS_MOST], for the request to borrow. */
+static struct generate_request request_of(struct rollout_group *c, struct part *parts, const struct sampler *s)
+{
+    const struct prompt *asked = c->prompt->asked;
+    struct generate_request r = asked ? prompt_request(asked, 0, 0) : (struct generate_request){0};
+    r.parts = parts;
+    r.part_count = rollout_group_parts(parts, c);
+    r.copies = c->size;
+    r.identity = (u32)c->number;
+    r.routes = &c->routes;
+    if (task_makes(c->prompt) == MODALITY_TEXT || task_makes(c->prompt) == MODALITY_AUDIO)
+        r.most = s->most;
+    if (r.media_only)
+        return r;
+    r.stop[0] = s->vocabulary.end;
+    r.stop[1] = s->vocabulary.message_end;
+    r.stop[2] = r.stop[3] = -1;
+    r.forbidden = s->forbidden;
+    r.forbidden_count = s->forbidden_count;
+    r.by_place = true;
+    return r;
+}
 
 int rollouts_draw(struct sampler *s, struct rollout_group *const *rollout_groups, i64 count, i64 until,
                   struct progress *bar)
@@ -126,20 +181,10 @@ int rollouts_draw(struct sampler *s, struct rollout_group *const *rollout_groups
         total += rollout_groups[i]->size;
     struct answer *answers = memory_alloc(max_i64(total, 1) * (i64)sizeof *answers);
     struct generate_request *requests = memory_alloc(max_i64(count, 1) * (i64)sizeof *requests);
-    struct part *parts = memory_alloc(max_i64(count, 1) * (i64)sizeof *parts);
+    struct part *parts = memory_alloc(max_i64(count, 1) * PROMPT_PARTS_MOST * (i64)sizeof *parts);
     for (i64 i = 0; i < count; i++) {
         struct rollout_group *c = rollout_groups[i];
-        parts[i] = (struct part){.kind = STREAM_TEXT, .ids = c->ids.ids, .count = c->ids.count};
-        requests[i] = (struct generate_request){.parts = &parts[i],
-                                                .part_count = 1,
-                                                .stop = {s->vocabulary.end, s->vocabulary.message_end, -1, -1},
-                                                .forbidden = s->forbidden,
-                                                .forbidden_count = s->forbidden_count,
-                                                .most = s->most,
-                                                .copies = c->size,
-                                                .identity = (u32)c->number,
-                                                .by_place = true,
-                                                .routes = &c->routes};
+        requests[i] = request_of(c, &parts[PROMPT_PARTS_MOST * i], s);
         for (i64 r = 0; r < c->size; r++)
             answers[next++] = c->rollouts[r].answer;
         done += i < until && rollout_group_done(c);
@@ -164,8 +209,12 @@ int rollouts_draw(struct sampler *s, struct rollout_group *const *rollout_groups
     decoder_drop(&s->decoder, NULL);
     next = 0;
     for (i64 i = 0; i < count; i++) {
-        for (i64 r = 0; r < rollout_groups[i]->size; r++)
-            rollout_groups[i]->rollouts[r].answer = answers[next++];
+        for (i64 r = 0; r < rollout_groups[i]->size; r++) {
+            struct answer *a = &answers[next++];
+            if (!a->done && task_makes(rollout_groups[i]->prompt) != MODALITY_TEXT)
+                answer_release(a);
+            rollout_groups[i]->rollouts[r].answer = *a;
+        }
         rollout_group_forget_routes(rollout_groups[i]);
     }
     memory_free(answers);

@@ -1,6 +1,6 @@
 /* Rollouts: answers of the model to prompts, sampled with the same forward as training, many decode
- * sequences at a time. A rollout group is one prompt with its G rollouts. The prompt is
- * in the KV cache once:
+ * sequences at a time. An answer is text, or a picture, clip or sound. A rollout group is one prompt
+ * with its G rollouts. The prompt is in the KV cache once:
  *
  *     slot | prompt and hint | rollout 0 | rollout 1 | ...    each with room for its longest answer
  *
@@ -11,7 +11,11 @@
  * Router choices (routes) of each id are kept. Caches are rebuilt and training runs with the same
  * experts although the weights have changed (R3, arXiv 2510.11370). Between two calls a rollout has
  * the routes of all its ids but the last, which no forward has read yet; a prompt has routes once
- * an id was sampled after it. */
+ * an id was sampled after it.
+ *
+ * A medium that is not done when a call ends is drawn anew by the next one, with the same random
+ * numbers, so a long one is not favoured or put off. A medium that is done has the routes of all
+ * positions that were read. */
 #ifndef WEFT_RL_ROLLOUT_H
 #define WEFT_RL_ROLLOUT_H
 #include "model/decode.h"
@@ -28,9 +32,10 @@ struct rollout {
 struct rollout_group {
     const struct task *prompt;
     i64 prompt_index, number; /* index in its file; number in the endless sequence of prompts */
-    struct id_list ids;       /* prompt, then the hint: "<think>\n" and reference reasoning */
-    i64 hint;                 /* number of hint ids */
-    struct routes routes;     /* routes of ids */
+    /* prompt, then the hint: "<think>\n" and reference reasoning; behind task.asked: the hint alone */
+    struct id_list ids;
+    i64 hint;             /* number of hint ids */
+    struct routes routes; /* routes of the prompt's positions; before a medium all but the last */
     struct rollout *rollouts;
     i64 size; /* G, rollouts per group */
 };
@@ -43,8 +48,13 @@ bool rollout_group_done(const struct rollout_group *rollout_group);
 /* Share of the answers with a reward of at least `solved`; -1
  * if the rollout group has a hint or ungraded answers. */
 double rollout_group_success(const struct rollout_group *rollout_group, double solved);
+/* Positions of the prompt with its hint and what opens a medium. rollout_group_parts: the prompt as
+ * parts, at most PROMPT_PARTS_MOST; returns their number. */
+i64 rollout_group_positions(const struct rollout_group *rollout_group);
+enum { PROMPT_PARTS_MOST = 17 };
+i64 rollout_group_parts(struct part parts[PROMPT_PARTS_MOST], const struct rollout_group *rollout_group);
 /* rollout_routed: number of ids whose routes are kept between two calls. rollout_text: replaces
- * `out` by the text of the hint and the answer, without special tokens. 0, or -1 and a message. */
+ * `out` by the text of the hint and the answer, without special tokens: of a medium nothing. 0, or -1 and a message. */
 i64 rollout_routed(const struct rollout *rollout);
 int rollout_text(struct buffer *out, const struct rollout_group *rollout_group, i64 copy,
                  const struct text_tokenizer *tokenizer);
@@ -52,6 +62,7 @@ int rollout_text(struct buffer *out, const struct rollout_group *rollout_group, 
 struct sampler {
     struct model *model;
     const struct text_tokenizer *tokenizer;
+    const struct generator *media; /* tokenizers of prompts with media; NULL: text alone */
     struct vocabulary vocabulary;
     struct sampling sampling; /* keyed by (rollout group, rollout, position in the answer, 0) */
     i64 most;                 /* maximum ids of an answer, observations included */
@@ -64,8 +75,11 @@ struct sampler_room {
     /* Rollout groups at a time; rollouts per rollout group; maximum ids of a prompt and of an
      * answer. */
     i64 slots, size, longest, most;
-    bool as_trained; /* see decoder_options: for rollouts to learn from */
+    bool as_trained;               /* see decoder_options: for rollouts to learn from */
+    const struct generator *media; /* borrowed; NULL: text alone */
+    i64 longest_medium;            /* positions of a picture or clip; 0: none */
 };
+i64 sampler_room_most(const struct sampler_room *room); /* maximum positions of any answer */
 /* Borrows its arguments. -1 and a message: the tokenizer lacks the ids of a conversation or does
  * not match the model. sampler_close is safe after a failure. */
 int sampler_open(struct sampler *sampler, struct model *model, const struct submodel *sub,

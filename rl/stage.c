@@ -4,6 +4,7 @@
 #include "core/json.h"
 #include "rl/memory_estimate.h"
 #include "rl/learn.h"
+#include "rl/prompt_media.h"
 #include "rl/replay_buffer.h"
 #include "train/pretrain.h"
 #include "train/taught.h"
@@ -60,6 +61,8 @@ const struct setting rl_table[] = {
     GRADER_ROWS(struct rl_settings),
     OPTIMIZER_ROWS_SHAPED(struct rl_settings, "1e-4", "0.99", "0", "-10", "constant"), /* counted in updates */
     ROW(bias_speed, "bias_speed", SCHEDULE, "0", 0, 1, NULL, "update rate of the router's balancing bias"),
+    ROW(weigh_scales, "weigh_scales", BOOL, "false", 0, 0, NULL,
+        "weigh the positions of a picture's scale by 1 / side in its ratio and means; false: all alike"),
     ROW(replay_routes, "replay_routes", BOOL, "true", 0, 0, NULL, "train with the experts that the rollout selected"),
     ROW(recompute, "recompute", BOOL, "false", 0, 0, NULL, "activation checkpointing: keep only layer inputs"),
     TRAINING_ROWS(struct rl_settings, "10"),
@@ -73,6 +76,7 @@ struct stage_run { /* state of one call */
     bool has_start;
     struct submodel full;
     struct text_tokenizer *tokenizer;
+    struct prompt_media media;
     struct prompts prompts, held_out;
     struct replay_buffer buffer;
     struct replay_buffer_mark mark;
@@ -102,12 +106,13 @@ static int open_start(struct stage_run *r)
 static int open_prompts(struct stage_run *r)
 {
     r->tokenizer = text_tokenizer_load(r->s->from);
+    r->media = (struct prompt_media){r->stage->device, r->s->from, r->stage->dtype};
     if (!r->tokenizer || text_chat_set_day(r->tokenizer, r->s->day) < 0 ||
-        prompts_load(&r->prompts, r->s->prompts, r->tokenizer, 0))
+        prompts_load(&r->prompts, r->s->prompts, r->tokenizer, &r->media, 0))
         return -1;
     if (!r->s->eval_prompts || !*r->s->eval_prompts)
         return 0;
-    if (prompts_load(&r->held_out, r->s->eval_prompts, r->tokenizer, r->s->eval_limit))
+    if (prompts_load(&r->held_out, r->s->eval_prompts, r->tokenizer, &r->media, r->s->eval_limit))
         return -1;
     i64 common = prompts_in_common(&r->held_out, &r->prompts);
     if (common)
@@ -117,20 +122,26 @@ static int open_prompts(struct stage_run *r)
     return 0;
 }
 
-struct sampler_room rl_room(const struct rl_settings *s, i64 longest)
+struct sampler_room rl_room(const struct rl_settings *s, const struct prompts *prompts, const struct generator *media)
 {
     i64 all = s->prompts_per_step * s->buffer_batches;
-    return (struct sampler_room){min_i64(s->slots ? s->slots : all, all), s->group, longest, s->max_tokens,
-                                 .as_trained = true};
+    return (struct sampler_room){min_i64(s->slots ? s->slots : all, all),
+                                 s->group,
+                                 prompts->longest,
+                                 s->max_tokens,
+                                 .as_trained = true,
+                                 .media = media,
+                                 .longest_medium = prompts->longest_medium};
 }
 
 static int open_sampler(struct stage_run *r)
 {
     const struct rl_settings *s = r->s;
-    const struct sampler_room room = rl_room(s, r->prompts.longest);
+    const struct sampler_room room = rl_room(s, &r->prompts, prompt_media_of(&r->media));
     if (sampler_open(&r->sampler, &r->model, &r->full, r->tokenizer, &room))
         return -1;
     r->buffer.route_width = r->sampler.route_width;
+    r->buffer.media = room.media;
     r->sampler.sampling.temperature = (float)s->temperature;
     r->sampler.sampling.key = (struct rng_key){r->stage->seed, RNG_SAMPLING};
     return 0;
@@ -142,6 +153,8 @@ static void open_learner(struct stage_run *r)
     learner_open(&r->learner, &r->model, &r->sampler.vocabulary, &s->policy_loss, s->minibatches, s->micro_positions);
     r->learner.route_width = s->replay_routes ? r->sampler.route_width : 0;
     r->learner.policy = sampler_policy(&r->sampler);
+    r->learner.media = r->sampler.media;
+    r->learner.weigh_scales = s->weigh_scales;
     r->learner.start = r->has_start ? &r->start : NULL;
     r->learner.trainer.optimizer = &s->optimizer;
     r->learner.trainer.lr = lr_of_settings(&s->optimizer, s->steps * s->minibatches);
@@ -152,13 +165,23 @@ static void open_learner(struct stage_run *r)
 
 /* ---- Held-out prompts ---- */
 
+/* What decodes answers that are media; NULL: they are text. */
+static struct generator *media_decoder(struct stage_run *r)
+{
+    return r->media.opened ? &r->media.generator : NULL;
+}
+
 static int measure(struct eval_scores *out, const struct eval_details *kept, struct stage_run *r,
                    const struct prompts *prompts, double temperature, i64 copies)
 {
     struct sampler sampler;
-    const struct sampler_room room = {min_i64(RL_EVAL_SEATS, prompts->count), copies, prompts->longest,
-                                      r->s->max_tokens};
-    struct grader *grader = grader_open(&r->s->grader, r->tokenizer, NULL, 0);
+    const struct sampler_room room = {min_i64(RL_EVAL_SEATS, prompts->count),
+                                      copies,
+                                      prompts->longest,
+                                      r->s->max_tokens,
+                                      .media = prompt_media_of(&r->media),
+                                      .longest_medium = prompts->longest_medium};
+    struct grader *grader = grader_open(&r->s->grader, r->tokenizer, media_decoder(r), NULL, 0);
     int status = sampler_open(&sampler, &r->model, &r->full, r->tokenizer, &room);
     if (status == 0)
         status = eval_prompts(out, kept, &sampler, grader, prompts, temperature, copies,
@@ -202,7 +225,8 @@ static int measure_passes(struct stage_run *r)
 {
     struct eval_scores scores;
     struct prompts unknown = {.list = memory_alloc(r->prompts.count * (i64)sizeof(struct task)),
-                              .longest = r->prompts.longest};
+                              .longest = r->prompts.longest,
+                              .longest_medium = r->prompts.longest_medium};
     double *passes = memory_alloc(r->prompts.count * 8);
     i64 *index = memory_alloc(r->prompts.count * 8);
     for (i64 i = 0; i < r->prompts.count && r->s->policy_loss.hint_share > 0; i++)
@@ -287,7 +311,7 @@ static int read_state(struct stage_run *r, const struct json *state, const char 
 static int begin(void *context, i64 step, const struct json *state, const char *folder)
 {
     struct stage_run *r = context;
-    r->grader = grader_open(&r->s->grader, r->tokenizer, r->stage->out, step);
+    r->grader = grader_open(&r->s->grader, r->tokenizer, media_decoder(r), r->stage->out, step);
     if (!r->grader || grader_check(r->grader, &r->prompts) || grader_check(r->grader, &r->held_out))
         return -1;
     if (state)
@@ -510,7 +534,8 @@ static int run_with_model(struct stage_run *r)
     int status = open_sampler(r);
     if (status == 0) {
         struct model_config *c = &r->model.config;
-        c->max_positions = max_i64(c->max_positions, r->prompts.longest + r->s->max_tokens);
+        i64 longest = r->prompts.longest + max_i64(r->s->max_tokens, r->prompts.longest_medium);
+        c->max_positions = max_i64(c->max_positions, longest);
         model_config_add_end(c, r->sampler.vocabulary.end);
         model_config_add_end(c, r->sampler.vocabulary.message_end);
         open_learner(r);
@@ -560,6 +585,7 @@ int rl_stage(const void *settings, const struct stage *stage)
         text_tokenizer_free(r->tokenizer);
     prompts_release(&r->prompts);
     prompts_release(&r->held_out);
+    prompt_media_close(&r->media);
     replay_buffer_mark_release(&r->mark);
     grader_close(r->grader);
     json_free(r->heldout);

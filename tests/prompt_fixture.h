@@ -19,7 +19,7 @@ static inline char *write_file(const char *name, const char *content)
 static inline int load(struct prompts *out, const char *name, const char *content)
 {
     char *path = write_file(name, content);
-    int status = prompts_load(out, path, tokenizer, 0);
+    int status = prompts_load(out, path, tokenizer, NULL, 0);
     unlink(path);
     memory_free(path);
     return status;

@@ -130,8 +130,9 @@ const struct json *sample_key(const struct json *object, const char *key);
 int sample_of_json(struct sample *out, const struct json *value, const struct json_place *place, bool *passed);
 /* Puts the keys of a prompt for reinforcement learning that change what is asked (a system message, a
  * context, choices, earlier turns) into its prompt or question, which becomes a list of messages.
- * Returns -1 and a message, without the origin, if they cannot be. */
-int sample_ask(struct json *object, const char *origin, struct skip_notes *notes);
+ * Returns -1 and a message, without the origin, if they cannot be, or if media are listed beside it
+ * and `media` is false. */
+int sample_ask(struct json *object, const char *origin, bool media, struct skip_notes *notes);
 /* The caption of an object; NULL if it has none or it is not a text. */
 const struct json *sample_caption(const struct json *object, const struct source_columns *columns);
 /* For tables. sample_check_columns: fails, listing the columns, if no row can be a sample; 1: rows

@@ -544,19 +544,19 @@ static int ask(struct sample_builder *b, struct json *object, const struct json 
     return 0;
 }
 
-int sample_ask(struct json *object, const char *origin, struct skip_notes *notes)
+int sample_ask(struct json *object, const char *origin, bool media, struct skip_notes *notes)
 {
     const struct json *own[] = {sample_key(object, "prompt"),   sample_key(object, "question"),
                                 sample_key(object, "answer"),   json_get(object, "reward_model"),
                                 json_get(object, "extra_info"), json_get(object, "data_source"),
-                                json_get(object, "ability")};
+                                json_get(object, "ability"),    json_get(object, "to")};
     const struct json_place place = {.origin = origin, .notes = notes};
     struct sample_builder b = {.object = object, .asked = object, .place = &place, .turns = json_array()};
     bool changes = false;
     int status = own[0] || (own[1] && own[2]) ? record_keys_read(&b, FORM_PROMPT, own, COUNT_OF(own)) : 0;
     for (i64 i = 0; i < b.key_count; i++)
         changes |= b.keys[i].use != KEY_LISTED && b.keys[i].use != KEY_VARIABLE;
-    if (status == 0)
+    if (status == 0 && !media)
         status = refuse_media(&b);
     if (status == 0 && changes)
         status = ask(&b, object, own[0]);

@@ -39,6 +39,19 @@ static int make(void **state)
                       "\"ground_truth\": \"[a-m]\"}, \"extra_info\": {\"think\": \"</think> one two three\"}}\n",
                       (long long)i);
     succeed(file_replace(path_of("prompts.jsonl"), prompts.data, prompts.length));
+    buffer_clear(&prompts);
+    for (i64 i = 0; i < 6; i++)
+        buffer_printf(&prompts, "{\"prompt\": \"words %lld\", \"to\": \"%s\"}\n", (long long)i,
+                      i % 3 == 0   ? "image"
+                      : i % 3 == 1 ? "video"
+                                   : "audio");
+    succeed(file_replace(path_of("media.jsonl"), prompts.data, prompts.length));
+    buffer_clear(&prompts); /* the score: two digits of a file's checksum */
+    buffer_printf(&prompts, "while read -r line; do\n"
+                            "  file=$(printf %%s \"$line\" | sed 's/.*\"\\([^\"]*weft-answers[^\"]*\\)\".*/\\1/')\n"
+                            "  echo \"{\\\"score\\\": $(cksum < \"$file\" | cut -c1-2)}\"\n"
+                            "done\n");
+    succeed(file_replace(path_of("judge"), prompts.data, prompts.length));
     buffer_release(&prompts);
     return 0;
 }
@@ -71,6 +84,9 @@ static const struct resumed_stage {
     {"rl", rl_stage, rl_table,
      "from: $/model, prompts: @/prompts.jsonl, eval_prompts: @/prompts.jsonl, eval_steps: 2, steps: 4, "
      "prompts_per_step: 2, group: 3, buffer_batches: 2, max_tokens: 8, kl: 0.01, mask: {share: 0.5}, hint: {share: 1}"},
+    {"rl-of-media", rl_stage, rl_table,
+     "from: $/model, prompts: @/media.jsonl, steps: 4, prompts_per_step: 2, group: 3, buffer_batches: 2, seats: 3, "
+     "max_tokens: 8, weigh_scales: true, verifier: program, program: [sh, @/judge]"},
     {"stills", vision_stage, vision_stage_table,
      "data: $/media, validation: 0, steps: 4, clip_steps: 0, size: 32, stride: 8, bits: 6, channels: [8, 5], batch: 2, "
      "augment: 0.5"},

@@ -63,7 +63,7 @@ static const struct includes_room {
     {"routing", "submodels report"},
     {"generate", "train"},
     {"samples", "generate baselines"},
-    {"rl", "submodels baselines"},
+    {"rl", "submodels baselines generate"},
     {"corpus", "data/prepare"},
     {"bench/peers", "data/shapes"},
     {"bench", "op_cases tokenizer_training generate rl"},

@@ -82,7 +82,7 @@ TEST(prompts_may_stand_in_a_table)
 {
     struct prompts p;
     struct buffer text = {0};
-    assert_int_equal(prompts_load(&p, GOLDEN "/tables/forms/verl.parquet", tokenizer, 0), 0);
+    assert_int_equal(prompts_load(&p, GOLDEN "/tables/forms/verl.parquet", tokenizer, NULL, 0), 0);
     assert_int_equal(p.count, 1);
     assert_string_equal(p.list[0].data_source, "openai/gsm8k");
     assert_string_equal(p.list[0].ground_truth, "6");
@@ -91,7 +91,7 @@ TEST(prompts_may_stand_in_a_table)
     assert_string_equal(text.data, "<|im_start|>user\n2*3?<|im_end|>\n<|im_start|>assistant\n");
     buffer_release(&text);
     prompts_release(&p);
-    assert_int_equal(prompts_load(&p, GOLDEN "/tables/forms/text.parquet", tokenizer, 0), -1);
+    assert_int_equal(prompts_load(&p, GOLDEN "/tables/forms/text.parquet", tokenizer, NULL, 0), -1);
     assert_non_null(strstr(error_text(), "text.parquet:1: key prompt"));
 }
 
@@ -139,7 +139,7 @@ static void expect_prompt(const char *template, const char *line, const char *pr
     assert_int_equal(file_replace(path, line, (i64)strlen(line)), 0);
     struct text_tokenizer *own = text_tokenizer_load(copy);
     assert_non_null(own);
-    if (prompts_load(&p, path, own, 0))
+    if (prompts_load(&p, path, own, NULL, 0))
         fail_msg("%s", error_text());
     assert_int_equal(text_decode(own, &text, p.list[0].ids.ids, p.list[0].ids.count, false), 0);
     assert_int_equal(text_decode(own, &thoughts, p.list[0].think.ids, p.list[0].think.count, false), 0);
@@ -184,7 +184,7 @@ TEST(questions_are_prompts_as_published)
         enum verifier verifier;
         struct buffer text = {0};
         char *path = string_format("%s/tables/forms/%s", GOLDEN, names[i]);
-        assert_int_equal(prompts_load(&p, path, tokenizer, 0), 0);
+        assert_int_equal(prompts_load(&p, path, tokenizer, NULL, 0), 0);
         assert_int_equal(p.count, 2);
         assert_string_equal(p.list[0].ground_truth, "2");
         assert_int_equal(verifier_of(&verifier, &p.list[1]), 0);

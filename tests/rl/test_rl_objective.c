@@ -18,8 +18,9 @@ static struct device device; /* the CPU, then the guarded device */
 
 struct rl_objective_example {
     i64 n;
-    float loss[MOST], old[MOST], rollout[MOST], start[MOST], coefficient[MOST];
+    float loss[MOST], old[MOST], rollout[MOST], start[MOST], share[MOST], coefficient[MOST];
     struct response y;
+    bool shared; /* the share of an id in all means is `share`; else they are alike */
 };
 
 static void *put(const void *values, i64 bytes)
@@ -32,7 +33,7 @@ static void *put(const void *values, i64 bytes)
 
 /* Runs the op on one response. */
 static void coefficients_of(float *coefficient, struct policy_loss_sums *sums, const struct policy_loss_settings *s,
-                            const struct response *y, const float *loss)
+                            const struct response *y, const float *loss, const float *share)
 {
     const struct policy_loss_options settings = {s->algorithm, s->eps, s->mismatch_low, s->mismatch_high, s->kl, 1};
     const i32 segment[2] = {0, (i32)y->n};
@@ -40,17 +41,13 @@ static void coefficients_of(float *coefficient, struct policy_loss_sums *sums, c
     struct {
         void *block;
         i64 bytes;
-    } on[] = {{put(coefficient, bytes), bytes},
-              {put(sums, sizeof *sums), sizeof *sums},
-              {put(loss, bytes), bytes},
-              {put(y->old, bytes), bytes},
-              {put(y->rollout, bytes), bytes},
-              {put(y->start, bytes), bytes},
-              {put(segment, sizeof segment), 8},
-              {put(&y->advantage, 8), 8},
-              {put(&y->weight, 8), 8}};
+    } on[] = {{put(coefficient, bytes), bytes},  {put(sums, sizeof *sums), sizeof *sums},
+              {put(loss, bytes), bytes},         {put(y->old, bytes), bytes},
+              {put(y->rollout, bytes), bytes},   {put(y->start, bytes), bytes},
+              {put(segment, sizeof segment), 8}, {put(&y->advantage, 8), 8},
+              {put(&y->weight, 8), 8},           {put(share, bytes), bytes}};
     device.ops->policy_loss(&device, on[0].block, on[1].block, on[2].block, on[3].block, on[4].block, on[5].block,
-                            on[6].block, on[7].block, on[8].block, 1, &settings);
+                            on[9].block, on[6].block, on[7].block, on[8].block, 1, &settings);
     device_get(&device, coefficient, on[0].block, bytes);
     device_get(&device, sums, on[1].block, sizeof *sums);
     for (i64 i = 0; i < COUNT_OF(on); i++)
@@ -67,22 +64,29 @@ static double keep(const struct policy_loss_settings *s, double k)
     return k >= s->mismatch_low && k <= s->mismatch_high ? k : 0;
 }
 
+static double share_of(const struct rl_objective_example *e, i64 j)
+{
+    return e->shared ? e->share[j] : 1;
+}
+
 /* The policy loss J. bare: log-probabilities of its constant parts (GSPO-token's stop-gradient);
  * now: log-probabilities at which J is evaluated. */
 static double policy_loss(const struct policy_loss_settings *s, const struct rl_objective_example *e,
                           const double *bare, const double *now)
 {
-    double value = 0, mean_ratio = 0, mean_k = 0, n = (double)e->n, a = e->y.advantage;
+    double value = 0, mean_ratio = 0, mean_k = 0, total = 0, a = e->y.advantage;
+    for (i64 j = 0; j < e->n; j++)
+        total += share_of(e, j);
     for (i64 j = 0; j < e->n; j++) {
-        mean_ratio += (bare[j] - e->old[j]) / n;
-        mean_k += ((double)e->old[j] - e->rollout[j]) / n;
+        mean_ratio += share_of(e, j) * (bare[j] - e->old[j]) / total;
+        mean_k += share_of(e, j) * ((double)e->old[j] - e->rollout[j]) / total;
     }
     for (i64 j = 0; j < e->n; j++) {
         double own = now[j] - e->old[j],
                k = exp(s->algorithm == POLICY_LOSS_GSPO ? mean_k : (double)e->old[j] - e->rollout[j]);
         double ratio = s->algorithm == POLICY_LOSS_GRPO ? exp(own) : exp(mean_ratio) * exp(now[j] - bare[j]);
-        double d = e->start[j] - now[j];
-        value += keep(s, k) * fmin(ratio * a, clip(ratio, s->eps) * a) / n - s->kl * (exp(d) - d - 1) / n;
+        double d = e->start[j] - now[j], part = share_of(e, j) / total;
+        value += part * (keep(s, k) * fmin(ratio * a, clip(ratio, s->eps) * a) - s->kl * (exp(d) - d - 1));
     }
     return e->y.weight * value;
 }
@@ -97,7 +101,9 @@ static void draw_example(struct rl_objective_example *e, i64 item, double width)
         e->old[j] = (float)(logprob + width * rng_normal(key, (u32)item, 2, (u32)j, 0));
         e->rollout[j] = (float)(e->old[j] + 0.7 * rng_normal(key, (u32)item, 3, (u32)j, 0));
         e->start[j] = (float)(logprob + 0.5 * rng_normal(key, (u32)item, 4, (u32)j, 0));
+        e->share[j] = (float)(0.2 + rng_uniform(key, (u32)item, 6, (u32)j, 0));
     }
+    e->shared = item % 2;
     e->y = (struct response){.n = e->n,
                              .rollout = e->rollout,
                              .old = e->old,
@@ -109,9 +115,11 @@ static void draw_example(struct rl_objective_example *e, i64 item, double width)
 /* True near a kink of the policy loss, where finite differences are wrong. */
 static bool near_a_kink(const struct policy_loss_settings *s, const struct rl_objective_example *e)
 {
-    double mean = 0;
+    double mean = 0, total = 0;
     for (i64 j = 0; j < e->n; j++)
-        mean += (-(double)e->loss[j] - e->old[j]) / (double)e->n;
+        total += share_of(e, j);
+    for (i64 j = 0; j < e->n; j++)
+        mean += share_of(e, j) * (-(double)e->loss[j] - e->old[j]) / total;
     for (i64 j = 0; j < e->n; j++) {
         double r = exp(s->algorithm == POLICY_LOSS_GRPO ? -(double)e->loss[j] - e->old[j] : mean);
         if (fabs(r - 1 - s->eps) < 1e-3 || fabs(r - 1 + s->eps) < 1e-3)
@@ -127,7 +135,7 @@ static void check_example(const struct policy_loss_settings *s, struct rl_object
     struct policy_loss_sums sums = {0};
     for (i64 j = 0; j < e->n; j++)
         now[j] = -(double)e->loss[j];
-    coefficients_of(e->coefficient, &sums, s, &e->y, e->loss);
+    coefficients_of(e->coefficient, &sums, s, &e->y, e->loss, e->shared ? e->share : NULL);
     for (i64 j = 0; j < e->n; j++) {
         memcpy(moved, now, sizeof now);
         moved[j] = now[j] + h;
@@ -170,7 +178,7 @@ TEST(test_sequence_level_is_gspo)
         double mean = 0;
         draw_example(&e, i, 0.2);
         memcpy(e.rollout, e.old, sizeof e.old);
-        coefficients_of(e.coefficient, &sums, &s, &e.y, e.loss);
+        coefficients_of(e.coefficient, &sums, &s, &e.y, e.loss, NULL);
         for (i64 j = 0; j < e.n; j++)
             mean += (-(double)e.loss[j] - e.old[j]) / (double)e.n;
         for (i64 j = 0; j < e.n; j++)
@@ -188,7 +196,7 @@ TEST(test_without_old_the_ratio_is_one)
     struct response y = {.n = 2, .rollout = rollout, .advantage = -1.5, .weight = 1};
     struct policy_loss_sums sums = {0};
     float c[2] = {0};
-    coefficients_of(c, &sums, &s, &y, loss);
+    coefficients_of(c, &sums, &s, &y, loss, NULL);
     assert_true(fabs(c[0] + 0.75) < 1e-6);
     assert_true(c[1] == 0); /* k = exp(2), above 2 */
     assert_true(fabs(sums.masked - 0.5) < 1e-9 && sums.clipped == 0 && sums.ratio == 0);
@@ -204,7 +212,7 @@ TEST(test_clip_by_sign)
         float loss = 1, old = i & 1 ? -1.5f : -0.5f, c = 0;
         struct response y = {.n = 1, .rollout = &old, .old = &old, .advantage = i & 2 ? 1 : -1, .weight = 1};
         struct policy_loss_sums sums = {0};
-        coefficients_of(&c, &sums, &s, &y, &loss);
+        coefficients_of(&c, &sums, &s, &y, &loss, NULL);
         bool up = i & 1, positive = i & 2, cut = up == positive;
         assert_int_equal(c == 0, cut);
         assert_true(sums.clipped == cut);

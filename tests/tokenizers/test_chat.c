@@ -35,7 +35,7 @@ TEST(prompts_are_those_of_transformers)
         struct json *list = json_array();
         json_push(list, line);
         put("p.json", list);
-        if (prompts_load(&prompts, path, tokenizer, 0))
+        if (prompts_load(&prompts, path, tokenizer, NULL, 0))
             fail_msg("%s", error_text());
         assert_ids(prompts.list[0].ids.ids, prompts.list[0].ids.count, json_get(json_at(cases, i), "prompt_ids"), 0, i);
         prompts_release(&prompts);

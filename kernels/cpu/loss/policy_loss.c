@@ -13,8 +13,8 @@ static void score_response(float *coefficient, struct policy_loss_row_sums *sums
 {
     struct policy_loss_means mean = {0, 0};
     for (i64 j = 0; j < y->n; j++) {
-        mean.ratio += policy_loss_log_ratio(y, j) / (double)y->n;
-        mean.mismatch += policy_loss_log_mismatch(y, j) / (double)y->n;
+        mean.ratio += policy_loss_log_ratio(y, j) * policy_loss_share(y, j) / y->total;
+        mean.mismatch += policy_loss_log_mismatch(y, j) * policy_loss_share(y, j) / y->total;
     }
     for (i64 j = 0; j < y->n; j++)
         coefficient[j] = policy_loss_coefficient(&sums->of_ids, s, y, j, mean);
@@ -23,13 +23,14 @@ static void score_response(float *coefficient, struct policy_loss_row_sums *sums
 }
 
 void CPU(policy_loss)(struct device *device, float *coefficient, double *sums, const float *loss, const float *old,
-                      const float *rollout, const float *start, const i32 *segment, const double *advantage,
-                      const double *weight, i64 responses, const struct policy_loss_options *options)
+                      const float *rollout, const float *start, const float *share, const i32 *segment,
+                      const double *advantage, const double *weight, i64 responses,
+                      const struct policy_loss_options *options)
 {
     (void)device;
     for (i64 i = 0; i < responses; i++) {
-        struct policy_loss_response y =
-            policy_loss_response_of(loss, old, rollout, start, segment[i], segment[i + 1], advantage[i], weight[i]);
+        struct policy_loss_response y = policy_loss_response_of(loss, old, rollout, start, share, segment[i],
+                                                                segment[i + 1], advantage[i], weight[i]);
         score_response(coefficient + segment[i], (struct policy_loss_row_sums *)sums, options, &y);
     }
 }

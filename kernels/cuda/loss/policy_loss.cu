@@ -6,20 +6,20 @@ enum { SUMS = 8 };
 
 /* One block per response; sums is [responses, SUMS]. */
 static __global__ void score_responses(float *coefficient, double *sums, const float *loss, const float *old,
-                                       const float *rollout, const float *start, const i32 *segment,
+                                       const float *rollout, const float *start, const float *share, const i32 *segment,
                                        const double *advantage, const double *weight,
                                        struct policy_loss_options options)
 {
     grid_wait();
     i64 i = blockIdx.x;
     struct policy_loss_response y =
-        policy_loss_response_of(loss, old, rollout, start, segment[i], segment[i + 1], advantage[i], weight[i]);
+        policy_loss_response_of(loss, old, rollout, start, share, segment[i], segment[i + 1], advantage[i], weight[i]);
     struct policy_loss_means mean = {0, 0};
     struct policy_loss_id_sums of_ids = {0, 0, 0, 0, 0, 0};
     COLUMNS(j, y.n)
     {
-        mean.ratio += policy_loss_log_ratio(&y, j) / (double)y.n;
-        mean.mismatch += policy_loss_log_mismatch(&y, j) / (double)y.n;
+        mean.ratio += policy_loss_log_ratio(&y, j) * policy_loss_share(&y, j) / y.total;
+        mean.mismatch += policy_loss_log_mismatch(&y, j) * policy_loss_share(&y, j) / y.total;
     }
     mean = {block_sum(mean.ratio), block_sum(mean.mismatch)};
     COLUMNS(j, y.n)
@@ -44,8 +44,8 @@ static __global__ void add_responses(double *sums, const double *each, i64 respo
 }
 
 extern "C" void cuda_policy_loss(struct device *device, float *coefficient, double *sums, const float *loss,
-                                 const float *old, const float *rollout, const float *start, const i32 *segment,
-                                 const double *advantage, const double *weight, i64 responses,
+                                 const float *old, const float *rollout, const float *start, const float *share,
+                                 const i32 *segment, const double *advantage, const double *weight, i64 responses,
                                  const struct policy_loss_options *options)
 {
     struct cuda_handles *handles = cuda_handles_of(device);
@@ -54,6 +54,6 @@ extern "C" void cuda_policy_loss(struct device *device, float *coefficient, doub
     if (responses == 0)
         return;
     LAUNCH(device, score_responses, (unsigned)responses, BLOCK_THREADS, 0, coefficient, each, loss, old, rollout, start,
-           segment, advantage, weight, *options);
+           share, segment, advantage, weight, *options);
     LAUNCH(device, add_responses, 1, WARP_THREADS, 0, sums, each, responses);
 }
