@@ -111,6 +111,7 @@ TEST(only_the_words_behind_the_name_count)
         {"the bus turns anticlockwise, blue", "turns clockwise, blue", 0.5},
         {"shrimp, thin, red, orange and blue", "thin, red, blue and orange", 1},
         {"tall thin", "thin, red", 0.5},
+        {"an apple that is red, round, orange", "round, orange", 1},
         {"red apple", "red", -1},
         {"", "red", -1},
     };
