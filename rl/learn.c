@@ -291,7 +291,7 @@ static i64 plan(void *context, i64 step, double totals[TARGETS])
 static void lay_routes(i32 *out, const struct learner *l, const struct batch *b, i64 at,
                        const struct routes *const from[2], i64 first, i64 count)
 {
-    i64 k = l->trainer.model->config.topk;
+    i64 k = l->trainer.sub ? l->trainer.sub->topk : l->trainer.model->config.topk;
     for (i64 i = 0; i < count; i++) {
         i64 number = first + i, own = number - from[0]->count;
         const u16 *route = own < 0                ? from[0]->list + number * l->route_width
@@ -515,9 +515,11 @@ static void keep_losses(struct learner *l, const float *drawn, i64 micro, bool s
 int learner_measure(struct learner *l, struct model *model)
 {
     struct model *trained = l->trainer.model;
-    struct submodel full;
-    submodel_full(&full, &trained->config);
-    full.counts = false;
+    struct submodel sub;
+    submodel_full(&sub, &trained->config);
+    if (l->trainer.sub)
+        sub = *l->trainer.sub;
+    sub.counts = false;
     for (i64 micro = 0; micro < l->micros; micro++) {
         struct batch batch;
         struct forward out;
@@ -527,7 +529,7 @@ int learner_measure(struct learner *l, struct model *model)
         /* The reference model routes by itself, since it is another policy and not an older one. */
         struct forward_options options = {.routes = model ? NULL : routes_of(l, 0, micro)};
         tape_clear(&l->tape, false);
-        model_forward(&out, &l->tape, model ? model : trained, &batch, &full, &options);
+        model_forward(&out, &l->tape, model ? model : trained, &batch, &sub, &options);
         keep_losses(l, drawn_losses(l, &l->tape, &out, &batch), micro, model != NULL);
     }
     return 0;

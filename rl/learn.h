@@ -58,7 +58,7 @@ struct learn_result {
     i64 positions;
 };
 /* Borrows model, vocabulary and settings. The caller then sets the policy, media and the trainer's
- * optimizer, lr, bias_speed, seed and recompute. */
+ * sub-model, optimizer, lr, bias_speed, seed and recompute. */
 void learner_open(struct learner *learner, struct model *model, const struct vocabulary *vocabulary,
                   const struct policy_loss_settings *settings, i64 minibatches, i64 positions);
 void learner_close(struct learner *learner);

@@ -29,10 +29,12 @@
 #include "rl/eval.h"
 #include "rl/grader.h"
 #include "rl/objective.h"
+#include "submodels/submodels.h"
 #include "train/train.h"
 
 struct rl_settings {
     char *from, *prompts, *eval_prompts, *day; /* day: YYYY-MM-DD of a chat template that writes it */
+    char *sub;                                 /* name of the sub-model that is the policy; "": the full model */
     i64 steps, prompts_per_step, group, buffer_batches, slots, minibatches, max_tokens;
     i64 eval_steps, eval_limit, micro_positions;
     i64 speculate; /* retired */

@@ -15,6 +15,8 @@
 #define ROW(member, ...) SETTING(struct rl_settings, member, __VA_ARGS__)
 const struct setting rl_table[] = {
     ROW(from, "from", REFERENCE, NULL, 0, 0, NULL, "initial model; optimizer moments start at zero"),
+    ROW(sub, "sub", STRING, "", 0, 0, NULL,
+        "named sub-model of `from` (weft extract --name) that is drawn from and trained; none: the full model"),
     ROW(prompts, "prompts", REFERENCE, NULL, 0, 0, NULL, "prompts with the fields of verl, .jsonl or .json"),
     ROW(eval_prompts, "eval_prompts", REFERENCE, "", 0, 0, NULL, "held-out prompts"),
     ROW(eval_steps, "eval_steps", INTEGER, "20", 0, 1e9, NULL,
@@ -74,7 +76,8 @@ struct stage_run { /* state of one call */
     const struct stage *stage;
     struct model model, start;
     bool has_start;
-    struct submodel full;
+    struct submodel policy; /* the full model, or settings.sub */
+    struct arena policy_memory;
     struct text_tokenizer *tokenizer;
     struct prompt_media media;
     struct prompts prompts, held_out;
@@ -101,6 +104,25 @@ static int open_start(struct stage_run *r)
         return error_prefix("the model of kl");
     r->has_start = true;
     return 0;
+}
+
+static bool is_set(const char *text)
+{
+    return text && *text;
+}
+
+static int open_policy(struct stage_run *r)
+{
+    struct submodel_name name;
+    submodel_full(&r->policy, &r->model.config);
+    if (!is_set(r->s->sub))
+        return 0;
+    if (submodel_name_load(&name, r->s->from, r->s->sub))
+        return -1;
+    int status = submodel_parse(&r->policy, &r->policy_memory, &name.options, &r->model);
+    submodel_name_release(&name);
+    r->policy.counts = false;
+    return status;
 }
 
 static int open_prompts(struct stage_run *r)
@@ -138,7 +160,7 @@ static int open_sampler(struct stage_run *r)
 {
     const struct rl_settings *s = r->s;
     const struct sampler_room room = rl_room(s, &r->prompts, prompt_media_of(&r->media));
-    if (sampler_open(&r->sampler, &r->model, &r->full, r->tokenizer, &room))
+    if (sampler_open(&r->sampler, &r->model, &r->policy, r->tokenizer, &room))
         return -1;
     r->buffer.route_width = r->sampler.route_width;
     r->buffer.media = room.media;
@@ -155,6 +177,7 @@ static void open_learner(struct stage_run *r)
     r->learner.policy = sampler_policy(&r->sampler);
     r->learner.media = r->sampler.media;
     r->learner.weigh_scales = s->weigh_scales;
+    r->learner.trainer.sub = is_set(s->sub) ? &r->policy : NULL;
     r->learner.start = r->has_start ? &r->start : NULL;
     r->learner.trainer.optimizer = &s->optimizer;
     r->learner.trainer.lr = lr_of_settings(&s->optimizer, s->steps * s->minibatches);
@@ -182,7 +205,7 @@ static int measure(struct eval_scores *out, const struct eval_details *kept, str
                                       .media = prompt_media_of(&r->media),
                                       .longest_medium = prompts->longest_medium};
     struct grader *grader = grader_open(&r->s->grader, r->tokenizer, media_decoder(r), NULL, 0);
-    int status = sampler_open(&sampler, &r->model, &r->full, r->tokenizer, &room);
+    int status = sampler_open(&sampler, &r->model, &r->policy, r->tokenizer, &room);
     if (status == 0)
         status = eval_prompts(out, kept, &sampler, grader, prompts, temperature, copies,
                               hash_bytes("held out", 8, r->stage->seed));
@@ -250,10 +273,23 @@ static int measure_passes(struct stage_run *r)
 
 /* ---- Checkpoints ---- */
 
+/* The trained sub-model keeps its name, and the others theirs. */
+static int copy_names(const struct stage_run *r, const char *folder)
+{
+    static const char file[] = "weft/submodels.json";
+    if (!is_set(r->s->sub))
+        return 0;
+    char *from = path_join(r->s->from, file), *to = path_join(folder, file);
+    int status = file_copy(to, from);
+    memory_free(from);
+    memory_free(to);
+    return status;
+}
+
 static int save(void *context, const char *folder)
 {
     struct stage_run *r = context;
-    int status = model_save(&r->model, folder) || copy_tokenizers(folder, r->s->from) ? -1 : 0;
+    int status = model_save(&r->model, folder) || copy_tokenizers(folder, r->s->from) || copy_names(r, folder) ? -1 : 0;
     return status ? status : taught_copy(folder, r->s->from);
 }
 
@@ -525,7 +561,8 @@ static int run_with_model(struct stage_run *r)
 {
     if (open_start(r))
         return -1;
-    submodel_full(&r->full, &r->model.config);
+    if (open_policy(r))
+        return -1;
     r->success = memory_alloc(r->prompts.count * 8);
     for (i64 i = 0; i < r->prompts.count; i++)
         r->success[i] = -1;
@@ -572,6 +609,7 @@ int rl_stage(const void *settings, const struct stage *stage)
     r->s = s;
     r->stage = stage;
     r->heldout = json_object();
+    arena_open(&r->policy_memory, 64 << 20);
     int status = open_model(r);
     if (status == 0) {
         if (stage->fp8)
@@ -589,6 +627,7 @@ int rl_stage(const void *settings, const struct stage *stage)
     replay_buffer_mark_release(&r->mark);
     grader_close(r->grader);
     json_free(r->heldout);
+    arena_close(&r->policy_memory);
     memory_free(r->success);
     memory_free(r);
     return status;

@@ -97,6 +97,8 @@ static void pick(struct submodel *sub, struct trainer *t, struct arena *arena, i
     const struct model_config *c = &t->model->config;
     if (!t->elastic) {
         submodel_full(sub, c);
+        if (t->sub)
+            *sub = *t->sub;
         return;
     }
     const struct elastic_draw draw = draw_at(t, step, pass);

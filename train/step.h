@@ -95,7 +95,8 @@ struct trainer {
     /* the objective fills the coefficients; false: they are target weights times trainer_factors */
     bool from_losses;
     const struct optimizer_settings *optimizer;
-    const struct elastic_settings *elastic; /* NULL: always the full model */
+    const struct elastic_settings *elastic; /* NULL: always the same sub-model */
+    const struct submodel *sub;             /* which; NULL: the full model */
     struct lr_schedule lr;
     struct schedule bias_speed;
     struct balance_settings balance;

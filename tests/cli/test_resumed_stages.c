@@ -20,6 +20,23 @@ static char *make_shards(const char *name, i64 count)
     return folder;
 }
 
+/* The name `small`: without a layer, half of the experts, one for a token. */
+static void name_sub_model(void)
+{
+    struct submodel_options options = {"0,2-3", "4", "1"};
+    struct model model;
+    struct submodel sub;
+    struct arena arena;
+    char *folder = path_join(shards, "model");
+    arena_open(&arena, 1 << 20);
+    succeed(model_load(&model, &device, folder, DTYPE_F32, true));
+    succeed(submodel_parse(&sub, &arena, &options, &model));
+    succeed(submodel_name_save(folder, "small", &sub, &model.config));
+    model_close(&model);
+    arena_close(&arena);
+    memory_free(folder);
+}
+
 static int make(void **state)
 {
     device_open_cpu(&device);
@@ -28,6 +45,7 @@ static int make(void **state)
     others = make_shards("resumed-others", 60);
     char *media = path_join(shards, "media");
     fixture_model(shards, &device);
+    name_sub_model();
     succeed(directory_make(media));
     fixture_media(media);
     memory_free(media);
@@ -87,6 +105,9 @@ static const struct resumed_stage {
     {"rl-of-media", rl_stage, rl_table,
      "from: $/model, prompts: @/media.jsonl, steps: 4, prompts_per_step: 2, group: 3, buffer_batches: 2, seats: 3, "
      "max_tokens: 8, weigh_scales: true, verifier: program, program: [sh, @/judge]"},
+    {"rl-of-a-sub-model", rl_stage, rl_table,
+     "from: $/model, sub: small, prompts: @/media.jsonl, steps: 4, prompts_per_step: 2, group: 3, max_tokens: 8, "
+     "verifier: program, program: [sh, @/judge]"},
     {"stills", vision_stage, vision_stage_table,
      "data: $/media, validation: 0, steps: 4, clip_steps: 0, size: 32, stride: 8, bits: 6, channels: [8, 5], batch: 2, "
      "augment: 0.5"},

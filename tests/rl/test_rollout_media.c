@@ -19,7 +19,7 @@ static struct device device;
 static struct text_tokenizer *tokenizer;
 static struct generator generator; /* without tokenizers of media: nothing is decoded here */
 static struct model model;
-static struct submodel full;
+static struct submodel full, small; /* small: without a layer, with half of the experts, one for a token */
 static struct task tasks[TASKS];
 static struct prompts prompts;
 
@@ -42,11 +42,20 @@ static void make_tokenizer(void)
 /* Makes the end of a sound likely. */
 static void make_model(void)
 {
+    static const i32 half[4] = {0, 2, 5, 7};
     struct model_config c = toy_config(3, TOY_TIED | TOY_MTP | TOY_MEDIA);
     c.vocabulary = round_up(text_vocabulary(tokenizer), 16);
     c.window = 1;
     toy_open(&model, &device, &c, true);
     submodel_full(&full, &model.config);
+    small = full;
+    small.layer_count = 2;
+    small.layer[0] = 1;
+    small.layer[1] = 2;
+    small.expert_count = 4;
+    small.expert[1] = small.expert[2] = half;
+    small.topk = 1;
+    small.counts = false;
     float *head = toy_weight(&device, model.audio_head[0]);
     for (i64 i = 0; i < c.width; i++)
         head[TOY_CODES * c.width + i] *= 3;
@@ -184,12 +193,17 @@ static int close_world(void **state)
     return 0;
 }
 
-static void open_sampler(struct sampler *s, i64 slots, float temperature)
+static void open_sampler_of(struct sampler *s, const struct submodel *sub, i64 slots, float temperature)
 {
     const struct sampler_room room = {slots, GROUP, prompts.longest, MOST, true, &generator, prompts.longest_medium};
-    require(sampler_open(s, &model, &full, tokenizer, &room) == 0, "%s", error_text());
+    require(sampler_open(s, &model, sub, tokenizer, &room) == 0, "%s", error_text());
     s->sampling.key = (struct rng_key){7, RNG_SAMPLING};
     s->sampling.temperature = temperature;
+}
+
+static void open_sampler(struct sampler *s, i64 slots, float temperature)
+{
+    open_sampler_of(s, &full, slots, temperature);
 }
 
 static void open_groups(struct rollout_group **groups)
@@ -342,6 +356,37 @@ TEST(test_routes_are_replayed)
     memset(bias, 0, sizeof bias);
     for (i64 i = 0; i < model.config.layers; i++)
         toy_set_weight(&model.weights, model.layer[i].bias, bias);
+    learner_close(&l);
+    close_groups(groups);
+    sampler_close(&sampler);
+}
+
+/* A sub-model as the policy: what it draws it is trained on, with its experts replayed, and nothing else
+ * of the model has a gradient. */
+TEST(test_a_sub_model_is_drawn_as_trained)
+{
+    struct policy_loss_settings s = {.mismatch_high = 1e9, .divide_by_std = true};
+    struct sampler sampler;
+    struct learner l;
+    struct step_result result;
+    struct rollout_group *groups[TASKS];
+    open_sampler_of(&sampler, &small, 3, 1);
+    draw_groups(groups, &sampler);
+    assert_int_equal(sampler.route_width, 3);
+    open_learner(&l, &s, &sampler, 150);
+    l.trainer.sub = &small;
+    learner_load(&l, groups, TASKS, NULL);
+    learner_plan(&l, 0, l.count);
+    for (int replayed = 0; replayed < 2; replayed++) {
+        l.route_width = replayed ? sampler.route_width : 0;
+        assert_int_equal(learner_measure(&l, NULL), 0);
+        assert_true(mismatch_of(&l) < 1e-5);
+    }
+    assert_int_equal(train_step(&result, &l.trainer, 0), 0);
+    assert_false(toy_has_gradient(&device, model.layer[0].qkv, 0));
+    assert_true(toy_has_gradient(&device, model.layer[1].qkv, 0));
+    assert_false(toy_has_gradient(&device, model.layer[1].experts_down, 1));
+    assert_true(toy_has_gradient(&device, model.layer[1].router, 0));
     learner_close(&l);
     close_groups(groups);
     sampler_close(&sampler);
