@@ -279,7 +279,7 @@ struct updates {
 
 enum activation { ACTIVATION_SILU, ACTIVATION_GELU /* erf form */ };
 enum resize { RESIZE_AREA, RESIZE_BILINEAR };
-enum distance { DISTANCE_L1, DISTANCE_L2 /* squared */ };
+enum distance { DISTANCE_L1, DISTANCE_L2 /* squared */, DISTANCE_LOG /* of logarithms: kernels/distance.h */ };
 enum map { MAP_LOG, MAP_MAX, MAP_EXP };
 
 /* Codebooks of a residual vector quantizer during training: L levels of K words of `width`. Random
@@ -688,8 +688,8 @@ struct policy_loss_options {
                                         (device, dlogits, logits, teacher, bits, coefficient, weight),                 \
         SIZES(logits, N, D) IS(teacher, N, D) IS(dlogits, N, D, ANY) IS(bits, N, D) IS(coefficient, N, 1)              \
         IS(weight, N, 1))                                                                                              \
-    /* loss[i] = mean over columns of |x - y| or (x - y)^2. dx = coefficient[i] . derivative /                         \
-     * columns. */                                                                                                     \
+    /* loss[i] = mean over columns of |x - y|, (x - y)^2 or |ln x - ln y|. dx = coefficient[i] .                       \
+     * derivative / columns. */                                                                                        \
     OP(distance, (struct device *device, float *loss, struct matrix x, struct matrix y, enum distance kind),           \
                  (device, loss, x, y, kind),                                                                           \
         SIZES(x, N, C) IS(y, N, C) IS(loss, N, 1))                                                                     \
@@ -697,6 +697,13 @@ struct policy_loss_options {
                            enum distance kind, const float *coefficient, bool add),                                    \
                           (device, dx, x, y, kind, coefficient, add),                                                  \
         SIZES(x, N, C) IS(y, N, C) IS(dx, N, C, ANY | add * TWICE) IS(coefficient, N, 1))                              \
+    /* Spectral convergence of magnitudes (Arik et al. 2019, arXiv 1808.06719): value[g] = |x - y| / |y|, norms over the \
+     * `rows` rows of group g, 0 if y is. coefficient[i] of its rows is scale times what distance_backward             \
+     * needs (DISTANCE_L2) to write the gradient of value[g]. */                                                       \
+    OP(convergence, (struct device *device, float *value, float *coefficient, struct matrix x, struct matrix y,        \
+                     i64 rows, float scale), (device, value, coefficient, x, y, rows, scale),                          \
+        SIZES(x, N, C, FLOATS) IS(y, N, C, FLOATS) WHERE(rows > 0 && N % rows == 0)                                    \
+        IS(value, N / rows, 1) IS(coefficient, N, 1))                                                                  \
     /* Coefficients of a loss: out[i] = scale . weight[i], the product in f64. */                                      \
     OP(coefficients, (struct device *device, float *out, const float *weight, i64 n, double scale),                    \
                      (device, out, weight, n, scale),                                                                  \
@@ -882,7 +889,17 @@ struct policy_loss_options {
     OP(phases_push, (struct device *device, struct matrix spectrum, struct matrix now, struct matrix last,             \
                      struct matrix magnitude, float momentum), (device, spectrum, now, last, magnitude, momentum),     \
         SIZES(spectrum, N, C, FLOATS) IS(now, N, C, FLOATS) IS(last, N, C, FLOATS)                                     \
-        IS(magnitude, magnitude.rows, C / 2, FLOATS) WHERE(C % 2 == 0 && (magnitude.rows > 0 || N == 0)))
+        IS(magnitude, magnitude.rows, C / 2, FLOATS) WHERE(C % 2 == 0 && (magnitude.rows > 0 || N == 0)))              \
+    /* Spectra of logarithms of magnitudes a and phases p (Siuzdak 2023, arXiv 2306.00814, 3.2): x [N,2B]              \
+     * is a, then p; spectrum [N,2B] is re = e^min(a, POLAR_MOST) cos(p + q), then im. q = pi/2 . row .                \
+     * bin is what a steady wave of the bin turns by from row to row, when windows are four hops                       \
+     * long. */                                                                                                        \
+    OP(polar, (struct device *device, struct matrix spectrum, struct matrix x), (device, spectrum, x),                 \
+        SIZES(x, N, C, FLOATS) IS(spectrum, N, C, FLOATS) WHERE(C % 2 == 0))                                           \
+    OP(polar_backward, (struct device *device, struct matrix dx, struct matrix dspectrum, struct matrix spectrum,      \
+                        struct matrix x, bool add), (device, dx, dspectrum, spectrum, x, add),                         \
+        SIZES(x, N, C, FLOATS) IS(spectrum, N, C, FLOATS) IS(dspectrum, N, C, FLOATS)                                  \
+        IS(dx, N, C, FLOATS | add * TWICE) WHERE(C % 2 == 0))
 /* clang-format on */
 
 /* One table of function pointers per backend. `names` lists the argument names, to forward a call.

@@ -1,4 +1,5 @@
 /* Losses, one value per target, and their gradients. */
+#include "kernels/distance.h"
 #include "op_cases/op_cases.h"
 
 #include <math.h>
@@ -339,12 +340,18 @@ static double objective_soft_bit_cross_entropy(struct op_run *run, i64 begin, i6
 }
 
 /* ---- distance and its derivative ----
- * Bit 0: squared, bit 1: add, bit 2: f32 dx. The derivative is 0 where x = y. */
+ * Bit 0: add, bit 1: f32 dx; then the kind. The derivative is 0 where x = y. */
 enum { DIST_X, DIST_Y, DIST_COEFFICIENT, DIST_OUT };
 
 static enum distance distance_of(const struct op_run *run)
 {
-    return run->variant & 1 ? DISTANCE_L2 : DISTANCE_L1;
+    return (enum distance)(run->variant / 4);
+}
+
+/* Logarithms of what is at least .01; between that and 0 are some. */
+static double loud(double x)
+{
+    return fmax(x, (double)DISTANCE_FAINT);
 }
 
 static void setup_pair(struct op_run *run)
@@ -354,6 +361,8 @@ static void setup_pair(struct op_run *run)
     op_array(run, "coefficient", INPUT, DTYPE_F32, run->rows);
     for (i64 i = 0; i < run->rows * run->columns; i += 7)
         op_values(run, DIST_X)[i] = op_values(run, DIST_Y)[i];
+    for (i64 i = 1; i < run->rows * run->columns; i += 5)
+        op_values(run, DIST_X)[i] /= 256; /* often below .01 */
 }
 
 static void setup_distance(struct op_run *run)
@@ -377,15 +386,19 @@ static void reference_distance(struct op_run *run)
 {
     i64 n = run->columns;
     for (i64 i = 0; i < run->rows * n; i++) {
-        double d = apart(run, i);
-        op_values(run, DIST_OUT)[i / n] += (run->variant & 1 ? d * d : fabs(d)) / (double)n;
+        double d = apart(run, i), x = loud(op_values(run, DIST_X)[i]), y = loud(op_values(run, DIST_Y)[i]);
+        enum distance kind = distance_of(run);
+        op_values(run, DIST_OUT)[i / n] += (kind == DISTANCE_L2   ? d * d
+                                            : kind == DISTANCE_L1 ? fabs(d)
+                                                                  : fabs(log(x) - log(y))) /
+                                           (double)n;
     }
 }
 
 static void setup_distance_backward(struct op_run *run)
 {
     setup_pair(run);
-    op_operand(run, "dx", run->variant & 2 ? UPDATED : OUTPUT, run->variant & 4 ? DTYPE_F32 : run->dtype, run->rows,
+    op_operand(run, "dx", run->variant & 1 ? UPDATED : OUTPUT, run->variant & 2 ? DTYPE_F32 : run->dtype, run->rows,
                run->columns, run->gap);
     for (i64 i = 0; i < run->rows; i++) /* otherwise the mean over many columns would hide errors below the tolerance */
         op_values(run, DIST_COEFFICIENT)[i] *= (double)run->columns;
@@ -395,15 +408,65 @@ static void call_distance_backward(struct device *device, struct op_run *run)
 {
     device->ops->distance_backward(device, op_as_matrix(run, DIST_OUT), op_as_matrix(run, DIST_X),
                                    op_as_matrix(run, DIST_Y), distance_of(run), op_data(run, DIST_COEFFICIENT),
-                                   run->variant & 2);
+                                   run->variant & 1);
 }
 
 static void reference_distance_backward(struct op_run *run)
 {
     for (i64 i = 0; i < run->rows * run->columns; i++) {
-        double d = apart(run, i), slope = run->variant & 1 ? 2 * d : (d > 0) - (d < 0);
+        double d = apart(run, i), x = loud(op_values(run, DIST_X)[i]), y = loud(op_values(run, DIST_Y)[i]);
+        double sign = (d > 0) - (d < 0), log_slope = ((x > y) - (x < y)) / x;
+        enum distance kind = distance_of(run);
+        double slope = kind == DISTANCE_L2 ? 2 * d : kind == DISTANCE_L1 ? sign : log_slope;
         op_values(run, DIST_OUT)[i] +=
             op_values(run, DIST_COEFFICIENT)[i / run->columns] * slope / (double)run->columns;
+    }
+}
+
+/* ---- convergence: bit 0: groups of one row, else all rows together ---- */
+
+enum { CONV_X, CONV_Y, CONV_VALUE, CONV_COEFFICIENT };
+static const float convergence_scale = 0.75f;
+
+static i64 rows_together(const struct op_run *run)
+{
+    return run->variant & 1 ? 1 : max_i64(run->rows, 1);
+}
+
+static void setup_convergence(struct op_run *run)
+{
+    op_floats(run, "x", INPUT, run->rows, run->columns);
+    op_floats(run, "y", INPUT, run->rows, run->columns);
+    op_array(run, "value", OUTPUT, DTYPE_F32, run->rows / rows_together(run));
+    op_array(run, "coefficient", OUTPUT, DTYPE_F32, run->rows);
+    for (i64 k = 0; k < run->columns && run->rows > 1; k++) { /* a group like its target, or of silence */
+        op_values(run, CONV_X)[k] = op_values(run, CONV_Y)[k];
+        op_values(run, CONV_Y)[run->columns + k] = 0;
+    }
+}
+
+static void call_convergence(struct device *device, struct op_run *run)
+{
+    device->ops->convergence(device, op_data(run, CONV_VALUE), op_data(run, CONV_COEFFICIENT),
+                             op_as_matrix(run, CONV_X), op_as_matrix(run, CONV_Y), rows_together(run),
+                             convergence_scale);
+}
+
+static void reference_convergence(struct op_run *run)
+{
+    i64 n = run->columns, rows = rows_together(run);
+    for (i64 g = 0; g < run->rows / rows; g++) {
+        double apart = 0, power = 0;
+        for (i64 i = g * rows * n; i < (g + 1) * rows * n; i++) {
+            double x = op_values(run, CONV_X)[i], y = op_values(run, CONV_Y)[i];
+            apart += (x - y) * (x - y);
+            power += y * y;
+        }
+        bool counts = apart > 0 && power > 0;
+        op_values(run, CONV_VALUE)[g] = counts ? sqrt(apart / power) : 0;
+        for (i64 i = g * rows; i < (g + 1) * rows; i++) /* times 2 (x - y) / n it is the derivative */
+            op_values(run, CONV_COEFFICIENT)[i] =
+                counts ? (double)convergence_scale * (double)n / (2 * sqrt(apart * power)) : 0;
     }
 }
 
@@ -441,8 +504,10 @@ const struct op_case loss_cases[] = {
      reference_soft_bit_cross_entropy, .usual = {4096, 32}},
     {"soft_bit_cross_entropy_backward", 2, setup_soft_bit_cross_entropy_backward, call_soft_bit_cross_entropy_backward,
      .objective = objective_soft_bit_cross_entropy, .usual = {4096, 32}},
-    {"distance", 2, setup_distance, call_distance, reference_distance, .usual = {4096, 512}},
-    {"distance_backward", 8, setup_distance_backward, call_distance_backward, reference_distance_backward,
+    {"distance", 12, setup_distance, call_distance, reference_distance, .usual = {4096, 512}},
+    {"convergence", 2, setup_convergence, call_convergence, reference_convergence, .usual = {1536, 321},
+     .alike = ONE_DTYPE},
+    {"distance_backward", 12, setup_distance_backward, call_distance_backward, reference_distance_backward,
      .usual = {4096, 512}},
     {"coefficients", 1, setup_coefficients, call_coefficients, reference_coefficients, .usual = {65536, 1},
      .alike = ONE_DTYPE | NO_GAPS},

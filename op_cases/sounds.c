@@ -68,6 +68,68 @@ static void push_reference(struct op_run *run)
         }
 }
 
+/* ---- polar ---- */
+enum { POLAR_X, POLAR_SPECTRUM, POLAR_DSPECTRUM, POLAR_DX };
+
+/* Some logarithms are beyond the most. */
+static void setup_polar(struct op_run *run)
+{
+    op_floats(run, "x", INPUT, run->rows, 2 * run->columns);
+    op_floats(run, "spectrum", OUTPUT, run->rows, 2 * run->columns);
+    for (i64 i = 0; i < run->rows && run->columns; i++)
+        op_values(run, POLAR_X)[i * 2 * run->columns] += i % 3 ? 0 : 8;
+}
+
+static void call_polar(struct device *device, struct op_run *run)
+{
+    device->ops->polar(device, op_as_matrix(run, POLAR_SPECTRUM), op_as_matrix(run, POLAR_X));
+}
+
+static double polar_at(const double *x, i64 row, i64 k, i64 bins, bool imaginary)
+{
+    double angle = x[bins + k] + acos(-1) / 2 * (double)(row * k % 4);
+    return exp(fmin(x[k], 7)) * (imaginary ? sin(angle) : cos(angle));
+}
+
+static void reference_polar(struct op_run *run)
+{
+    i64 bins = run->columns;
+    for (i64 i = 0; i < run->rows * 2 * bins; i++) {
+        i64 row = i / (2 * bins), k = i % (2 * bins);
+        op_values(run, POLAR_SPECTRUM)[i] =
+            polar_at(op_values(run, POLAR_X) + row * 2 * bins, row, k % bins, bins, k >= bins);
+    }
+}
+
+/* Bit 0: add. The spectrum is an input here. */
+static void setup_polar_backward(struct op_run *run)
+{
+    op_floats(run, "x", INPUT, run->rows, 2 * run->columns);
+    op_floats(run, "spectrum", INPUT, run->rows, 2 * run->columns);
+    op_floats(run, "dspectrum", INPUT, run->rows, 2 * run->columns);
+    op_floats(run, "dx", run->variant & 1 ? UPDATED : OUTPUT, run->rows, 2 * run->columns);
+    for (i64 i = 0; i < run->rows && run->columns; i++)
+        op_values(run, POLAR_X)[i * 2 * run->columns] += i % 3 ? 0 : 8;
+}
+
+static void call_polar_backward(struct device *device, struct op_run *run)
+{
+    device->ops->polar_backward(device, op_as_matrix(run, POLAR_DX), op_as_matrix(run, POLAR_DSPECTRUM),
+                                op_as_matrix(run, POLAR_SPECTRUM), op_as_matrix(run, POLAR_X), run->variant & 1);
+}
+
+static void reference_polar_backward(struct op_run *run)
+{
+    i64 bins = run->columns;
+    for (i64 i = 0; i < run->rows * bins; i++) {
+        i64 at = i / bins * 2 * bins + i % bins;
+        double re = op_values(run, POLAR_SPECTRUM)[at], im = op_values(run, POLAR_SPECTRUM)[at + bins];
+        double dre = op_values(run, POLAR_DSPECTRUM)[at], dim = op_values(run, POLAR_DSPECTRUM)[at + bins];
+        op_values(run, POLAR_DX)[at] += op_values(run, POLAR_X)[at] < 7 ? dre * re + dim * im : 0;
+        op_values(run, POLAR_DX)[at + bins] += dim * re - dre * im;
+    }
+}
+
 /* ---- stft of `rows` signals with windows of `depth` ----
  * Bit 0: hop 3 instead of depth / 4, bit 1: magnitudes only. */
 enum { STFT_X, STFT_SPECTRUM, STFT_DX };
@@ -242,6 +304,9 @@ static void reference_stft_inverse(struct op_run *run)
 }
 
 const struct op_case sound_cases[] = {
+    {"polar", 1, setup_polar, call_polar, reference_polar, .usual = {1536, 321}, .alike = ONE_DTYPE},
+    {"polar_backward", 2, setup_polar_backward, call_polar_backward, reference_polar_backward, .usual = {1536, 321},
+     .alike = ONE_DTYPE},
     {"stft", 4, setup_stft, call_stft, reference_stft, .usual = {4, 24000, 1024}, .depth_step = 4, .alike = ONE_DTYPE,
      .shapes = stft_shapes, .multiplies = true},
     {"stft_backward", 2, setup_stft_backward, call_stft_backward, reference_stft_backward, .usual = {4, 24000, 1024},

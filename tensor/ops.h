@@ -170,9 +170,12 @@ struct loss op_linear_cross_entropy(struct tape *tape, struct tensor *h, struct 
 i64 logits_end(const struct tape *tape, const struct tensor *w, i64 first, i64 n);
 struct loss op_bit_cross_entropy(struct tape *tape, struct tensor *logits, const u8 *bits, const float *coefficient,
                                  bool want_entropy, const struct soft_targets *soft);
-/* Mean over the columns of |x-y| or (x-y)^2, per row. y is not differentiated. */
+/* Mean over the columns of the distance, per row. y is not differentiated. */
 struct loss op_distance(struct tape *tape, struct tensor *x, struct tensor *y, enum distance kind,
                         const float *coefficient);
+/* Spectral convergence |x - y| / |y| of groups of `rows` rows, F32, norms over a group: one value a group,
+ * whose gradient to x is times `scale`. y is not differentiated. */
+struct loss op_convergence(struct tape *tape, struct tensor *x, struct tensor *y, i64 rows, float scale);
 /* Entropy of a bitwise code (kernels.h, bit_entropy): value [1], magnitude [scale_count]. x [n*h*w,
  * d] was quantized to u. Gradients reach x only through the area means of u, not through the bits
  * of coarser scales. */
@@ -188,6 +191,14 @@ struct bit_grid {
 };
 struct bit_use op_bit_entropy(struct tape *tape, struct tensor *x, const float *u, const struct bit_grid *grid,
                               const float *coefficient);
+/* Sounds (ops_sound.c), all F32. Spectra [N, 2 bins] of logarithms of magnitudes and phases x (kernels.h). */
+struct tensor *op_polar(struct tape *tape, struct tensor *x);
+/* Magnitudes [B (n / hop + 1), n_fft / 2 + 1] of the signals x [B, n], as op stft. */
+struct tensor *op_stft_magnitude(struct tape *tape, struct tensor *x, i64 n_fft, i64 hop);
+/* Signals [B, T hop] of T spectra each, [B T, n_fft + 2]: the window of spectrum t begins at sample t hop and adds
+ * to those before it, so samples before (t + 1) hop depend on no later spectrum. n_fft is R hop, R at least 3; the
+ * first (R - 1) hop samples, under fewer windows, fade in. */
+struct tensor *op_stft_inverse(struct tape *tape, struct tensor *spectrum, i64 signals, i64 n_fft, i64 hop);
 /* Straight-through estimator: has the values of y; its gradient goes to x unchanged. */
 struct tensor *op_straight_through(struct tape *tape, struct tensor *x, struct tensor *y);
 

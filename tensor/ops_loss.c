@@ -241,6 +241,20 @@ struct loss op_distance(struct tape *tape, struct tensor *x, struct tensor *y, e
     return loss;
 }
 
+struct loss op_convergence(struct tape *tape, struct tensor *x, struct tensor *y, i64 rows, float scale)
+{
+    struct loss loss = new_loss(tape, x->rows / rows, false);
+    float *coefficient = tape_alloc(tape, x->rows * 4);
+    tape->device->ops->convergence(tape->device, loss.value, coefficient, tensor_matrix(x), tensor_matrix(y), rows,
+                                   scale);
+    struct loss_record *r = record_loss(tape, x, NULL, coefficient, distance_backward);
+    if (r) {
+        r->target_values = y;
+        r->kind = DISTANCE_L2;
+    }
+    return loss;
+}
+
 struct entropy_record {
     struct tape_record record;
     struct tensor *x;

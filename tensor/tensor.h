@@ -21,7 +21,7 @@
  *   tape.c                    tensors, records, the backward, recomputation, staged copies
  *   segments.c                layers that are replayed as one CUDA graph
  *   ops.h, ops*.c             the ops with their backward: ops.c (rows, gemm), ops_attention.c,
- *                             ops_moe.c (experts), ops_skinny.c (decoding), ops_loss.c, ops_rows.c
+ *                             ops_moe.c (experts), ops_skinny.c (decoding), ops_loss.c, ops_rows.c, ops_sound.c
  *   weights.h, weights.c      the table of weights: init, copies, gradients; weights_file.c: files;
  *                             weights_place.c: which rows and columns a rank holds
  *   linear.c                  products with a weight in any of its forms; weight_forms.c makes those of

@@ -20,7 +20,7 @@
     OP(soft_cross_entropy) OP(soft_cross_entropy_backward) OP(soft_bit_cross_entropy) OP(soft_bit_cross_entropy_backward) \
     OP(permute) OP(attention_backward) OP(quantize_bits) OP(dequantize_bits) OP(bit_entropy) \
     OP(bit_entropy_backward) OP(quantize_vectors) OP(codebook_move) OP(codebook_mean) OP(phases_draw) \
-    OP(phases_push) OP(stft) OP(stft_backward) OP(stft_inverse) OP(conv) OP(conv_backward_data) \
+    OP(phases_push) OP(polar) OP(polar_backward) OP(convergence) OP(stft) OP(stft_backward) OP(stft_inverse) OP(conv) OP(conv_backward_data) \
     OP(conv_backward_weights) \
     OP(route_count) OP(route_capacity) OP(matmul_quantized) OP(matmul_skinny) OP(experts_skinny_in) OP(experts_skinny_out) \
     OP(round_fp8) OP(pack_fp8) OP(matmul_fp8) OP(matmul_fp8_weights)

@@ -351,6 +351,43 @@ static void run_distance(struct tape_trial *t)
     }
 }
 
+/* Away from the least, above which the derivative of the logarithms' distance is the true one, and from the target. */
+static void run_distance_of_logarithms(struct tape_trial *t)
+{
+    static const float three[] = {3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3}, far[] = {9, 0, 9, 0, 9, 0, 9, 0, 9, 0, 9, 0};
+    struct tensor *x = op_add(&t->tape, &t->x[0], op_borrow(&t->tape, PUT(t, three), DTYPE_F32, 3, 4));
+    struct tensor *y = op_borrow(&t->tape, PUT(t, far), DTYPE_F32, 3, 4);
+    struct loss loss = op_distance(&t->tape, x, y, DISTANCE_LOG, t->coefficient);
+    add_loss(t, loss.value, loss.n);
+}
+
+static void run_stft_magnitude(struct tape_trial *t)
+{
+    finish(t, op_stft_magnitude(&t->tape, &t->x[0], 8, 2));
+}
+
+static void run_polar(struct tape_trial *t)
+{
+    finish(t, op_polar(&t->tape, &t->x[0]));
+}
+
+/* Two signals of three spectra. */
+static void run_stft_inverse(struct tape_trial *t)
+{
+    finish(t, op_stft_inverse(&t->tape, &t->x[0], 2, 8, 2));
+}
+
+/* Three groups of two rows, each with a weight of one. */
+static void run_convergence(struct tape_trial *t)
+{
+    struct loss loss = op_convergence(&t->tape, &t->x[0], constant(t, 6, 5), 2, 0.5f);
+    float values[3];
+    assert_int_equal(loss.n, 3);
+    device_get(t->tape.device, values, loss.value, sizeof values);
+    for (i64 i = 0; i < loss.n; i++)
+        t->objective += 0.5 * (double)values[i];
+}
+
 static void run_bit_entropy(struct tape_trial *t)
 {
     static const struct scale scales[] = {{1, 1}, {2, 2}};
@@ -432,6 +469,11 @@ static const struct tape_case cases[] = {
     {"linear_cross_entropy", run_soft_linear_cross_entropy, 1, {{3, 4}}},
     {"bit_cross_entropy", run_soft_bit_cross_entropy, 1, {{3, 4}}},
     {"distance", run_distance, 2, {{3, 4}}},
+    {"distance", run_distance_of_logarithms, 2, {{3, 4}}},
+    {"convergence", run_convergence, 2, {{6, 5}}},
+    {"polar", run_polar, 2, {{5, 6}}},
+    {"stft_magnitude", run_stft_magnitude, 2, {{2, 12}}},
+    {"stft_inverse", run_stft_inverse, 2, {{6, 10}}},
     {"bit_entropy", run_bit_entropy, 2, {{4, 3}}},
     {"straight_through", run_straight_through, 2, {{3, 4}}},
 };

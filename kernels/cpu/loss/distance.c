@@ -1,5 +1,6 @@
-/* Mean L1 or squared L2 distance of the rows of x and y, and the backward with respect to x. */
+/* Mean distance of the rows of x and y, and the backward with respect to x. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/distance.h"
 
 struct distance_job {
     struct matrix dx, x, y;
@@ -17,6 +18,9 @@ static float row_distance(const float *restrict x, const float *restrict y, i64 
 #pragma omp simd reduction(+ : sum)
         for (i64 i = 0; i < n; i++)
             sum += fabsf(x[i] - y[i]);
+    } else if (kind == DISTANCE_LOG) {
+        for (i64 i = 0; i < n; i++)
+            sum += log_distance(x[i], y[i]);
     } else {
 #pragma omp simd reduction(+ : sum)
         for (i64 i = 0; i < n; i++)
@@ -32,6 +36,10 @@ static void row_derivative(float *restrict dx, const float *restrict x, const fl
 #pragma omp simd
         for (i64 i = 0; i < n; i++)
             dx[i] = x[i] > y[i] ? scale : x[i] < y[i] ? -scale : 0.0f;
+    } else if (kind == DISTANCE_LOG) {
+#pragma omp simd
+        for (i64 i = 0; i < n; i++)
+            dx[i] = scale * log_distance_slope(x[i], y[i]);
     } else {
 #pragma omp simd
         for (i64 i = 0; i < n; i++)

@@ -1,5 +1,19 @@
 #include "kernels/cuda/cuda.h"
 
+#include "kernels/distance.h"
+
+__device__ static float distance_of(float x, float y, enum distance kind)
+{
+    return kind == DISTANCE_LOG ? log_distance(x, y) : kind == DISTANCE_L1 ? fabsf(x - y) : (x - y) * (x - y);
+}
+
+__device__ static float slope_of(float x, float y, enum distance kind, float scale)
+{
+    if (kind == DISTANCE_LOG)
+        return scale * log_distance_slope(x, y);
+    return kind == DISTANCE_L2 ? 2.0f * scale * (x - y) : x > y ? scale : x < y ? -scale : 0.0f;
+}
+
 template <typename T, int N>
 static __global__ void row_distances(float *loss, struct matrix x, struct matrix y, enum distance kind)
 {
@@ -9,10 +23,8 @@ static __global__ void row_distances(float *loss, struct matrix x, struct matrix
     COLUMNS(i, x.columns / N)
     {
         elements<T, N> a = load<N>(row_of<T>(x, row) + i * N), b = load<N>(row_of<T>(y, row) + i * N);
-        for (int k = 0; k < N; k++) {
-            float d = to_f32(a.at[k]) - to_f32(b.at[k]);
-            sum += kind == DISTANCE_L1 ? fabsf(d) : d * d;
-        }
+        for (int k = 0; k < N; k++)
+            sum += distance_of(to_f32(a.at[k]), to_f32(b.at[k]), kind);
     }
     sum = block_sum(sum);
     if (threadIdx.x == 0)
@@ -38,8 +50,7 @@ static __global__ void derivatives(struct matrix dx, struct matrix x, struct mat
         if (add)
             values = load<N>(to);
         for (int k = 0; k < N; k++) {
-            float d = to_f32(a.at[k]) - to_f32(b.at[k]), sign = d > 0 ? scale : d < 0 ? -scale : 0.0f;
-            float slope = kind == DISTANCE_L1 ? sign : 2.0f * scale * d;
+            float slope = slope_of(to_f32(a.at[k]), to_f32(b.at[k]), kind, scale);
             values.at[k] = from_f32<D>(add ? to_f32(values.at[k]) + slope : slope);
         }
         store(to, values);
