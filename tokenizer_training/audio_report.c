@@ -189,12 +189,19 @@ static double distance_error(const struct distances *d)
     return n > 1 ? sqrt(fmax(squares, 0) * n / (n - 1)) / (double)d->all.spectra : NAN;
 }
 
+/* Samples, and spectra m as a page shows them: those of the decoder, or of its samples. */
 static void decode_levels(float *samples, float *m, struct report *r, const struct audio_report_coded *coded,
                           i64 levels)
 {
+    struct audio_tokenizer *audio = &r->trainer->audio;
     struct vocoder vocoder = {r->trainer->settings->vocoder_rounds, r->trainer->seed, true};
-    audio_decode_spectra(&r->trainer->audio, m, coded->codes, coded->frames, levels);
-    audio_vocode(&r->trainer->audio, samples, m, coded->frames, &vocoder);
+    if (audio->config.decoder == AUDIO_ISTFT) {
+        audio_decode_levels(audio, samples, coded->codes, coded->frames, levels, NULL);
+        audio_spectra(audio, m, samples, coded->frames);
+        return;
+    }
+    audio_decode_spectra(audio, m, coded->codes, coded->frames, levels);
+    audio_vocode(audio, samples, m, coded->frames, &vocoder);
 }
 
 static void add_distances(struct distances *out, struct report *r, const struct audio_clip *clip,

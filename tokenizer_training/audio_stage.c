@@ -78,7 +78,8 @@ static int run_step(void *context, i64 step, struct training_step *said)
         return -1;
     metrics_put(said->metrics, "loss", y.loss);
     for (i64 i = 0; i < AUDIO_LOSSES; i++)
-        metrics_put(said->metrics, audio_loss_metrics[i], y.losses[i]);
+        if (audio_loss_applies(t->settings, i))
+            metrics_put(said->metrics, audio_loss_metrics[i], y.losses[i]);
     metrics_put(said->metrics, "revived", (double)y.revived);
     said->optimizer = y.optimizer;
     said->count = (double)t->frames;

@@ -12,6 +12,11 @@ static bool starts_with_codes(const struct audio_settings *s)
     return s->start.from && *s->start.from;
 }
 
+static bool makes_waves(const struct audio_trainer *t)
+{
+    return t->audio.config.decoder == AUDIO_ISTFT;
+}
+
 void audio_trainer_open(struct audio_trainer *t, struct device *device, enum dtype dtype)
 {
     const struct audio_settings *s = t->settings;
@@ -40,8 +45,34 @@ void audio_trainer_close(struct audio_trainer *t)
     memory_free(t->response);
 }
 
-/* Network input of a step's crops, F32 [4F, 160]. */
-static struct tensor *draw_spectra(struct audio_trainer *t, i64 step)
+/* A step's crops: network input, F32 [4F, 160]; samples [crops, 1280 F / crops] as that input hears them, which a
+ * decoder that ends in samples is to give (NULL: it does not). spectra NULL: a recording can no longer be read. */
+struct crops {
+    struct tensor *spectra, *waves;
+};
+
+/* The response multiplies the spectra of the samples. */
+static struct tensor *equalised(struct audio_trainer *t, struct matrix samples, const float *response)
+{
+    struct device *device = t->audio.device;
+    const struct mel *mel = &t->audio.mel;
+    struct tensor *out = tape_tensor(&t->tape, DTYPE_F32, samples.rows, samples.columns);
+    i64 each = samples.columns / mel->hop + 1, mark = arena_mark(&t->audio.arena), rows = samples.rows * each;
+    struct matrix spectra =
+        matrix_of(arena_alloc(&t->audio.arena, rows * 2 * mel->bins * 4), DTYPE_F32, rows, 2 * mel->bins);
+    device->ops->stft(device, spectra, samples, mel->n_fft, mel->hop, false);
+    for (i64 part = 0; part < 2; part++) {
+        struct matrix half = spectra;
+        half.data = (float *)spectra.data + part * mel->bins;
+        half.columns = mel->bins;
+        device->ops->multiply_rows(device, half, response, each);
+    }
+    device->ops->stft_inverse(device, tensor_matrix(out), spectra, mel->n_fft, mel->hop);
+    arena_reset(&t->audio.arena, mark);
+    return out;
+}
+
+static struct crops draw_crops(struct audio_trainer *t, i64 step)
 {
     const struct audio_settings *s = t->settings;
     i64 spectra = t->frames * AUDIO_FRAME_SPECTRA;
@@ -52,16 +83,16 @@ static struct tensor *draw_spectra(struct audio_trainer *t, i64 step)
                               .augment = s->augment,
                               .seed = t->seed};
     if (audio_media_draw(t->samples, t->response, t->media, &draw))
-        return NULL;
+        return (struct crops){0};
     struct device *device = t->audio.device;
-    const float *samples = tape_stage_copy(&t->tape, t->samples, draw.n * draw.samples * 4);
+    float *samples = tape_stage_copy(&t->tape, t->samples, draw.n * draw.samples * 4);
     const float *response = tape_stage_copy(&t->tape, t->response, draw.n * draw.bins * 4);
+    struct matrix x = matrix_of(samples, DTYPE_F32, draw.n, draw.samples);
     tape_put(&t->tape);
     struct tensor *out = tape_tensor(&t->tape, DTYPE_F32, spectra / 2, 2 * AUDIO_BANDS);
-    mel_spectra(out->data, &t->audio.mel, matrix_of((float *)(uintptr_t)samples, DTYPE_F32, draw.n, draw.samples),
-                response, &t->audio.arena);
+    mel_spectra(out->data, &t->audio.mel, x, response, &t->audio.arena);
     device->ops->shift_divide(device, tensor_matrix(out), tensor_matrix(out), 1, scale_of_spectra);
-    return out;
+    return (struct crops){out, makes_waves(t) ? equalised(t, x, response) : NULL};
 }
 
 static struct tensor *encode(struct audio_trainer *t, struct tensor *spectra)
@@ -87,7 +118,7 @@ static int start_codebooks(struct audio_trainer *t, i64 step)
     int status = 0;
     for (i64 i = 0; i < START_BATCHES && status == 0; i++) {
         tape_clear(&t->tape, false);
-        struct tensor *spectra = draw_spectra(t, step + i);
+        struct tensor *spectra = draw_crops(t, step + i).spectra;
         status = spectra ? 0 : -1;
         if (spectra)
             device->ops->copy(device, matrix_rows(z, i * t->frames, t->frames), tensor_matrix(encode(t, spectra)), 1,
@@ -99,49 +130,103 @@ static int start_codebooks(struct audio_trainer *t, i64 step)
     return status;
 }
 
+/* Window lengths of the spectral losses, with a hop of a quarter: none that a distance is measured with. */
+static const i64 windows[] = {128, 512, 2048};
+enum { WINDOWS = COUNT_OF(windows) };
+_Static_assert(COUNT_OF(windows) <= AUDIO_LEVELS_MAX, "a sum for each");
+
 /* Counters of a step in device memory; the host reads them once, at the end. */
 struct audio_sums {
-    double losses[AUDIO_LOSSES][AUDIO_LEVELS_MAX]; /* sums over all rows; without levels the first */
+    double losses[AUDIO_LOSSES][AUDIO_LEVELS_MAX]; /* sums of each level or window; others have the first alone */
     double revived;
     double squares; /* sum of squared gradients */
 };
+/* How many values a sum is of, and what unit its mean is shown in; 0 values: none. */
+struct counted {
+    i64 values;
+    double unit;
+};
 
-static void add_loss(double *sum, struct audio_trainer *t, struct tensor *x, struct tensor *y, enum distance kind,
-                     double coefficient)
+static struct counted add_loss(double *sum, struct audio_trainer *t, struct tensor *x, struct tensor *y,
+                               enum distance kind, double coefficient)
 {
     struct device *device = t->tape.device;
     float *coefficients = tape_alloc(&t->tape, x->rows * 4);
     device->ops->fill(device, coefficients, x->rows, (float)(coefficient / (double)x->rows));
     struct loss loss = op_distance(&t->tape, x, y, kind, coefficients);
     device->ops->sum_values(device, sum, loss.value, loss.n);
+    return (struct counted){loss.n, 1};
 }
 
 /* What losses are of. codes: NULL before there are any. */
 struct loss_inputs {
-    struct tensor *spectra, *out, *z;
+    struct tensor *spectra, *out, *z; /* out: of the decoder, as spectra; NULL if it writes samples: */
+    struct tensor *waves, *own_waves; /* of the crops and of the decoder; NULL: there are none */
     const struct audio_quantized *codes;
+    struct tensor *magnitudes[WINDOWS], *own_magnitudes[WINDOWS];
 };
 
 /* Each adds its losses to the sums, and their gradients times the weight to the tape. */
 
-/* |difference of m| */
-static void add_distance(double *sums, struct audio_trainer *t, const struct loss_inputs *in, double weight)
+/* Mel magnitudes of samples, not yet as logarithms. */
+static struct tensor *mel_magnitudes(struct audio_trainer *t, struct tensor *waves)
 {
-    add_loss(sums, t, in->out, in->spectra, DISTANCE_L1, weight * scale_of_spectra);
+    const struct mel *mel = &t->audio.mel;
+    struct tensor *triangles = op_borrow(&t->tape, mel->matrix, DTYPE_F32, mel->bands, mel->bins);
+    struct tensor *magnitudes = op_stft_magnitude(&t->tape, waves, mel->n_fft, mel->hop);
+    return op_linear(&t->tape, magnitudes, triangles, DTYPE_F32);
+}
+
+/* |difference of m| */
+static void add_distance(double *sums, struct counted *counts, struct audio_trainer *t, const struct loss_inputs *in,
+                         double weight)
+{
+    if (in->own_waves) {
+        counts[0] =
+            add_loss(sums, t, mel_magnitudes(t, in->own_waves), mel_magnitudes(t, in->waves), DISTANCE_LOG, weight);
+        return;
+    }
+    counts[0] = add_loss(sums, t, in->out, in->spectra, DISTANCE_L1, weight * scale_of_spectra);
+    counts[0].unit = scale_of_spectra;
 }
 
 /* (z - partial sum of codes)^2 of each level. Its gradient goes to z only. */
-static void add_commitment(double *sums, struct audio_trainer *t, const struct loss_inputs *in, double weight)
+static void add_commitment(double *sums, struct counted *counts, struct audio_trainer *t, const struct loss_inputs *in,
+                           double weight)
 {
     for (i64 level = 0; level < t->settings->config.levels; level++)
-        add_loss(&sums[level], t, in->z, in->codes->partial[level], DISTANCE_L2, weight);
+        counts[level] = add_loss(&sums[level], t, in->z, in->codes->partial[level], DISTANCE_L2, weight);
 }
 
-enum each { SPECTRA, LEVELS };
+/* Multi-resolution spectral losses (Yamamoto et al. 2020, arXiv 1910.11480, 2.2), here and below. */
+static void add_log_magnitude(double *sums, struct counted *counts, struct audio_trainer *t,
+                              const struct loss_inputs *in, double weight)
+{
+    for (i64 i = 0; i < WINDOWS; i++)
+        counts[i] =
+            add_loss(&sums[i], t, in->own_magnitudes[i], in->magnitudes[i], DISTANCE_LOG, weight / (double)WINDOWS);
+}
+
+/* Of each crop. */
+static void add_convergence(double *sums, struct counted *counts, struct audio_trainer *t, const struct loss_inputs *in,
+                            double weight)
+{
+    i64 crops = t->settings->batch;
+    for (i64 i = 0; i < WINDOWS; i++) {
+        struct tensor *own = in->own_magnitudes[i];
+        float scale = (float)(weight / (double)(WINDOWS * crops));
+        struct loss loss = op_convergence(&t->tape, own, in->magnitudes[i], own->rows / crops, scale);
+        t->tape.device->ops->sum_values(t->tape.device, &sums[i], loss.value, loss.n);
+        counts[i] = (struct counted){loss.n, 1};
+    }
+}
+
+enum each { SPECTRA, LEVELS, WAVES };
 static const struct {
     enum each each;
     double fixed; /* weight that is no setting */
-    void (*add)(double *sums, struct audio_trainer *t, const struct loss_inputs *in, double weight);
+    void (*add)(double *sums, struct counted *counts, struct audio_trainer *t, const struct loss_inputs *in,
+                double weight);
 } rows[] = {
 #define FIXED(KEY, name, each, metric, weight) {each, weight, add_##name},
 #define SET(KEY, name, each, ...) {each, 0, add_##name},
@@ -149,36 +234,41 @@ static const struct {
 #define METRIC(KEY, name, each, metric, ...) metric,
 const char *const audio_loss_metrics[] = {AUDIO_LOSS_ROWS(METRIC, METRIC)};
 
+bool audio_loss_applies(const struct audio_settings *s, i64 loss)
+{
+    return rows[loss].each != WAVES || s->config.decoder == AUDIO_ISTFT;
+}
+
 static double weight_of(const struct audio_settings *s, i64 loss)
 {
     return rows[loss].fixed > 0 ? rows[loss].fixed : s->weights[loss];
 }
 
-static void add_losses(struct audio_sums *sums, struct audio_trainer *t, const struct loss_inputs *in)
+static void add_losses(struct audio_sums *sums, struct counted counts[][AUDIO_LEVELS_MAX], struct audio_trainer *t,
+                       struct loss_inputs *in)
 {
+    for (i64 i = 0; i < WINDOWS && in->own_waves; i++) {
+        in->magnitudes[i] = op_stft_magnitude(&t->tape, in->waves, windows[i], windows[i] / 4);
+        in->own_magnitudes[i] = op_stft_magnitude(&t->tape, in->own_waves, windows[i], windows[i] / 4);
+    }
     for (i64 i = 0; i < AUDIO_LOSSES; i++)
-        if (rows[i].each == SPECTRA || in->codes)
-            rows[i].add(sums->losses[i], t, in, weight_of(t->settings, i));
+        if (audio_loss_applies(t->settings, i) && (rows[i].each != LEVELS || in->codes))
+            rows[i].add(sums->losses[i], counts[i], t, in, weight_of(t->settings, i));
 }
 
 static void read_sums(struct audio_result *result, const struct audio_trainer *t, const struct audio_sums *on_device,
-                      double lr)
+                      struct counted counts[][AUDIO_LEVELS_MAX], double lr)
 {
     struct audio_sums sums;
-    double levels = (double)t->settings->config.levels, frames = (double)t->frames;
     device_get(t->audio.device, &sums, on_device, sizeof sums);
     result->loss = 0;
     for (i64 i = 0; i < AUDIO_LOSSES; i++) {
-        double mean = scale_of_spectra * (sums.losses[i][0] / (frames * AUDIO_FRAME_SPECTRA / 2)), weight = 1;
-        if (rows[i].each == LEVELS) {
-            mean = 0;
-            for (i64 level = 0; level < t->settings->config.levels; level++)
-                mean += sums.losses[i][level] / frames;
-            mean /= levels;
-            weight = levels;
-        }
-        result->losses[i] = mean;
-        result->loss += weight_of(t->settings, i) * weight * mean;
+        double mean = 0;
+        i64 parts = 0;
+        for (; parts < AUDIO_LEVELS_MAX && counts[i][parts].values; parts++)
+            mean += counts[i][parts].unit * (sums.losses[i][parts] / (double)counts[i][parts].values);
+        result->losses[i] = parts ? mean / (double)parts : 0;
+        result->loss += weight_of(t->settings, i) * (rows[i].each == LEVELS ? mean : result->losses[i]);
     }
     result->revived = (i64)sums.revived;
     result->optimizer = optimizer_result_of(sums.squares, lr);
@@ -223,17 +313,21 @@ int audio_step(struct audio_result *result, struct audio_trainer *t, i64 step)
         return -1;
     tape_clear(&t->tape, true);
     weights_begin_step(&t->audio.weights);
-    struct tensor *spectra = draw_spectra(t, step);
-    if (!spectra)
+    struct counted counts[AUDIO_LOSSES][AUDIO_LEVELS_MAX] = {0};
+    struct crops crops = draw_crops(t, step);
+    if (!crops.spectra)
         return -1;
     struct audio_sums *sums = tape_alloc(&t->tape, sizeof *sums);
     device->ops->zero(device, sums, sizeof *sums);
     tape_segment_begin(&t->tape, 0);
-    struct tensor *z = encode(t, spectra);
+    struct tensor *z = encode(t, crops.spectra);
     if (quantised)
         audio_quantize(&q, &t->audio, &t->tape, z);
     struct tensor *out = audio_decoder(&t->audio, &t->tape, quantised ? q.latent : z, &t->layout);
-    add_losses(sums, t, &(struct loss_inputs){spectra, out, z, quantised ? &q : NULL});
+    struct loss_inputs in = {crops.spectra, out, z, crops.waves, .codes = quantised ? &q : NULL};
+    if (makes_waves(t))
+        in.own_waves = audio_waves(&t->audio, &t->tape, out, s->batch);
+    add_losses(sums, counts, t, &in);
     tape_segment_end(&t->tape);
     tape_backward(&t->tape);
     float *kept = learns_codes ? tape_alloc(&t->tape, codebooks_bytes(t)) : NULL;
@@ -242,7 +336,7 @@ int audio_step(struct audio_result *result, struct audio_trainer *t, i64 step)
         codebooks_update(&t->audio, &sums->revived, &q, t->frames, &codebooks, step);
     }
     optimizer_step_over(parallel_alone(), &t->audio.weights, &s->optimizer, lr, step, &sums->squares);
-    read_sums(result, t, sums, lr);
+    read_sums(result, t, sums, counts, lr);
     if (learns_codes && result->optimizer.skipped) /* a skipped update moves no other state either */
         copy_codebooks(t, kept, true);
     return 0;

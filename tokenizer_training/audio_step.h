@@ -68,6 +68,7 @@ struct audio_trainer {
 void audio_trainer_open(struct audio_trainer *trainer, struct device *device, enum dtype dtype);
 void audio_trainer_close(struct audio_trainer *trainer);
 extern const char *const audio_loss_metrics[AUDIO_LOSSES];
+bool audio_loss_applies(const struct audio_settings *settings, i64 loss); /* to this decoder */
 struct audio_result {
     double loss, losses[AUDIO_LOSSES]; /* their weighted sum; each as it is shown */
     i64 revived;

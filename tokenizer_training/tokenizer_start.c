@@ -91,6 +91,10 @@ static int check_audio(const struct audio_settings *s, const struct audio_config
                                  {"latent", s->config.latent, usual.config.latent, has->latent}};
     int status = check_sizes(sizes, COUNT_OF(sizes), s->start.train == TRAIN_DECODER, holder);
     settings_release(&usual, audio_stage_table);
+    if (status == 0 && is_given(s->start.continues) && s->config.decoder == AUDIO_ISTFT && has->decoder != AUDIO_ISTFT)
+        return error_usage("decoder: istft, and the tokenizer of %s has another decoder: `continue` goes on with it; "
+                           "start `from` it to train a new one",
+                           holder);
     return status;
 }
 
@@ -120,10 +124,19 @@ int tokenizer_check_started(const struct setting *table, const void *settings, c
     return tokenizer_starts(&o->start) ? 0 : check_vision(s, &has, name);
 }
 
+/* A tokenizer gets a decoder that ends in samples, or keeps what it has. */
+static int newer_decoder(int asked, int has)
+{
+    return asked == AUDIO_ISTFT ? asked : has;
+}
+
 void tokenizer_take_sizes(const struct setting *table, void *settings, const void *first)
 {
     if (table == audio_stage_table) {
-        ((struct audio_settings *)settings)->config = ((const struct audio_settings *)first)->config;
+        struct audio_config *own = &((struct audio_settings *)settings)->config;
+        int decoder = own->decoder;
+        *own = ((const struct audio_settings *)first)->config;
+        own->decoder = newer_decoder(decoder, own->decoder);
         return;
     }
     struct vision_settings *s = settings;
@@ -232,6 +245,8 @@ int audio_start_open(struct tokenizer_start *start, struct audio_settings *own, 
         status = error_usage("the tokenizer of %s was trained in %s, on which its codes depend: train: decoder needs "
                              "precision: %s",
                              start->folder, has == DTYPE_BF16 ? "bf16" : "f32", has == DTYPE_BF16 ? "bf16" : "f32");
+    start->audio = config;
+    config.decoder = newer_decoder(own->config.decoder, config.decoder);
     if (status == 0)
         own->config = config;
     else
@@ -260,11 +275,40 @@ int vision_start_load(struct vision *vision, const struct tokenizer_start *start
     return 0;
 }
 
+static struct weight *weight_named(struct weights *weights, const char *name)
+{
+    for (i64 i = 0; i < weights->count; i++)
+        if (strcmp(weights->list[i].spec.name, name) == 0)
+            return &weights->list[i];
+    return NULL;
+}
+
+/* What both have. The rest of the decoder stays new: it writes something else. */
+static int load_with_new_decoder(struct audio_tokenizer *audio, const struct tokenizer_start *start)
+{
+    struct audio_tokenizer base;
+    audio_open(&base, audio->device, &start->audio, DTYPE_F32, false);
+    int status = audio_weights_load(&base, start->folder);
+    for (i64 i = 0; i < audio->weights.count && status == 0; i++) {
+        struct weight *to = &audio->weights.list[i], *from = weight_named(&base.weights, to->spec.name);
+        if (!from || from->rows != to->rows || from->columns != to->columns || from->spec.file != FILE_HF)
+            continue;
+        float *values = memory_alloc(from->rows * from->columns * 4);
+        weight_get(&base.weights, from, 0, from->rows, values);
+        weight_put(&audio->weights, to, 0, from->rows, values);
+        memory_free(values);
+    }
+    audio_close(&base);
+    return status;
+}
+
 int audio_start_load(struct audio_tokenizer *audio, const struct tokenizer_start *start)
 {
     if (!start->folder)
         return 0;
-    if (inventory_check(start->folder) || audio_weights_load(audio, start->folder))
+    bool same = audio->config.decoder == start->audio.decoder;
+    if (inventory_check(start->folder) ||
+        (same ? audio_weights_load(audio, start->folder) : load_with_new_decoder(audio, start)))
         return -1;
     i64 words = audio->config.levels * audio->config.codes;
     audio->device->ops->fill(audio->device, audio->w.use->master, words, 1);

@@ -13,7 +13,8 @@
 struct tokenizer_start {
     const char *folder;          /* config.json and weights; NULL: new weights */
     struct base_checkpoint base; /* of `continue` */
-    struct vision_config vision; /* of the folder */
+    struct vision_config vision; /* of the folder, as is: */
+    struct audio_config audio;
     i64 sides[VISION_SCALES_MOST];
 };
 /* Reads the configuration of the tokenizer that a stage starts from, checks `own` against it, and gives

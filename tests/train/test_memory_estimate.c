@@ -191,6 +191,16 @@ TEST(an_audio_tokenizer_needs_what_is_estimated)
     settings_release(&s, audio_stage_table);
 }
 
+TEST(an_audio_tokenizer_of_samples_needs_what_is_estimated)
+{
+    struct setting_override values[COUNT_OF(audio_values) + 1] = {[COUNT_OF(audio_values)] = {"decoder", "istft"}};
+    struct audio_settings s = {0};
+    memcpy(values, audio_values, sizeof audio_values);
+    assert_int_equal(settings_read(&s, audio_stage_table, NULL, NULL, values, COUNT_OF(values)), 0);
+    both("audio samples", audio_stage_table, measure_audio, &s);
+    settings_release(&s, audio_stage_table);
+}
+
 int main(void)
 {
     return tests_run(NULL, NULL);

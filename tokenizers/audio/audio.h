@@ -2,11 +2,16 @@
  *
  *   samples -- log-mel ----------------> [8F, 80] - encoder -> z [F, D] - quantizer -> codes [F, L]
  *   samples <- mel inverse, Griffin-Lim  [8F, 80] <- decoder - sum of the L codewords [F, D]
+ *   or      <- inverse STFT [8F, 2 bins]          <-
  *
  * F frames of 1280 samples and 8 spectra each; L levels of K codes (residual vector quantizer,
  * Zeghidour et al. 2021, arXiv 2107.03312); D latent width, C network width. Silence pads a sound
- * to whole frames. The path from spectra to samples is fixed arithmetic without learned weights,
- * which keeps training cheap.
+ * to whole frames. The decoder writes one of two things (audio_config):
+ *
+ *   griffin-lim   log-mel spectra. The path to samples is fixed arithmetic without learned weights:
+ *                 training is cheap, the phases are guessed.
+ *   istft         magnitudes and phases, hence samples (Siuzdak 2023, arXiv 2306.00814). It is trained
+ *                 through the samples.
  *
  * The codes of a sound depend only on the sound and the weights, not on the number of threads or
  * the other sounds of a batch. The caller owns all output buffers.
@@ -94,20 +99,29 @@ void mel_distance_add(struct mel_distance *distance, struct spectral_sum *sum, c
                       const float *other, i64 count);
 
 /* ---- The network ---- */
+enum { AUDIO_GRIFFIN_LIM, AUDIO_ISTFT };
+#define AUDIO_DECODERS "griffin-lim|istft"
 struct audio_config {
     i64 width, latent, levels, codes; /* C, D, L, K */
+    int decoder;                      /* AUDIO_GRIFFIN_LIM or AUDIO_ISTFT */
 };
 #define AUDIO_CONFIG_ROWS(type)                                                                                        \
     SETTING(type, config.levels, "levels", INTEGER, "4", 1, AUDIO_LEVELS_MAX, NULL,                                    \
             "residual quantizer levels; each adds 12.5 codes per second"),                                             \
         SETTING(type, config.codes, "codes", INTEGER, "256", 2, 65536, NULL, "codes per level"),                       \
         SETTING(type, config.width, "width", INTEGER, "192", 16, 4096, NULL, "network width"),                         \
-        SETTING(type, config.latent, "latent", INTEGER, "64", 2, 1024, NULL, "width of a code vector")
+        SETTING(type, config.latent, "latent", INTEGER, "64", 2, 1024, NULL, "width of a code vector"),                \
+        SETTING(type, config.decoder, "decoder", CHOICE, "griffin-lim", 0, 0, AUDIO_DECODERS,                          \
+                "from the decoder to samples: guessed phases, or spectra with phases and the inverse STFT")
 int audio_config_check(const struct audio_config *config);
 
-enum { AUDIO_FINE = 3, AUDIO_COARSE = 2 }; /* most blocks at 50 Hz and at 12.5 Hz; block i has dilation i + 1 */
-struct audio_block {                       /* x + out gelu(taps [n[t-d], n[t], n[t+d]]), n = rms(x) */
-    struct weight *taps, *out;             /* [C, 3C], [C, C] */
+enum {
+    AUDIO_COARSE = 2,
+    AUDIO_FINE = 3,
+    AUDIO_WAVE = 3
+};                             /* most blocks at 12.5, 50, 100 Hz; block i: dilation i + 1 */
+struct audio_block {           /* x + out gelu(taps [n[t-d], n[t], n[t+d]]), n = rms(x) */
+    struct weight *taps, *out; /* [C, 3C], [C, C] */
 };
 struct audio_weights {
     struct {
@@ -115,8 +129,10 @@ struct audio_weights {
         struct audio_block fine[AUDIO_FINE], coarse[AUDIO_COARSE];
     } encoder;
     struct {
-        struct weight *in, *split, *out; /* [C, D], [4C, C], [160, C] */
+        struct weight *in, *split, *out; /* [C, D], [4C, C], [160, C] or istft [2 bins, 2C] */
         struct audio_block coarse[AUDIO_COARSE], fine[AUDIO_FINE];
+        struct weight *wave_split; /* istft: [4C, C], to two rows of width 2C */
+        struct audio_block wave[AUDIO_WAVE];
     } decoder;
     struct weight *codebooks;    /* [L * K, D], state (no gradient) */
     struct weight *use, *unseen; /* [1, L * K], training state: running count per step; steps since last use */
@@ -149,15 +165,18 @@ void audio_keep_encoder(struct audio_tokenizer *audio); /* only the decoder lear
 struct audio_layout {
     i64 frames;                                   /* rows at 12.5 Hz; four times as many at 50 Hz */
     i32 *coarse[AUDIO_COARSE], *fine[AUDIO_FINE]; /* [3 * rows]: t-d, t, t+d; -1: no neighbour */
+    i32 *wave[AUDIO_WAVE];                        /* istft: eight times as many, at 100 Hz */
 };
 void audio_layout_init(struct audio_layout *layout, struct audio_tokenizer *audio, i64 frames, const i64 *lengths,
                        i64 count); /* rows past the sounds are padding */
 /* The encoder maps spectra [4F, 160], two per row and normalized to (m + 1) / 2.5, to z [F, D] in
- * F32. The decoder maps a latent [F, D] back to such spectra. */
+ * F32. The decoder maps a latent [F, D] back to such spectra, or with istft to rows [8F, 2 bins] of
+ * op_polar, of windows of 640 samples. audio_waves makes samples [B, 1280 F / B] of them. */
 struct tensor *audio_encoder(struct audio_tokenizer *audio, struct tape *tape, struct tensor *spectra,
                              const struct audio_layout *layout);
 struct tensor *audio_decoder(struct audio_tokenizer *audio, struct tape *tape, struct tensor *latent,
                              const struct audio_layout *layout);
+struct tensor *audio_waves(struct audio_tokenizer *audio, struct tape *tape, struct tensor *decoded, i64 sounds);
 struct audio_quantized {
     i32 *codes;                               /* [F, L] */
     float *residual;                          /* [F, L, D] residual before each level */
@@ -194,10 +213,13 @@ struct audio_item {
 void audio_encode(struct audio_tokenizer *audio, const struct audio_item *items, i64 count);
 /* Log-mel spectra m [8 F, 80] of samples [1280 F]. */
 void audio_spectra(struct audio_tokenizer *audio, float *m, const float *samples, i64 frames);
-/* Decodes spectra m [8 F, 80] from the first `levels` of each frame's L codes. */
-void audio_decode_spectra(struct audio_tokenizer *audio, float *m, const i32 *codes, i64 frames, i64 levels);
+/* Decodes the first `levels` of each frame's L codes to samples [1280 F]. vocoder: not read by istft. */
+void audio_decode_levels(struct audio_tokenizer *audio, float *samples, const i32 *codes, i64 frames, i64 levels,
+                         const struct vocoder *vocoder);
 void audio_decode(struct audio_tokenizer *audio, float *samples, const i32 *codes, i64 frames,
-                  const struct vocoder *vocoder); /* samples [1280 F] */
+                  const struct vocoder *vocoder); /* of all levels */
+/* Of a decoder of Griffin-Lim alone: spectra m [8 F, 80] of the first `levels`. */
+void audio_decode_spectra(struct audio_tokenizer *audio, float *m, const i32 *codes, i64 frames, i64 levels);
 /* Spectra m [8 F, 80] to samples [1280 F], for any F. */
 void audio_vocode(struct audio_tokenizer *audio, float *samples, const float *m, i64 frames,
                   const struct vocoder *vocoder);

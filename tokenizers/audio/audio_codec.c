@@ -10,8 +10,8 @@
 
 /* All passes have the same shape, so the bits of a row do not depend on the other rows of its
  * pass. Longer sounds are cut into pieces that overlap by the receptive field: 4 frames in the
- * encoder, 5 in the decoder. */
-enum { PASS_FRAMES = 256, HALO = 5, BANDS_A_FRAME = AUDIO_FRAME_SPECTRA * AUDIO_BANDS };
+ * encoder, 5 in the decoder, or 6 with its blocks at 100 Hz. */
+enum { PASS_FRAMES = 256, HALO = 6, BANDS_A_FRAME = AUDIO_FRAME_SPECTRA * AUDIO_BANDS };
 enum { VOCODE_FRAMES = 512, VOCODE_OVERLAP = 2 };
 
 /* ---- files ---- */
@@ -29,6 +29,8 @@ int audio_save(const struct audio_tokenizer *audio, const char *directory)
     json_set(json, "codes", json_of_integer(c->codes));
     json_set(json, "width", json_of_integer(c->width));
     json_set(json, "latent", json_of_integer(c->latent));
+    if (c->decoder == AUDIO_ISTFT) /* without it: Griffin-Lim, as in tokenizers from before there were two */
+        json_set(json, "decoder", json_of_string("istft"));
     json_set(json, "precision", json_of_string(audio->weights.dtype == DTYPE_BF16 ? "bf16" : "f32"));
     char *config = path_join(directory, "config.json"), *weights = path_join(directory, "weights.safetensors");
     weights_list(&list, &audio->weights, FILE_HF, DTYPE_F32, NULL);
@@ -46,6 +48,7 @@ static int read_config(struct audio_config *config, enum dtype *dtype, const str
 {
     const char *kind, *precision;
     i64 rate, frame;
+    *config = (struct audio_config){0};
     if (json_need_string(&kind, json, "kind", path) || json_need_integer(&rate, json, "sample_rate_hz", path) ||
         json_need_integer(&frame, json, "frame_samples", path) ||
         json_need_string(&precision, json, "precision", path) ||
@@ -59,6 +62,10 @@ static int read_config(struct audio_config *config, enum dtype *dtype, const str
             "%s: a \"%s\" at %lld Hz with frames of %lld samples; expected a weft-audio-tokenizer at %d Hz "
             "with frames of %d",
             path, kind, (long long)rate, (long long)frame, AUDIO_RATE_HZ, AUDIO_FRAME_SAMPLES);
+    const char *decoder = json_string(json_get(json, "decoder"), "griffin-lim");
+    config->decoder = strcmp(decoder, "istft") == 0 ? AUDIO_ISTFT : AUDIO_GRIFFIN_LIM;
+    if (config->decoder == AUDIO_GRIFFIN_LIM && strcmp(decoder, "griffin-lim") != 0)
+        return error_set("%s: decoder \"%s\": expected griffin-lim or istft", path, decoder);
     if (max_i64(config->codes, config->width) > 1 << 20 || config->latent > 1 << 16)
         return error_set("%s: sizes beyond any audio tokenizer's", path);
     *dtype = strcmp(precision, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
@@ -300,6 +307,7 @@ static struct matrix code_words(struct audio_tokenizer *audio, const i32 *codes,
 void audio_decode_spectra(struct audio_tokenizer *audio, float *m, const i32 *codes, i64 frames, i64 levels)
 {
     i64 mark = arena_mark(&audio->arena);
+    require(audio->config.decoder == AUDIO_GRIFFIN_LIM, "this decoder makes no mel spectra");
     struct audio_codec_pass *p = open_pass(audio, audio->config.latent, run_decode, m);
     add_rows(p, 0, code_words(audio, codes, frames, levels));
     flush(p);
@@ -342,11 +350,68 @@ void audio_vocode(struct audio_tokenizer *audio, float *samples, const float *m,
     memory_free(piece);
 }
 
+/* ---- samples of magnitudes and phases ---- */
+
+/* Logarithms and phases [8 F, 2 bins] to host memory. */
+static void run_decode_polar(struct audio_codec_pass *p, const struct audio_layout *layout)
+{
+    struct audio_tokenizer *audio = p->audio;
+    struct tape *tape = &audio->tape;
+    struct tensor *latent = op_borrow(tape, p->input.data, DTYPE_F32, PASS_FRAMES, p->input.columns);
+    struct tensor *out = audio_decoder(audio, tape, latent, layout);
+    i64 each = AUDIO_FRAME_SPECTRA * 2 * audio->mel.bins; /* numbers of a frame */
+    float *values = p->context;
+    for (i64 i = 0; i < p->count; i++) {
+        const struct audio_codec_piece *piece = &p->pieces[i];
+        device_get(audio->device, values + piece->first * each, (float *)out->data + (piece->row + piece->keep) * each,
+                   piece->count * each * 4);
+    }
+}
+
+/* Samples of frames [first, first + count). A sample depends on its own frame and the one before it, and is
+ * the same however a sound is cut. */
+static void wave_frames(struct audio_tokenizer *audio, float *samples, const float *values, i64 first, i64 count)
+{
+    struct tape *tape = &audio->tape;
+    i64 each = AUDIO_FRAME_SPECTRA * 2 * audio->mel.bins, begin = max_i64(0, first - 1), frames = first + count - begin;
+    tape_clear(tape, false);
+    struct tensor *decoded = tape_tensor(tape, DTYPE_F32, AUDIO_FRAME_SPECTRA * frames, 2 * audio->mel.bins);
+    device_put(audio->device, decoded->data, values + begin * each, frames * each * 4);
+    struct tensor *waves = audio_waves(audio, tape, decoded, 1);
+    device_get(audio->device, samples, (float *)waves->data + (first - begin) * AUDIO_FRAME_SAMPLES,
+               count * AUDIO_FRAME_SAMPLES * 4);
+}
+
+static void decode_waves(struct audio_tokenizer *audio, float *samples, const i32 *codes, i64 frames, i64 levels)
+{
+    i64 mark = arena_mark(&audio->arena);
+    float *values = memory_alloc(frames * AUDIO_FRAME_SPECTRA * 2 * audio->mel.bins * 4);
+    struct audio_codec_pass *p = open_pass(audio, audio->config.latent, run_decode_polar, values);
+    add_rows(p, 0, code_words(audio, codes, frames, levels));
+    flush(p);
+    memory_free(p);
+    arena_reset(&audio->arena, mark);
+    for (i64 first = 0; first < frames; first += VOCODE_FRAMES)
+        wave_frames(audio, samples + first * AUDIO_FRAME_SAMPLES, values, first,
+                    min_i64(VOCODE_FRAMES, frames - first));
+    memory_free(values);
+}
+
+void audio_decode_levels(struct audio_tokenizer *audio, float *samples, const i32 *codes, i64 frames, i64 levels,
+                         const struct vocoder *vocoder)
+{
+    if (audio->config.decoder == AUDIO_ISTFT) {
+        decode_waves(audio, samples, codes, frames, levels);
+        return;
+    }
+    float *m = memory_alloc(frames * BANDS_A_FRAME * 4);
+    audio_decode_spectra(audio, m, codes, frames, levels);
+    audio_vocode(audio, samples, m, frames, vocoder);
+    memory_free(m);
+}
+
 void audio_decode(struct audio_tokenizer *audio, float *samples, const i32 *codes, i64 frames,
                   const struct vocoder *vocoder)
 {
-    float *m = memory_alloc(frames * BANDS_A_FRAME * 4);
-    audio_decode_spectra(audio, m, codes, frames, audio->config.levels);
-    audio_vocode(audio, samples, m, frames, vocoder);
-    memory_free(m);
+    audio_decode_levels(audio, samples, codes, frames, audio->config.levels, vocoder);
 }

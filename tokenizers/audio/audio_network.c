@@ -6,7 +6,8 @@
 #include <string.h>
 
 enum { SPECTRA_A_ROW = 2, ROWS_A_FRAME = AUDIO_FRAME_SPECTRA / SPECTRA_A_ROW, INPUT = SPECTRA_A_ROW * AUDIO_BANDS };
-enum { ENCODER_FINE = 2, DECODER_FINE = 3 };
+enum { ENCODER_FINE = 2, DECODER_FINE = 3, N_FFT = 4 * AUDIO_HOP, BINS = N_FFT / 2 + 1 };
+enum { WIDER = 2 }; /* rows at 100 Hz, which hold phases too */
 static const float norm_eps = 1e-6f;
 
 int audio_config_check(const struct audio_config *c)
@@ -71,7 +72,14 @@ static void add_rows(struct audio_tokenizer *audio)
     blocks(audio, w->decoder.coarse, AUDIO_COARSE, c->width, "decoder.coarse");
     matrix(audio, &w->decoder.split, ROWS_A_FRAME * c->width, c->width, false, "decoder.split");
     blocks(audio, w->decoder.fine, DECODER_FINE, c->width, "decoder.fine");
-    matrix(audio, &w->decoder.out, INPUT, c->width, false, "decoder.out");
+    if (c->decoder == AUDIO_ISTFT) {
+        matrix(audio, &w->decoder.wave_split, AUDIO_FRAME_SPECTRA / ROWS_A_FRAME * WIDER * c->width, c->width, false,
+               "decoder.wave_split");
+        blocks(audio, w->decoder.wave, AUDIO_WAVE, WIDER * c->width, "decoder.wave");
+        matrix(audio, &w->decoder.out, 2 * BINS, WIDER * c->width, false, "decoder.out");
+    } else {
+        matrix(audio, &w->decoder.out, INPUT, c->width, false, "decoder.out");
+    }
     state(audio, &w->codebooks, c->levels * c->codes, c->latent, FILE_HF, "codebooks");
     state(audio, &w->use, 1, c->levels * c->codes, FILE_EXTRA, "codebooks.use");
     state(audio, &w->unseen, 1, c->levels * c->codes, FILE_EXTRA, "codebooks.unseen");
@@ -87,7 +95,7 @@ void audio_open(struct audio_tokenizer *audio, struct device *device, const stru
     weights_open(&audio->weights, device, dtype, training, NULL);
     add_rows(audio);
     weights_allocate(&audio->weights);
-    mel_init(&audio->mel, device, 4 * AUDIO_HOP, AUDIO_HOP, AUDIO_BANDS);
+    mel_init(&audio->mel, device, N_FFT, AUDIO_HOP, AUDIO_BANDS);
     tape_open(&audio->tape, device, dtype, (i64)1 << 34);
     device_arena_open(device, &audio->arena, (i64)1 << 36);
 }
@@ -141,6 +149,8 @@ void audio_layout_init(struct audio_layout *layout, struct audio_tokenizer *audi
         layout->coarse[i] = taps(audio, lengths, count, 1, frames, i + 1);
     for (i64 i = 0; i < AUDIO_FINE; i++)
         layout->fine[i] = taps(audio, lengths, count, ROWS_A_FRAME, ROWS_A_FRAME * frames, i + 1);
+    for (i64 i = 0; i < AUDIO_WAVE && audio->config.decoder == AUDIO_ISTFT; i++)
+        layout->wave[i] = taps(audio, lengths, count, AUDIO_FRAME_SPECTRA, AUDIO_FRAME_SPECTRA * frames, i + 1);
 }
 
 /* ---- forward ---- */
@@ -189,8 +199,17 @@ struct tensor *audio_decoder(struct audio_tokenizer *audio, struct tape *tape, s
     x = run_blocks(tape, x, audio->w.decoder.coarse, AUDIO_COARSE, layout->coarse);
     x = op_view(tape, linear(tape, x, audio->w.decoder.split), audio->config.width); /* [4F, C] */
     x = run_blocks(tape, x, audio->w.decoder.fine, DECODER_FINE, layout->fine);
+    if (audio->config.decoder == AUDIO_ISTFT) {
+        x = op_view(tape, linear(tape, x, audio->w.decoder.wave_split), WIDER * audio->config.width); /* [8F, 2C] */
+        x = run_blocks(tape, x, audio->w.decoder.wave, AUDIO_WAVE, layout->wave);
+    }
     x = op_rmsnorm(tape, x, NULL, norm_eps);
-    return op_linear(tape, x, &audio->w.decoder.out->value, DTYPE_F32); /* [4F, 160] */
+    return op_linear(tape, x, &audio->w.decoder.out->value, DTYPE_F32); /* [4F, 160] or [8F, 2 bins] */
+}
+
+struct tensor *audio_waves(struct audio_tokenizer *audio, struct tape *tape, struct tensor *decoded, i64 sounds)
+{
+    return op_stft_inverse(tape, op_polar(tape, decoded), sounds, audio->mel.n_fft, audio->mel.hop);
 }
 
 /* The sum of codewords up to `level` is z minus the residual before level + 1. */
@@ -228,5 +247,9 @@ double audio_flops(const struct audio_config *c, i64 frames)
     double ends = rows * 2 * INPUT * width + (double)frames * 2 * width * (double)c->latent;
     double joints = (double)frames * 2 * ROWS_A_FRAME * square;
     double words = (double)(frames * c->levels * c->codes * c->latent);
+    double wide = WIDER * width, wave = (double)(frames * AUDIO_FRAME_SPECTRA) *
+                                        (AUDIO_WAVE * 4 * wide * wide + wide * width + (double)(2 * BINS) * wide);
+    if (c->decoder == AUDIO_ISTFT)
+        ends += wave - rows * INPUT * width;
     return 2 * (blocks_fine + blocks_coarse + ends + joints + words);
 }
