@@ -58,17 +58,20 @@ void conversation_close(struct conversation *c)
 /* ---- Messages ---- */
 
 /* Encodes the file of a medium's part. */
-static int encode_medium(struct conversation *c, struct sample_part *part)
+static int encode_medium(struct conversation *c, struct sample_part *part, const char *origin)
 {
     struct prompt *p = memory_alloc(sizeof *p);
     prompt_init(p, MODALITY_TEXT);
-    if (prompt_medium(p, c->generator, (enum modality)part->kind, part->path)) {
+    enum modality kind = (enum modality)part->kind;
+    if (part->path ? prompt_medium(p, c->generator, kind, part->path)
+                   : prompt_medium_of(p, c->generator, kind, part->bytes.data, part->bytes.length, origin)) {
         prompt_release(p);
         memory_free(p);
         return -1;
     }
     i64 size = (i64)sizeof p;
     c->media = memory_resize(c->media, c->media_count * size, (c->media_count + 1) * size);
+    buffer_release(&part->bytes); /* of a table's row; what is read is kept encoded */
     part->at = c->media_count;
     c->media[c->media_count++] = p;
     return 0;
@@ -100,7 +103,7 @@ int conversation_attach(struct conversation *c, enum modality kind, const char *
 {
     struct sample_part *part = sample_add(&c->attached, kind);
     part->path = string_copy(path);
-    if (encode_medium(c, part) == 0)
+    if (encode_medium(c, part, path) == 0)
         return 0;
     drop_parts(&c->attached, c->attached.count - 1);
     return -1;
@@ -131,9 +134,10 @@ static int check_messages(const struct conversation *c, i64 first)
     return 0;
 }
 
-int conversation_read(struct conversation *c, const struct json *value, const char *origin, const char *folder)
+int conversation_read(struct conversation *c, const struct json *value, const char *origin, const char *folder,
+                      const struct record *record)
 {
-    const struct json_place place = {.origin = origin, .folder = folder};
+    const struct json_place place = {.origin = origin, .folder = folder, .record = record};
     struct json *object = json_object();
     bool listed = json_kind(value) == JSON_ARRAY, passed = false;
     i64 parts = c->said.count, media = c->media_count;
@@ -151,7 +155,7 @@ int conversation_read(struct conversation *c, const struct json *value, const ch
     else if (check_messages(c, parts))
         status = error_prefix("%s", origin);
     for (i64 i = parts; i < c->said.count && status == 0; i++)
-        if (c->said.parts[i].kind != MODALITY_TEXT && encode_medium(c, &c->said.parts[i]))
+        if (c->said.parts[i].kind != MODALITY_TEXT && encode_medium(c, &c->said.parts[i], origin))
             status = error_prefix("%s", origin);
     if (status) {
         drop_parts(&c->said, parts);
@@ -199,8 +203,8 @@ static struct json *part_json(const struct sample_part *part)
         json_set(j, "text", json_of_bytes(part->bytes.data ? part->bytes.data : "", part->bytes.length));
         return j;
     }
-    char *real = realpath(part->path, NULL);
-    json_set(j, kind, json_of_string(real ? real : part->path));
+    char *real = part->path ? realpath(part->path, NULL) : NULL;
+    json_set(j, kind, json_of_string(real ? real : part->path ? part->path : ""));
     free(real);
     return j;
 }

@@ -32,9 +32,11 @@ int conversation_attach(struct conversation *conversation, enum modality kind, c
 /* Adds a message: the attached media, then the text. */
 int conversation_say(struct conversation *conversation, const char *role, const char *text, i64 length);
 /* Adds the messages of a JSON object in the forms that `prepare` reads, {"messages": [..]}, or of a
- * list of messages. origin: FILE:LINE, for messages; folder: base of relative paths. */
+ * list of messages. origin: FILE:LINE, for messages; folder: base of relative paths; record: the row of
+ * a table that has the bytes of media, NULL: none has. */
+struct record;
 int conversation_read(struct conversation *conversation, const struct json *value, const char *origin,
-                      const char *folder);
+                      const char *folder, const struct record *record);
 void conversation_take_back(struct conversation *conversation); /* removes the last message */
 /* Moves the conversation with its media into a prompt just initialised, and forgets it: laid out for a
  * text answer, or, if the prompt asks for a medium, as its caption, which is one user's message. */

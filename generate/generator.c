@@ -228,16 +228,34 @@ static int refuse(const struct generator *s, const char *what, const char *kind,
     return error_usage("%s: this model %s", what, never);
 }
 
-static int read_picture(struct clip *out, struct generator *s, bool video, const char *path)
+/* A medium's file: its bytes, or those of the file `path`, which are read when they are needed. */
+struct medium_file {
+    const char *path; /* or where the bytes are from */
+    struct file_view view;
+    bool given;
+};
+
+static int file_begin(struct medium_file *file)
+{
+    return file->given ? 0 : file_map(&file->view, file->path);
+}
+
+static void file_end(struct medium_file *file)
+{
+    if (!file->given)
+        file_unmap(&file->view);
+}
+
+static int read_picture(struct clip *out, struct generator *s, bool video, struct medium_file *file)
 {
     const struct vision_config *config = &s->vision.config;
-    struct file_view view;
+    const char *path = file->path;
     i64 shape;
     bool longer = false;
-    if (file_map(&view, path))
+    if (file_begin(file))
         return -1;
-    int status = shaped_read(out, &shape, &longer, config, video, -1, view.data, view.bytes, path);
-    file_unmap(&view);
+    int status = shaped_read(out, &shape, &longer, config, video, -1, file->view.data, file->view.bytes, path);
+    file_end(file);
     if (longer && !s->clip_cut)
         log_warn("%s: longer than the %lld %s that the model reads: only its beginning is used, as of any longer "
                  "clip that follows",
@@ -247,8 +265,9 @@ static int read_picture(struct clip *out, struct generator *s, bool video, const
     return status;
 }
 
-static int push_picture(struct prompt *p, struct generator *s, enum modality kind, const char *path)
+static int push_picture(struct prompt *p, struct generator *s, enum modality kind, struct medium_file *file)
 {
+    const char *path = file->path;
     struct clip clip;
     bool video = kind == MODALITY_VIDEO;
     if (!s->has_vision)
@@ -257,7 +276,7 @@ static int push_picture(struct prompt *p, struct generator *s, enum modality kin
         return error_usage("%s: this model reads no %s", path, modality_rows[kind].many);
     if (p->media_count == COUNT_OF(p->media))
         return error_set("a prompt has at most %d media", (int)COUNT_OF(p->media));
-    if (read_picture(&clip, s, video, path))
+    if (read_picture(&clip, s, video, file))
         return -1;
     int status = push_cells(p, s, &clip);
     p->height = clip.height;
@@ -266,19 +285,18 @@ static int push_picture(struct prompt *p, struct generator *s, enum modality kin
     return status;
 }
 
-static int push_sound(struct prompt *p, struct generator *s, enum modality kind, const char *path)
+static int push_sound(struct prompt *p, struct generator *s, enum modality kind, struct medium_file *file)
 {
     (void)kind;
-    struct file_view view;
     struct sound sound;
     if (!s->has_audio)
-        return refuse(s, path, "audio", s->model.config.levels, "hears nothing");
+        return refuse(s, file->path, "audio", s->model.config.levels, "hears nothing");
     if (p->media_count == COUNT_OF(p->media))
         return error_set("a prompt has at most %d media", (int)COUNT_OF(p->media));
-    if (file_map(&view, path))
+    if (file_begin(file))
         return -1;
-    int status = sound_read(&sound, view.data, view.bytes, path, AUDIO_RATE_HZ);
-    file_unmap(&view);
+    int status = sound_read(&sound, file->view.data, file->view.bytes, file->path, AUDIO_RATE_HZ);
+    file_end(file);
     if (status)
         return -1;
     i64 frames = audio_frames(sound.samples), levels = s->model.config.levels;
@@ -291,16 +309,27 @@ static int push_sound(struct prompt *p, struct generator *s, enum modality kind,
     return push_part(p, &(struct part){.kind = STREAM_AUDIO, .count = frames});
 }
 
-int prompt_medium(struct prompt *p, struct generator *s, enum modality kind, const char *path)
+static int push_medium(struct prompt *p, struct generator *s, enum modality kind, struct medium_file *file)
 {
     static int (*const push[MODALITIES])(struct prompt * p, struct generator * s, enum modality kind,
-                                         const char *path) = {
+                                         struct medium_file * file) = {
         [MODALITY_IMAGE] = push_picture,
         [MODALITY_VIDEO] = push_picture,
         [MODALITY_AUDIO] = push_sound,
     };
     require(push[kind], "a prompt's file of %s", modality_rows[kind].name);
-    return push[kind](p, s, kind, path);
+    return push[kind](p, s, kind, file);
+}
+
+int prompt_medium(struct prompt *p, struct generator *s, enum modality kind, const char *path)
+{
+    return push_medium(p, s, kind, &(struct medium_file){.path = path});
+}
+
+int prompt_medium_of(struct prompt *p, struct generator *s, enum modality kind, const void *bytes, i64 count,
+                     const char *origin)
+{
+    return push_medium(p, s, kind, &(struct medium_file){origin, {bytes, count}, true});
 }
 
 /* Index of the shape with the nearest aspect ratio; -1 if all shapes of the kind are below half of

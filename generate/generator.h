@@ -59,6 +59,9 @@ int prompt_ids(struct prompt *prompt, const i32 *ids, i64 count);
 /* Appends a whole file. Pictures and clips are resized to the tokenizer shape of their kind with
  * the nearest aspect ratio. */
 int prompt_medium(struct prompt *prompt, struct generator *generator, enum modality kind, const char *path);
+/* The same of a file in memory; origin: for messages. */
+int prompt_medium_of(struct prompt *prompt, struct generator *generator, enum modality kind, const void *bytes,
+                     i64 count, const char *origin);
 /* Moves the parts and media of another prompt behind those of this one, with their memory. -1 and a
  * message if there is no room. */
 int prompt_adopt(struct prompt *prompt, struct prompt *other);

@@ -128,7 +128,8 @@ static char *folder_of(const char *origin)
     return slash ? string_format("%.*s", (int)(slash - origin), origin) : string_copy(".");
 }
 
-static int lay_out(struct prompt *p, struct prompt_media *m, const struct task *task, const struct json *variables)
+static int lay_out(struct prompt *p, struct prompt_media *m, const struct task *task, const struct json *variables,
+                   const struct record *row)
 {
     struct conversation c;
     if (conversation_open(&c, &m->generator))
@@ -136,7 +137,7 @@ static int lay_out(struct prompt *p, struct prompt_media *m, const struct task *
     conversation_set_variables(&c, variables);
     struct json *record = conversation_of(task->source);
     char *folder = folder_of(task->origin);
-    int status = conversation_read(&c, record, task->origin, folder);
+    int status = conversation_read(&c, record, task->origin, folder, row);
     if (status == 0)
         status = conversation_prompt(p, &c);
     if (status == 0)
@@ -161,7 +162,8 @@ static void note_ids(struct id_list *ids, const struct prompt *p, const struct m
     }
 }
 
-int prompt_read_media(struct task *task, struct prompt_media *m, const struct json *variables)
+int prompt_read_media(struct task *task, struct prompt_media *m, const struct json *variables,
+                      const struct record *record)
 {
     enum modality to;
     struct sample_measure measure;
@@ -169,7 +171,7 @@ int prompt_read_media(struct task *task, struct prompt_media *m, const struct js
         return -1;
     struct prompt *p = task->asked = memory_alloc(sizeof *p);
     prompt_init(p, to);
-    if (lay_out(p, m, task, variables))
+    if (lay_out(p, m, task, variables, record))
         return -1;
     grammar_measure(&measure, &m->generator.vocabulary, p->parts, p->part_count, -1);
     task->positions = measure.length + p->opening_count;

@@ -3,7 +3,7 @@
  *   media in   {"prompt": [{"role": "user", "content": "<image> How many?"}], "images": ["a.png"], ..}
  *              or parts of a content, {"type": "image", "image": "a.png"}; likewise "videos", "audios".
  *              Laid out in the chat template, as in fine-tuning. File names are relative to the folder
- *              of the file of prompts.
+ *              of the file of prompts; the rows of a table may have the bytes.
  *   media out  {"prompt": "red apple, round", "to": "image", ..}; or "video", "audio". The prompt is one
  *              user's message. It is laid out as a caption, as `weft generate --to` does, not in the
  *              template. Guidance is refused: the policy is the model's own distribution. */
@@ -24,7 +24,9 @@ void prompt_media_close(struct prompt_media *media);
 const struct generator *prompt_media_of(const struct prompt_media *media);
 /* True if a prompt names media or asks for one. */
 bool prompt_needs_media(const struct json *source);
-/* Lays out task->source. variables: of the chat template. -1 and a message, without the prompt's place. */
-int prompt_read_media(struct task *task, struct prompt_media *media, const struct json *variables);
+/* Lays out task->source. variables: of the chat template; record: the row of a table that has the bytes
+ * of media, NULL: none has. -1 and a message, with or without the prompt's place. */
+int prompt_read_media(struct task *task, struct prompt_media *media, const struct json *variables,
+                      const struct record *record);
 
 #endif

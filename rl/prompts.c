@@ -189,7 +189,7 @@ static void read_truth(struct task *p)
     buffer_release(&text);
 }
 
-static int read_prompt(struct task *p, const struct prompt_writer *w)
+static int read_prompt(struct task *p, const struct prompt_writer *w, const struct record *record)
 {
     if (json_kind(p->source) != JSON_OBJECT)
         return error_set("expected an object with the keys prompt and reward_model");
@@ -200,7 +200,7 @@ static int read_prompt(struct task *p, const struct prompt_writer *w)
     if (!w->media || !prompt_needs_media(p->source))
         return encode_prompt(p, w);
     struct json *variables = variables_of(p->source);
-    int status = prompt_read_media(p, w->media, variables);
+    int status = prompt_read_media(p, w->media, variables, record);
     json_free(variables);
     return status;
 }
@@ -244,9 +244,9 @@ static void parse_cells(struct json *source)
     }
 }
 
-/* Takes ownership of `source`. */
+/* Takes ownership of `source`. record: the row of a table that it is from; NULL: none. */
 static int add_prompt(struct prompts *all, struct json *source, const char *path, i64 line,
-                      const struct prompt_writer *w)
+                      const struct prompt_writer *w, const struct record *record)
 {
     if ((all->count & (all->count - 1)) == 0)
         all->list = memory_resize(all->list, all->count * (i64)sizeof *all->list,
@@ -266,7 +266,7 @@ static int add_prompt(struct prompts *all, struct json *source, const char *path
         return 0;
     }
     p->source = as_prompt(source);
-    if (read_prompt(p, w)) /* the conversation of a prompt with media says its place */
+    if (read_prompt(p, w, record)) /* the conversation of a prompt with media says its place */
         return strncmp(error_text(), p->origin, strlen(p->origin)) == 0 ? -1 : error_prefix("%s", p->origin);
     if (!p->asked)
         p->positions = p->ids.count;
@@ -288,7 +288,7 @@ static int load_lines(struct prompts *all, const char *path, const struct prompt
         if (in.line.length == (i64)strspn(line, " \t\r"))
             continue;
         struct json *source = json_parse_line(line, in.line.length, path, in.number);
-        status = source && add_prompt(all, source, path, in.number, w) == 0 ? 1 : -1;
+        status = source && add_prompt(all, source, path, in.number, w, NULL) == 0 ? 1 : -1;
     }
     if (status == -2)
         error_set("%s:%lld: a line of more than %d bytes", path, (long long)in.number, LINE_BYTES_MAX);
@@ -320,20 +320,21 @@ static int load_array(struct prompts *all, const char *path, const struct prompt
         return -1;
     int status = json_kind(array) == JSON_ARRAY ? 0 : error_set("%s: expected a list of prompts", path);
     for (i64 i = 0; i < json_count(array) && status == 0 && (!limit || all->count < limit); i++)
-        status = add_prompt(all, json_copy(json_at(array, i)), path, i + 1, w);
+        status = add_prompt(all, json_copy(json_at(array, i)), path, i + 1, w, NULL);
     json_free(array);
     return status;
 }
 
-/* Reads rows of a table, verl's usual file format. Media are read by name: bytes of a row are not. */
+/* Reads rows of a table, verl's usual file format. A row may have the bytes of its media. */
 static int load_table(struct prompts *all, const char *path, const struct prompt_writer *w, i64 limit)
 {
     struct data_table table;
     struct record row;
     int status = data_table_open(&table, path, NULL) < 0 ? -1 : 1;
     while (status == 1 && (!limit || all->count < limit) && (status = data_table_next(&table, &row)) == 1) {
-        status = add_prompt(all, row.object, path, table.kind->place(table.self), w) < 0 ? -1 : 1;
+        struct json *object = row.object;
         row.object = NULL;
+        status = add_prompt(all, object, path, table.kind->place(table.self), w, &row) < 0 ? -1 : 1;
         record_release(&row);
     }
     data_table_close(&table);

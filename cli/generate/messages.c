@@ -41,7 +41,7 @@ static int add_conversation(struct message_file *f, struct json *value, char *or
     struct conversation *c = &f->list[f->count++];
     int status = conversation_open(c, f->generator);
     if (status == 0)
-        status = conversation_read(c, value, origin, f->folder);
+        status = conversation_read(c, value, origin, f->folder, NULL);
     if (status == 0 && conversation_fit(c, f->most))
         status = error_prefix("%s", origin);
     memory_free(origin);

@@ -3,6 +3,7 @@
 #include "core/settings.h"
 #include "rl/grader.h"
 #include "rl/prompt_media.h"
+#include "tests/golden.h"
 #include "tests/model_fixture.h"
 #include "tests/test.h"
 
@@ -111,6 +112,20 @@ TEST(media_are_listed_or_parts)
         prompts_release(&a);
         prompts_release(&b);
     }
+}
+
+/* verl's tables: the second row's picture is torn. */
+TEST(tables_have_the_bytes_of_media)
+{
+    struct prompts p;
+    const char *path = GOLDEN "/tables/forms/verl_seen.parquet";
+    if (prompts_load(&p, path, tokenizer, &media, 1))
+        fail_msg("%s", error_text());
+    assert_int_equal(p.list[0].asked->media_count, 1);
+    assert_int_equal(p.list[0].asked->parts[1].kind, STREAM_IMAGE_IN);
+    prompts_release(&p);
+    assert_int_equal(prompts_load(&p, path, tokenizer, &media, 0), -1);
+    assert_non_null(strstr(error_text(), "verl_seen.parquet:2"));
 }
 
 TEST(texts_stay_what_they_are)

@@ -225,6 +225,10 @@ def write_forms():
     png = open(os.path.join(HERE, "../../fuzz/png/rgb.png"), "rb").read()
     write_small("png", [{"id": 1, "alt": "red apple", "jpeg": None, "picture": {"bytes": png, "path": "1.png"}},
                         {"id": 2, "alt": "a torn one", "jpeg": None, "picture": {"bytes": png[:40], "path": "2.png"}}], None)
+    asked = [{"role": "user", "content": "<image>What is it?"}]
+    truth = {"style": "rule", "ground_truth": "an apple"}
+    write_small("verl_seen", [{"prompt": asked, "images": [{"bytes": png, "path": None}], "reward_model": truth},
+                              {"prompt": asked, "images": [{"bytes": png[:40], "path": None}], "reward_model": truth}], None)
     write_small("empty", [], pa.schema([("text", pa.string())]))
     write_small("not_utf8", [{"text": b"ab\xff"}, {"text": b"fine"}], pa.schema([("text", pa.binary())]))
 
