@@ -19,7 +19,7 @@ struct reconstruction {
     const char *const *files;
     int count;
     const char *shape_name;
-    i64 most_frames, seed;
+    i64 most_frames, seed, levels; /* levels: 0: all */
     bool json;
     const char *out; /* folder being written */
     bool dry;        /* on the meta backend; writes nothing */
@@ -83,6 +83,9 @@ static int need_audio(struct reconstruction *r)
     if (r->has_audio)
         mel_distance_open(&r->mel, r->device);
     memory_free(folder);
+    if (r->has_audio && r->levels > r->audio.config.levels)
+        return error_usage("--levels %lld: the audio tokenizer has %lld", (long long)r->levels,
+                           (long long)r->audio.config.levels);
     return r->has_audio ? 0 : -1;
 }
 
@@ -253,7 +256,8 @@ static int finish_sound(struct reconstruction *r, const char *file, const struct
     sound_init(&original, padded, AUDIO_RATE_HZ);
     memcpy(original.values, sound->values, (size_t)sound->samples * 4);
     audio_encode(&r->audio, &(struct audio_item){sound->values, sound->samples, codes}, 1);
-    audio_decode(&r->audio, back.values, codes, frames, &(struct vocoder){GRIFFIN_LIM_ROUNDS, (u64)r->seed});
+    audio_decode_levels(&r->audio, back.values, codes, frames, r->levels ? r->levels : r->audio.config.levels,
+                        &(struct vocoder){GRIFFIN_LIM_ROUNDS, (u64)r->seed});
     mel_distance_add(&r->mel, &distance, original.values, back.values, padded);
     back.samples = original.samples = sound->samples;
     int status = r->dry ? 0 : write_sound(r, file, &original, &back, spectral_mean(&distance));
@@ -329,12 +333,13 @@ int command_reconstruct(int argc, char **argv)
 {
     struct arguments a;
     struct reconstruction r = {0};
-    const char *out = NULL, *frames = NULL, *seed = NULL;
+    const char *out = NULL, *frames = NULL, *seed = NULL, *levels = NULL;
     const struct option options[] = {
         {"o", "DIR", &out, NULL, "output folder"},
         {"shape", "NAME", &r.shape_name, NULL, "shape of the vision tokenizer (default: nearest aspect ratio)"},
         {"frames", "N", &frames, NULL, "maximum frames per clip (default: all)"},
         {"seed", "N", &seed, NULL, "seed of the vocoder's initial phases, for sound (default 1)"},
+        {"levels", "N", &levels, NULL, "sounds from the first N levels of their codes (default: all)"},
         {"json", NULL, NULL, &r.json, "print one JSON object per file"},
         DEVICE_OPTION,
         {NULL}};
@@ -342,6 +347,7 @@ int command_reconstruct(int argc, char **argv)
     if (status == 0 && !out)
         status = error_usage("weft reconstruct: -o DIR is needed");
     r.most_frames = option_integer(frames, "frames", 0, 1, 1 << 20, &status);
+    r.levels = option_integer(levels, "levels", 0, 1, AUDIO_LEVELS_MAX, &status);
     r.seed = option_integer(seed, "seed", 1, 0, INT64_MAX, &status);
     if (status)
         return status < 0 ? command_failed() : 0;

@@ -249,6 +249,7 @@ enum rng_purpose {
     RNG_DISTILL = 22,     /* step, slice */
     RNG_FAMILY = 23,      /* step, slice; for the order of sizes: round, slice, pass in the seed */
     RNG_EXCHANGE = 24,    /* direction: whose prompt a sample is given; share: which texts are counted */
+    RNG_LEVELS = 25,      /* step, item: how many levels of codes the decoder hears of a crop */
 };
 struct rng_key {
     u64 seed;

@@ -176,8 +176,9 @@ static void add_mean_distance(struct spectral_sum *sum, struct mel_distance *mel
 }
 
 struct distances {
-    struct spectral_sum all, first, mean; /* all levels; level 0 only; the mean spectrum */
-    double squares, products, spectra;    /* over recordings: sum^2, sum * spectra, spectra^2, of all levels */
+    struct spectral_sum all, first, mean;         /* all levels; level 0 only; the mean spectrum */
+    struct spectral_sum levels[AUDIO_LEVELS_MAX]; /* with level_dropout: the first, the first two, .. */
+    double squares, products, spectra;            /* over recordings: sum^2, sum * spectra, spectra^2, of all levels */
     i64 recordings;
 };
 
@@ -204,6 +205,11 @@ static void decode_levels(float *samples, float *m, struct report *r, const stru
     audio_vocode(audio, samples, m, coded->frames, &vocoder);
 }
 
+static bool drops_levels(const struct report *r)
+{
+    return r->trainer->settings->level_dropout > 0;
+}
+
 static void add_distances(struct distances *out, struct report *r, const struct audio_clip *clip,
                           const struct audio_report_coded *coded, const double *mean)
 {
@@ -223,10 +229,27 @@ static void add_distances(struct distances *out, struct report *r, const struct 
     out->recordings++;
     decode_levels(other, m, r, coded, 1);
     mel_distance_add(&r->mel, &out->first, original, other, n);
+    for (i64 levels = 1; levels <= r->trainer->audio.config.levels && drops_levels(r); levels++) {
+        decode_levels(other, m, r, coded, levels);
+        mel_distance_add(&r->mel, &out->levels[levels - 1], original, other, n);
+    }
     add_mean_distance(&out->mean, &r->mel, mean, original, n);
     memory_free(original);
     memory_free(other);
     memory_free(m);
+}
+
+static void report_levels(struct json *entry, const struct report *r, const struct distances *d)
+{
+    struct json *list = json_array();
+    struct buffer line = {0};
+    for (i64 i = 0; i < r->trainer->audio.config.levels; i++) {
+        json_push(list, json_of_number(spectral_mean(&d->levels[i])));
+        buffer_printf(&line, " %.3f", spectral_mean(&d->levels[i]));
+    }
+    json_set(entry, "log_mel_by_levels", list);
+    log_info("held out: log-mel distance with the first level, the first two and so on:%s", line.data);
+    buffer_release(&line);
 }
 
 static void report_distances(struct report *r)
@@ -244,6 +267,8 @@ static void report_distances(struct report *r)
     json_set(entry, "log_mel_error", json_of_number(distance_error(&d)));
     json_set(entry, "log_mel_level_0", json_of_number(spectral_mean(&d.first)));
     json_set(entry, "log_mel_mean_spectrum", json_of_number(spectral_mean(&d.mean)));
+    if (drops_levels(r))
+        report_levels(entry, r, &d);
     json_set(r->json, "held_out_distance", entry);
     log_info("held out, %lld %s: log-mel distance %.3f, with level 0 alone %.3f; the mean spectrum's %.3f",
              (long long)used, plural(used, "recording", "recordings"), spectral_mean(&d.all), spectral_mean(&d.first),

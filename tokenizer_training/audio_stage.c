@@ -26,6 +26,9 @@ const struct setting audio_stage_table[] = {
         ROW(codebook_decay, "codebook_decay", NUMBER, "0.95", 0, 1, NULL, "decay of the codebooks' running means"),
     ROW(revival, "revival", NUMBER, "0", 0, 0.9, NULL,
         "share of an even use below which a code begins anew at a random sound; 0: only codes that are not used"),
+    ROW(level_dropout, "level_dropout", NUMBER, "0", 0, 1, NULL,
+        "share of crops of which the decoder hears the first levels alone, one to all: each number of levels is then a "
+        "code of its own"),
     ROW(augment, "augment", NUMBER, "0.2", 0, 1, NULL, "share of crops with simulated rooms and microphones"),
     ROW(vocoder_rounds, "vocoder_rounds", INTEGER, "16", 1, 10000, NULL, "Griffin-Lim iterations of the report"),
     ROW(memory_mb, "memory_mb", INTEGER, "2048", 0, 1e9, NULL,

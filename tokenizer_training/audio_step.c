@@ -34,6 +34,7 @@ void audio_trainer_open(struct audio_trainer *t, struct device *device, enum dty
     tape_segments_open(&t->tape, 1);
     t->samples = memory_alloc(t->frames * AUDIO_FRAME_SAMPLES * 4);
     t->response = memory_alloc(s->batch * t->audio.mel.bins * 4);
+    t->heard = memory_alloc(t->frames * 4);
     memory_free(lengths);
 }
 
@@ -43,13 +44,29 @@ void audio_trainer_close(struct audio_trainer *t)
     audio_close(&t->audio);
     memory_free(t->samples);
     memory_free(t->response);
+    memory_free(t->heard);
 }
 
 /* A step's crops: network input, F32 [4F, 160]; samples [crops, 1280 F / crops] as that input hears them, which a
  * decoder that ends in samples is to give (NULL: it does not). spectra NULL: a recording can no longer be read. */
 struct crops {
     struct tensor *spectra, *waves;
+    const i32 *heard; /* levels of each frame's codes (audio_quantize); NULL: all */
 };
+
+/* Quantizer dropout (Zeghidour et al. 2021, arXiv 2107.03312, 3.4): of a share of the crops the decoder hears the first
+ * levels alone, 1 to all. */
+static void draw_levels(struct audio_trainer *t, i64 step)
+{
+    const struct audio_settings *s = t->settings;
+    struct rng_key key = {t->seed, RNG_LEVELS};
+    for (i64 f = 0; f < t->frames; f++) {
+        u32 crop = (u32)(f / t->crop_frames);
+        bool drops = rng_uniform(key, (u32)step, crop, 0, 0) < s->level_dropout;
+        i64 levels = drops ? 1 + rng_below(key, s->config.levels, (u32)step, crop, 1, 0) : s->config.levels;
+        t->heard[f] = (i32)((levels - 1) * t->frames + f);
+    }
+}
 
 /* The response multiplies the spectra of the samples. */
 static struct tensor *equalised(struct audio_trainer *t, struct matrix samples, const float *response)
@@ -88,11 +105,16 @@ static struct crops draw_crops(struct audio_trainer *t, i64 step)
     float *samples = tape_stage_copy(&t->tape, t->samples, draw.n * draw.samples * 4);
     const float *response = tape_stage_copy(&t->tape, t->response, draw.n * draw.bins * 4);
     struct matrix x = matrix_of(samples, DTYPE_F32, draw.n, draw.samples);
+    const i32 *heard = NULL;
+    if (s->level_dropout > 0) {
+        draw_levels(t, step);
+        heard = tape_stage_copy(&t->tape, t->heard, t->frames * 4);
+    }
     tape_put(&t->tape);
     struct tensor *out = tape_tensor(&t->tape, DTYPE_F32, spectra / 2, 2 * AUDIO_BANDS);
     mel_spectra(out->data, &t->audio.mel, x, response, &t->audio.arena);
     device->ops->shift_divide(device, tensor_matrix(out), tensor_matrix(out), 1, scale_of_spectra);
-    return (struct crops){out, makes_waves(t) ? equalised(t, x, response) : NULL};
+    return (struct crops){out, makes_waves(t) ? equalised(t, x, response) : NULL, heard};
 }
 
 static struct tensor *encode(struct audio_trainer *t, struct tensor *spectra)
@@ -322,7 +344,7 @@ int audio_step(struct audio_result *result, struct audio_trainer *t, i64 step)
     tape_segment_begin(&t->tape, 0);
     struct tensor *z = encode(t, crops.spectra);
     if (quantised)
-        audio_quantize(&q, &t->audio, &t->tape, z);
+        audio_quantize(&q, &t->audio, &t->tape, z, crops.heard);
     struct tensor *out = audio_decoder(&t->audio, &t->tape, quantised ? q.latent : z, &t->layout);
     struct loss_inputs in = {crops.spectra, out, z, crops.waves, .codes = quantised ? &q : NULL};
     if (makes_waves(t))

@@ -61,6 +61,7 @@ struct audio_trainer {
     struct audio_layout layout;
     struct tape tape;
     float *samples, *response; /* host buffers of a batch */
+    i32 *heard;                /* likewise, with level_dropout: see audio_quantize */
     i64 crop_frames, frames;   /* frames per crop, per batch */
     i64 start;                 /* first step with codes; k-means makes them, unless the stage starts from some */
     u64 seed;

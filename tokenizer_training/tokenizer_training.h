@@ -137,7 +137,7 @@ struct audio_settings {
     double crop_s;
     struct audio_config config;
     bool films; /* also use the sound of clips */
-    double unquantised_share, codebook_decay, revival, augment;
+    double unquantised_share, codebook_decay, revival, level_dropout, augment;
     double weights[AUDIO_LOSSES]; /* of losses; 0 where it is fixed */
     i64 vocoder_rounds, memory_mb, use_steps;
     double shuffle_buffer, bad_share;

@@ -100,6 +100,10 @@ TEST(reconstruct_puts_media_side_by_side)
     expect_absent(out);
     assert_int_equal(WEFT("reconstruct", shards, picture, "-o", out), 1);
     expect_complaint("no vision tokenizer");
+    assert_int_equal(WEFT("reconstruct", model_folder, noise, "-o", out, "--levels", "1"), 0);
+    assert_int_equal(directory_remove(out), 0);
+    assert_int_equal(WEFT("reconstruct", model_folder, noise, "-o", out, "--levels", "16"), 2);
+    expect_complaint("the audio tokenizer has");
     memory_free(picture);
     memory_free(film);
     memory_free(noise);

@@ -73,7 +73,9 @@ static int setup(void **state)
         memory_free(samples);
     }
     succeed(directory_make(path_of("out")));
+    settings.level_dropout = 0.5; /* reported by number of levels */
     succeed(audio_report(&trainer, &media, path_of("out")));
+    settings.level_dropout = 0;
     report = json_load(path_of("out/report.json"));
     assert_non_null(report);
     return 0;
@@ -189,6 +191,10 @@ TEST(distances_are_of_all_levels_and_of_the_first)
     assert_float_equal(json_number(json_get(j, "log_mel_error"), -1), error, 1e-6);
     assert_float_equal(json_number(json_get(j, "log_mel_level_0"), -1), first, 1e-6);
     assert_true(json_number(json_get(j, "log_mel_mean_spectrum"), -1) > 0);
+    const struct json *by_levels = json_get(j, "log_mel_by_levels");
+    assert_int_equal(json_count(by_levels), LEVELS);
+    assert_float_equal(json_number(json_at(by_levels, 0), -1), first, 1e-6);
+    assert_float_equal(json_number(json_at(by_levels, LEVELS - 1), -1), all, 1e-6);
 }
 
 /* The probe is tested on its training recordings, ten chords; chance is 10 %. */

@@ -181,9 +181,11 @@ struct audio_quantized {
     i32 *codes;                               /* [F, L] */
     float *residual;                          /* [F, L, D] residual before each level */
     struct tensor *partial[AUDIO_LEVELS_MAX]; /* [F, D] sum of codewords up to each level; no gradient */
-    struct tensor *latent;                    /* partial[L - 1]; straight-through gradient to z */
+    struct tensor *latent;                    /* partial[L - 1], or as heard; straight-through gradient to z */
 };
-void audio_quantize(struct audio_quantized *out, struct audio_tokenizer *audio, struct tape *tape, struct tensor *z);
+/* heard [F] of each row: (its levels - 1) F + row, of the levels that make `latent`; NULL: all levels of all rows. */
+void audio_quantize(struct audio_quantized *out, struct audio_tokenizer *audio, struct tape *tape, struct tensor *z,
+                    const i32 *heard);
 double audio_flops(const struct audio_config *config, i64 frames); /* flops of a forward pass, matrix products only */
 
 /* ---- Codebook training, without gradients ---- */

@@ -213,30 +213,35 @@ struct tensor *audio_waves(struct audio_tokenizer *audio, struct tape *tape, str
 }
 
 /* The sum of codewords up to `level` is z minus the residual before level + 1. */
-static struct tensor *partial_sum(struct audio_tokenizer *audio, struct tape *tape, struct tensor *z,
-                                  const float *residual, i64 level)
+static void partial_sum(struct tensor *sum, struct audio_tokenizer *audio, struct tape *tape, struct tensor *z,
+                        const float *residual, i64 level)
 {
     i64 levels = audio->config.levels, d = audio->config.latent;
-    struct tensor *sum = tape_tensor(tape, DTYPE_F32, z->rows, d);
     struct matrix rest = matrix_of((float *)(uintptr_t)residual + (level + 1) * d, DTYPE_F32, z->rows, d);
     rest.stride = levels * d;
     tape->device->ops->copy(tape->device, tensor_matrix(sum), tensor_matrix(z), 1, false);
     tape->device->ops->copy(tape->device, tensor_matrix(sum), rest, -1, true);
-    return sum;
 }
 
-void audio_quantize(struct audio_quantized *out, struct audio_tokenizer *audio, struct tape *tape, struct tensor *z)
+void audio_quantize(struct audio_quantized *out, struct audio_tokenizer *audio, struct tape *tape, struct tensor *z,
+                    const i32 *heard)
 {
     const struct audio_config *c = &audio->config;
-    struct tensor *sum = tape_tensor(tape, DTYPE_F32, z->rows, c->latent);
+    struct tensor *sums = tape_tensor(tape, DTYPE_F32, c->levels * z->rows, c->latent); /* of all partial sums */
+    struct tensor *sum = op_rows(tape, sums, (c->levels - 1) * z->rows, z->rows), *latent = sum;
     *out = (struct audio_quantized){tape_alloc(tape, z->rows * c->levels * 4),
                                     tape_alloc(tape, z->rows * c->levels * c->latent * 4)};
     tape->device->ops->quantize_vectors(tape->device, out->codes, sum->data, out->residual, tensor_matrix(z),
                                         audio->w.codebooks->value.data, c->levels, c->codes);
     for (i64 level = 0; level + 1 < c->levels; level++)
-        out->partial[level] = partial_sum(audio, tape, z, out->residual, level);
+        partial_sum(out->partial[level] = op_rows(tape, sums, level * z->rows, z->rows), audio, tape, z, out->residual,
+                    level);
     out->partial[c->levels - 1] = sum;
-    out->latent = op_straight_through(tape, z, sum);
+    if (heard) {
+        latent = tape_tensor(tape, DTYPE_F32, z->rows, c->latent);
+        tape->device->ops->gather(tape->device, tensor_matrix(latent), tensor_matrix(sums), heard, false);
+    }
+    out->latent = op_straight_through(tape, z, latent);
 }
 
 double audio_flops(const struct audio_config *c, i64 frames)
