@@ -20,6 +20,7 @@ struct reconstruction {
     int count;
     const char *shape_name;
     i64 most_frames, seed, levels; /* levels: 0: all */
+    double chunk_s;                /* of sounds, 0: whole */
     bool json;
     const char *out; /* folder being written */
     bool dry;        /* on the meta backend; writes nothing */
@@ -86,6 +87,10 @@ static int need_audio(struct reconstruction *r)
     if (r->has_audio && r->levels > r->audio.config.levels)
         return error_usage("--levels %lld: the audio tokenizer has %lld", (long long)r->levels,
                            (long long)r->audio.config.levels);
+    if (r->has_audio && r->chunk_s > 0 && !r->audio.config.causal)
+        return error_usage("--chunk: the audio tokenizer of %s hears what comes after; expected one trained with "
+                           "causal: true",
+                           r->directory);
     return r->has_audio ? 0 : -1;
 }
 
@@ -246,6 +251,24 @@ static int write_sound(const struct reconstruction *r, const char *file, const s
     return status;
 }
 
+/* As a sound that comes and goes in chunks. */
+static void code_in_chunks(struct reconstruction *r, float *back, i32 *codes, const struct sound *sound)
+{
+    struct audio_stream in, out;
+    i64 chunk = max_i64(1, (i64)(r->chunk_s * AUDIO_RATE_HZ)), frames = 0;
+    audio_stream_open(&in, &r->audio);
+    audio_stream_open(&out, &r->audio);
+    for (i64 at = 0; at < sound->samples; at += chunk) {
+        i64 count = min_i64(chunk, sound->samples - at);
+        i32 *fresh = codes + frames * r->audio.config.levels;
+        i64 n = audio_stream_encode(&in, fresh, sound->values + at, count, at + count == sound->samples);
+        audio_stream_decode(&out, back + frames * AUDIO_FRAME_SAMPLES, fresh, n);
+        frames += n;
+    }
+    audio_stream_close(&in);
+    audio_stream_close(&out);
+}
+
 static int finish_sound(struct reconstruction *r, const char *file, const struct sound *sound)
 {
     i64 frames = audio_frames(sound->samples), padded = frames * AUDIO_FRAME_SAMPLES;
@@ -255,9 +278,13 @@ static int finish_sound(struct reconstruction *r, const char *file, const struct
     sound_init(&back, padded, AUDIO_RATE_HZ);
     sound_init(&original, padded, AUDIO_RATE_HZ);
     memcpy(original.values, sound->values, (size_t)sound->samples * 4);
-    audio_encode(&r->audio, &(struct audio_item){sound->values, sound->samples, codes}, 1);
-    audio_decode_levels(&r->audio, back.values, codes, frames, r->levels ? r->levels : r->audio.config.levels,
-                        &(struct vocoder){GRIFFIN_LIM_ROUNDS, (u64)r->seed});
+    if (r->chunk_s > 0) {
+        code_in_chunks(r, back.values, codes, sound);
+    } else {
+        audio_encode(&r->audio, &(struct audio_item){sound->values, sound->samples, codes}, 1);
+        audio_decode_levels(&r->audio, back.values, codes, frames, r->levels ? r->levels : r->audio.config.levels,
+                            &(struct vocoder){GRIFFIN_LIM_ROUNDS, (u64)r->seed});
+    }
     mel_distance_add(&r->mel, &distance, original.values, back.values, padded);
     back.samples = original.samples = sound->samples;
     int status = r->dry ? 0 : write_sound(r, file, &original, &back, spectral_mean(&distance));
@@ -333,12 +360,13 @@ int command_reconstruct(int argc, char **argv)
 {
     struct arguments a;
     struct reconstruction r = {0};
-    const char *out = NULL, *frames = NULL, *seed = NULL, *levels = NULL;
+    const char *out = NULL, *frames = NULL, *seed = NULL, *levels = NULL, *chunk = NULL;
     const struct option options[] = {
         {"o", "DIR", &out, NULL, "output folder"},
         {"shape", "NAME", &r.shape_name, NULL, "shape of the vision tokenizer (default: nearest aspect ratio)"},
         {"frames", "N", &frames, NULL, "maximum frames per clip (default: all)"},
         {"seed", "N", &seed, NULL, "seed of the vocoder's initial phases, for sound (default 1)"},
+        {"chunk", "SECONDS", &chunk, NULL, "sounds in chunks of this length, by a causal tokenizer"},
         {"levels", "N", &levels, NULL, "sounds from the first N levels of their codes (default: all)"},
         {"json", NULL, NULL, &r.json, "print one JSON object per file"},
         DEVICE_OPTION,
@@ -347,6 +375,9 @@ int command_reconstruct(int argc, char **argv)
     if (status == 0 && !out)
         status = error_usage("weft reconstruct: -o DIR is needed");
     r.most_frames = option_integer(frames, "frames", 0, 1, 1 << 20, &status);
+    r.chunk_s = option_number(chunk, "chunk", 0, 1e-4, 3600, &status);
+    if (status == 0 && chunk && levels)
+        status = error_usage("weft reconstruct: --chunk and --levels are exclusive");
     r.levels = option_integer(levels, "levels", 0, 1, AUDIO_LEVELS_MAX, &status);
     r.seed = option_integer(seed, "seed", 1, 0, INT64_MAX, &status);
     if (status)

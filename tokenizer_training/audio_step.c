@@ -112,7 +112,7 @@ static struct crops draw_crops(struct audio_trainer *t, i64 step)
     }
     tape_put(&t->tape);
     struct tensor *out = tape_tensor(&t->tape, DTYPE_F32, spectra / 2, 2 * AUDIO_BANDS);
-    mel_spectra(out->data, &t->audio.mel, x, response, &t->audio.arena);
+    (s->config.causal ? mel_spectra_causal : mel_spectra)(out->data, &t->audio.mel, x, response, &t->audio.arena);
     device->ops->shift_divide(device, tensor_matrix(out), tensor_matrix(out), 1, scale_of_spectra);
     return (struct crops){out, makes_waves(t) ? equalised(t, x, response) : NULL, heard};
 }

@@ -88,7 +88,8 @@ static int check_audio(const struct audio_settings *s, const struct audio_config
     const struct size sizes[] = {{"levels", s->config.levels, usual.config.levels, has->levels},
                                  {"codes", s->config.codes, usual.config.codes, has->codes},
                                  {"width", s->config.width, usual.config.width, has->width},
-                                 {"latent", s->config.latent, usual.config.latent, has->latent}};
+                                 {"latent", s->config.latent, usual.config.latent, has->latent},
+                                 {"causal", s->config.causal, usual.config.causal, has->causal}};
     int status = check_sizes(sizes, COUNT_OF(sizes), s->start.train == TRAIN_DECODER, holder);
     settings_release(&usual, audio_stage_table);
     if (status == 0 && is_given(s->start.continues) && s->config.decoder == AUDIO_ISTFT && has->decoder != AUDIO_ISTFT)

@@ -104,6 +104,8 @@ TEST(reconstruct_puts_media_side_by_side)
     assert_int_equal(directory_remove(out), 0);
     assert_int_equal(WEFT("reconstruct", model_folder, noise, "-o", out, "--levels", "16"), 2);
     expect_complaint("the audio tokenizer has");
+    assert_int_equal(WEFT("reconstruct", model_folder, noise, "-o", out, "--chunk", "0.1"), 2);
+    expect_complaint("causal: true");
     memory_free(picture);
     memory_free(film);
     memory_free(noise);

@@ -120,7 +120,7 @@ static const struct resumed_stage {
      "vocoder_rounds: 2, revival: 0.2"},
     {"waves", audio_stage, audio_stage_table,
      "data: $/media, validation: 0, steps: 4, width: 16, latent: 8, codes: 16, levels: 2, batch: 2, augment: 0.5, "
-     "decoder: istft, log_magnitude: 0.5"},
+     "decoder: istft, log_magnitude: 0.5, causal: true, level_dropout: 0.5"},
 };
 
 static int run(const struct resumed_stage *s, const char *name)

@@ -326,6 +326,7 @@ TEST(bad_starts_are_refused)
         {AUDIO "from: @/aud, levels: 1", "levels is 1, fewer than the 2 of the tokenizer of"},
         {AUDIO "from: @/aud, codes: 32, train: decoder", "codes is 32, and the tokenizer of"},
         {AUDIO "from: @/vis", "config.json"},
+        {AUDIO "from: @/aud, decoder: istft, causal: true", "causal is 1, and the tokenizer of"},
         {AUDIO "continue: @/aud, decoder: istft, steps: 9", "decoder: istft, and the tokenizer of"},
         {AUDIO "continue: @/aud, steps: 4", "4 steps, and"},
         {AUDIO "from: @/aud, train: decoder", "was trained in f32", true},

@@ -18,8 +18,8 @@
  *
  * Where is what: audio_mel.c computes spectra and inverts them, audio_vocoder.c finds phases;
  * audio_network.c has the weights, the encoder, the decoder and the quantizer; audio_codec.c
- * loads and saves a tokenizer, encodes and decodes; audio_codebook.c trains codewords;
- * audio_distance.c measures the distance of two sounds. */
+ * loads and saves a tokenizer, encodes and decodes; audio_stream.c does so in chunks; audio_codebook.c trains
+ * codewords; audio_distance.c measures the distance of two sounds. */
 #ifndef WEFT_TOKENIZERS_AUDIO_H
 #define WEFT_TOKENIZERS_AUDIO_H
 #include "core/settings.h"
@@ -65,6 +65,9 @@ float *mel_spectra_of(const struct mel *mel, const float *samples, i64 count, i6
 /* Magnitudes [spectra, bins] whose mel spectra approximate exp(m): pseudo-inverse, then 20
  * multiplicative updates (Lee & Seung 2001). */
 void mel_invert(float *magnitude, const struct mel *mel, const float *m, i64 spectra, struct arena *arena);
+/* Log-mel spectra m [B * (n / hop), bands] of windows that end with each hop, of signals that silence precedes: none
+ * depends on a later sample. Of several rows, n is at most MEL_SPECTRA_TOGETHER hops. */
+void mel_spectra_causal(float *m, const struct mel *mel, struct matrix x, const float *response, struct arena *arena);
 /* Generates n samples whose spectra have the magnitudes [n / hop, bins]. Fast Griffin-Lim
  * (Perraudin et al. 2013) with momentum 0.99; initial phases are drawn by (spectrum, bin) under
  * RNG_PHASE. n must be a multiple of hop and > n_fft / 2. */
@@ -104,6 +107,7 @@ enum { AUDIO_GRIFFIN_LIM, AUDIO_ISTFT };
 struct audio_config {
     i64 width, latent, levels, codes; /* C, D, L, K */
     int decoder;                      /* AUDIO_GRIFFIN_LIM or AUDIO_ISTFT */
+    bool causal; /* neither codes nor samples depend on what comes after their frame (audio_stream) */
 };
 #define AUDIO_CONFIG_ROWS(type)                                                                                        \
     SETTING(type, config.levels, "levels", INTEGER, "4", 1, AUDIO_LEVELS_MAX, NULL,                                    \
@@ -112,7 +116,9 @@ struct audio_config {
         SETTING(type, config.width, "width", INTEGER, "192", 16, 4096, NULL, "network width"),                         \
         SETTING(type, config.latent, "latent", INTEGER, "64", 2, 1024, NULL, "width of a code vector"),                \
         SETTING(type, config.decoder, "decoder", CHOICE, "griffin-lim", 0, 0, AUDIO_DECODERS,                          \
-                "from the decoder to samples: guessed phases, or spectra with phases and the inverse STFT")
+                "from the decoder to samples: guessed phases, or spectra with phases and the inverse STFT"),           \
+        SETTING(type, config.causal, "causal", BOOL, "false", 0, 0, NULL,                                              \
+                "codes and samples of a frame depend on nothing after it; needs decoder: istft")
 int audio_config_check(const struct audio_config *config);
 
 enum {
@@ -164,7 +170,7 @@ void audio_keep_encoder(struct audio_tokenizer *audio); /* only the decoder lear
  * another sound or from padding. The layout lives in the tokenizer's arena until that is reset. */
 struct audio_layout {
     i64 frames;                                   /* rows at 12.5 Hz; four times as many at 50 Hz */
-    i32 *coarse[AUDIO_COARSE], *fine[AUDIO_FINE]; /* [3 * rows]: t-d, t, t+d; -1: no neighbour */
+    i32 *coarse[AUDIO_COARSE], *fine[AUDIO_FINE]; /* [3 * rows]: t-d, t, t+d or causal t-2d, t-d, t; -1: none */
     i32 *wave[AUDIO_WAVE];                        /* istft: eight times as many, at 100 Hz */
 };
 void audio_layout_init(struct audio_layout *layout, struct audio_tokenizer *audio, i64 frames, const i64 *lengths,
@@ -222,6 +228,20 @@ void audio_decode(struct audio_tokenizer *audio, float *samples, const i32 *code
                   const struct vocoder *vocoder); /* of all levels */
 /* Of a decoder of Griffin-Lim alone: spectra m [8 F, 80] of the first `levels`. */
 void audio_decode_spectra(struct audio_tokenizer *audio, float *m, const i32 *codes, i64 frames, i64 levels);
+/* A sound that comes, and one that goes, in chunks of any length. Codes and samples are those of the whole, bit for
+ * bit. The tokenizer is causal; it remembers as much of the sound as the next frame depends on. */
+struct audio_stream {
+    struct audio_tokenizer *audio;
+    struct buffer samples, codes; /* remembered: floats, i32 [frames, L] */
+    i64 heard, coded, said;       /* samples that came; frames that were coded, and decoded */
+};
+void audio_stream_open(struct audio_stream *stream, struct audio_tokenizer *audio);
+void audio_stream_close(struct audio_stream *stream);
+/* Takes `count` samples, the last ones or not, and writes the codes of the frames that are now whole: returns how
+ * many, at most count / 1280 + 1. Silence fills the last frame. */
+i64 audio_stream_encode(struct audio_stream *stream, i32 *codes, const float *samples, i64 count, bool last);
+/* Takes codes [frames, L] and writes samples [1280 frames]. */
+void audio_stream_decode(struct audio_stream *stream, float *samples, const i32 *codes, i64 frames);
 /* Spectra m [8 F, 80] to samples [1280 F], for any F. */
 void audio_vocode(struct audio_tokenizer *audio, float *samples, const float *m, i64 frames,
                   const struct vocoder *vocoder);

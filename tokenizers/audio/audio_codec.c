@@ -10,7 +10,7 @@
 
 /* All passes have the same shape, so the bits of a row do not depend on the other rows of its
  * pass. Longer sounds are cut into pieces that overlap by the receptive field: 4 frames in the
- * encoder, 5 in the decoder, or 6 with its blocks at 100 Hz. */
+ * encoder, 5 in the decoder, or 6 with its blocks at 100 Hz; if causal, by twice as much, all before. */
 enum { PASS_FRAMES = 256, HALO = 6, BANDS_A_FRAME = AUDIO_FRAME_SPECTRA * AUDIO_BANDS };
 enum { VOCODE_FRAMES = 512, VOCODE_OVERLAP = 2 };
 
@@ -29,6 +29,8 @@ int audio_save(const struct audio_tokenizer *audio, const char *directory)
     json_set(json, "codes", json_of_integer(c->codes));
     json_set(json, "width", json_of_integer(c->width));
     json_set(json, "latent", json_of_integer(c->latent));
+    if (c->causal)
+        json_set(json, "causal", json_of_bool(true));
     if (c->decoder == AUDIO_ISTFT) /* without it: Griffin-Lim, as in tokenizers from before there were two */
         json_set(json, "decoder", json_of_string("istft"));
     json_set(json, "precision", json_of_string(audio->weights.dtype == DTYPE_BF16 ? "bf16" : "f32"));
@@ -62,6 +64,7 @@ static int read_config(struct audio_config *config, enum dtype *dtype, const str
             "%s: a \"%s\" at %lld Hz with frames of %lld samples; expected a weft-audio-tokenizer at %d Hz "
             "with frames of %d",
             path, kind, (long long)rate, (long long)frame, AUDIO_RATE_HZ, AUDIO_FRAME_SAMPLES);
+    config->causal = json_bool(json_get(json, "causal"), false);
     const char *decoder = json_string(json_get(json, "decoder"), "griffin-lim");
     config->decoder = strcmp(decoder, "istft") == 0 ? AUDIO_ISTFT : AUDIO_GRIFFIN_LIM;
     if (config->decoder == AUDIO_GRIFFIN_LIM && strcmp(decoder, "griffin-lim") != 0)
@@ -200,9 +203,10 @@ static void add_rows(struct audio_codec_pass *p, i64 item, struct matrix rows)
             add_piece(p, item, rows, 0, frames, 0, frames);
         return;
     }
+    i64 after = p->audio->config.causal ? 0 : HALO, before = 2 * HALO - after;
     for (i64 first = 0, step = PASS_FRAMES - 2 * HALO; first < frames; first += step) {
-        i64 begin = max_i64(0, first - HALO), count = min_i64(step, frames - first);
-        add_piece(p, item, rows, begin, min_i64(first + count + HALO, frames) - begin, first, count);
+        i64 begin = max_i64(0, first - before), count = min_i64(step, frames - first);
+        add_piece(p, item, rows, begin, min_i64(first + count + after, frames) - begin, first, count);
     }
 }
 
@@ -230,11 +234,26 @@ static void run_encode(struct audio_codec_pass *p, const struct audio_layout *la
     memory_free(got);
 }
 
+static float *causal_spectra(struct audio_tokenizer *audio, const struct audio_item *item, i64 padded)
+{
+    struct device *device = audio->device;
+    float *m = arena_alloc(&audio->arena, padded / AUDIO_HOP * AUDIO_BANDS * 4);
+    i64 mark = arena_mark(&audio->arena);
+    float *x = arena_alloc(&audio->arena, padded * 4);
+    device_put(device, x, item->samples, item->count * 4);
+    device->ops->zero(device, x + item->count, (padded - item->count) * 4);
+    mel_spectra_causal(m, &audio->mel, matrix_of(x, DTYPE_F32, 1, padded), NULL, &audio->arena);
+    arena_reset(&audio->arena, mark);
+    return m;
+}
+
 /* Normalized spectra [frames, BANDS_A_FRAME] of a sound padded to whole frames, in the arena. */
 static struct matrix item_spectra(struct audio_tokenizer *audio, const struct audio_item *item)
 {
     i64 frames = audio_frames(item->count);
-    float *m = mel_spectra_of(&audio->mel, item->samples, item->count, frames * AUDIO_FRAME_SAMPLES, &audio->arena);
+    i64 padded = frames * AUDIO_FRAME_SAMPLES;
+    float *m = audio->config.causal ? causal_spectra(audio, item, padded)
+                                    : mel_spectra_of(&audio->mel, item->samples, item->count, padded, &audio->arena);
     struct matrix rows = matrix_of(m, DTYPE_F32, frames, BANDS_A_FRAME);
     audio->device->ops->shift_divide(audio->device, rows, rows, 1, 2.5f);
     return rows;

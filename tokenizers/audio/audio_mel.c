@@ -130,7 +130,7 @@ static void some_spectra(float *m, const struct mel *mel, struct matrix x, i64 s
 void mel_spectra(float *m, const struct mel *mel, struct matrix x, const float *response, struct arena *arena)
 {
     i64 spectra = x.columns / mel->hop, margin = ceil_div(mel->n_fft, mel->hop);
-    if (spectra <= CHUNK_SPECTRA) {
+    if (spectra <= CHUNK_SPECTRA + (x.rows > 1 || response ? margin : 0)) { /* several may have silence before them */
         some_spectra(m, mel, x, 0, spectra, response, arena);
         return;
     }
@@ -142,6 +142,24 @@ void mel_spectra(float *m, const struct mel *mel, struct matrix x, const float *
         struct matrix piece = matrix_of((float *)x.data + begin, DTYPE_F32, 1, end - begin);
         some_spectra(m + at * mel->bands, mel, piece, before, count, NULL, arena);
     }
+}
+
+void mel_spectra_causal(float *m, const struct mel *mel, struct matrix x, const float *response, struct arena *arena)
+{
+    struct device *device = mel->device;
+    i64 before = mel->n_fft - mel->hop, first = mel->n_fft / 2 / mel->hop, mark = arena_mark(arena);
+    i64 wanted = x.columns / mel->hop, all = (x.columns + before) / mel->hop;
+    struct matrix padded = floats(arena, x.rows, x.columns + before), spectra = floats(arena, x.rows, all * mel->bands);
+    struct matrix own = padded, out = matrix_of(m, DTYPE_F32, x.rows, wanted * mel->bands), from = spectra;
+    own.data = (float *)padded.data + before;
+    own.columns = x.columns;
+    from.data = (float *)spectra.data + first * mel->bands; /* its window ends with the first hop */
+    from.columns = out.columns;
+    device->ops->zero(device, padded.data, x.rows * padded.columns * 4);
+    device->ops->copy(device, own, x, 1, false);
+    mel_spectra(spectra.data, mel, padded, response, arena);
+    device->ops->copy(device, out, from, 1, false);
+    arena_reset(arena, mark);
 }
 
 float *mel_spectra_of(const struct mel *mel, const float *samples, i64 count, i64 padded, struct arena *arena)

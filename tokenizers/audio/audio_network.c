@@ -12,6 +12,9 @@ static const float norm_eps = 1e-6f;
 
 int audio_config_check(const struct audio_config *c)
 {
+    if (c->causal && c->decoder != AUDIO_ISTFT)
+        return error_set("causal: true with the decoder of Griffin-Lim, which reads the whole sound: expected decoder: "
+                         "istft");
     if (c->width < 1 || c->latent < 1 || c->levels < 1 || c->levels > AUDIO_LEVELS_MAX || c->codes < 2)
         return error_set("an audio tokenizer of width %lld, latent %lld, %lld levels of %lld codes: expected positive "
                          "sizes, 1 to %d levels and at least 2 codes",
@@ -128,7 +131,7 @@ static i32 *taps(struct audio_tokenizer *audio, const i64 *lengths, i64 count, i
         i64 begin = row, end = row + lengths[s] * rows_a_frame;
         for (; row < end; row++)
             for (i64 tap = 0; tap < 3; tap++) {
-                i64 at = row + (tap - 1) * distance;
+                i64 at = row + (tap - (audio->config.causal ? 2 : 1)) * distance;
                 host[3 * row + tap] = at >= begin && at < end ? (i32)at : -1;
             }
     }
