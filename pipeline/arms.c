@@ -239,7 +239,7 @@ static int choose(struct recipe_runs *all, const char *path, const char *arm, co
 /* ---- All runs ---- */
 
 static int open_list(struct recipe_runs *all, const char *path, const char *const *words, int word_count,
-                     const u64 *seeds)
+                     const u64 *seeds, const char *arm)
 {
     const struct yaml_node *arms = yaml_get(yaml_root(all->document), "arms");
     all->list = memory_alloc(max_i64(all->arm_count, 1) * max_i64(all->seed_count, 1) * (i64)sizeof *all->list);
@@ -248,6 +248,7 @@ static int open_list(struct recipe_runs *all, const char *path, const char *cons
             struct recipe *r = &all->list[all->count++];
             *r = (struct recipe){.document = all->document, .path = path, .seed = 1};
             if (all->arm_count) {
+                r->only_arm = arm;
                 r->arm = yaml_key(arms, a);
                 r->values = yaml_value(arms, a);
             }
@@ -285,7 +286,7 @@ int recipe_runs_open(struct recipe_runs *all, const char *path, const char *cons
     if (status == 0) {
         all->arm_count = yaml_count(yaml_get(root, "arms"));
         all->seed_count = yaml_count(list);
-        status = open_list(all, path, words, word_count, seeds);
+        status = open_list(all, path, words, word_count, seeds, arm);
     }
     if (status == 0) {
         mark_stages(all, yaml_get(root, "seed_stages"));

@@ -72,6 +72,7 @@ struct recipe {
     struct yaml *document;
     const char *path;
     const char *arm;                /* NULL: the recipe has no arms */
+    const char *only_arm;           /* --arm: no other arm runs; NULL: all do */
     const struct yaml_node *values; /* of the arm, {STAGE.key: value, ...} */
     bool has_seeds;                 /* `seed` is one of them */
     u64 seed;

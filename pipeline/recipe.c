@@ -186,21 +186,32 @@ bool recipe_keys_overlap(const char *a, const char *b)
     return strncmp(a, b, less) == 0 && (n == m || (n > m ? a[m] : b[n]) == '.');
 }
 
-/* A value of an arm and one of the command line would hide each other. */
+/* The place among an arm's values of one that the word would hide, or that would hide it; -1: none. */
+static i64 hidden_value(const struct yaml_node *values, const char *stage, const struct recipe_word *word)
+{
+    for (i64 i = 0; word->stage && strcmp(word->stage, stage) == 0 && i < yaml_count(values); i++) {
+        const char *key = key_below(yaml_key(values, i), stage);
+        if (key && recipe_keys_overlap(key, word->key))
+            return i;
+    }
+    return -1;
+}
+
+/* Of the arms that run. */
 static int check_arm_words(const struct recipe *r, const struct recipe_stage *s, const struct recipe_word *words,
                            int count)
 {
     const struct yaml_node *arms = yaml_get(yaml_root(r->document), "arms");
     for (int w = 0; w < count; w++)
-        for (i64 a = 0; words[w].stage && strcmp(words[w].stage, s->name) == 0 && a < yaml_count(arms); a++)
-            for (i64 i = 0; i < yaml_count(yaml_value(arms, a)); i++) {
-                const char *key = key_below(yaml_key(yaml_value(arms, a), i), s->name);
-                if (key && recipe_keys_overlap(key, words[w].key))
-                    return error_usage("command line: %s.%s=%s, and the arm %s sets %s.%s (%s): an arm's own keys "
-                                       "are changed in the recipe",
-                                       s->name, words[w].key, words[w].value, yaml_key(arms, a), s->name, key,
-                                       yaml_key_where(yaml_value(arms, a), i));
-            }
+        for (i64 a = 0; a < yaml_count(arms); a++) {
+            const struct yaml_node *values = yaml_value(arms, a);
+            i64 i = hidden_value(values, s->name, &words[w]);
+            if (i >= 0 && (!r->only_arm || strcmp(r->only_arm, yaml_key(arms, a)) == 0))
+                return error_usage("command line: %s.%s=%s, and the arm %s sets %s (%s): an arm's own keys are changed "
+                                   "in the recipe",
+                                   s->name, words[w].key, words[w].value, yaml_key(arms, a), yaml_key(values, i),
+                                   yaml_key_where(values, i));
+        }
     return 0;
 }
 
@@ -216,7 +227,7 @@ static int read_stage(struct recipe *r, struct recipe_stage *s, const struct yam
         return unknown_kind(kind, yaml_scalar(kind));
     struct setting_override *overrides = memory_alloc((WORDS_MOST + yaml_count(r->values)) * (i64)sizeof *overrides);
     for (int i = 0; i < count; i++)
-        if (words[i].stage && strcmp(words[i].stage, s->name) == 0)
+        if (words[i].stage && strcmp(words[i].stage, s->name) == 0 && hidden_value(r->values, s->name, &words[i]) < 0)
             overrides[n++] = (struct setting_override){words[i].key, words[i].value, NULL};
     s->overrides = json_object();
     for (given = n, n = 0; n < given; n++) /* the values follow, as queries of URLs are hidden first */

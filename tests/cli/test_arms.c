@@ -116,6 +116,28 @@ TEST(seeds_change_the_stages_named)
     memory_free(path);
 }
 
+/* A key that another arm sets is free where that arm does not run. */
+TEST(a_key_of_another_arm_may_be_changed_for_one)
+{
+    char *path = recipe("changed", "stages:\n"
+                                   "  texts: {kind: command, argv: [sh, -c, 'echo abc > $OUT/file.txt']}\n"
+                                   "  words: {kind: tokenizer-text, data: texts, vocabulary: 300}\n"
+                                   "arms: {plain: {}, other: {words.vocabulary: 310}}\n");
+    assert_int_equal(WEFT("run", path, "words.vocabulary=320"), 2);
+    expect_complaint("words.vocabulary=320, and the arm other sets words.vocabulary");
+    assert_int_equal(WEFT("run", path, "words.vocabulary=320", "--arm", "other"), 2);
+    expect_complaint("words.vocabulary=320, and the arm other sets words.vocabulary");
+    if (WEFT("run", path, "words.vocabulary=320", "--arm", "plain"))
+        fail_msg("%s", complained.data);
+    expect_complaint("words (arm plain: 1 of 2): done");
+    char *done = in_folder("changed/plain/words/identity.json");
+    struct json *record = json_load(done);
+    assert_int_equal(json_integer(json_get(json_get(record, "settings"), "vocabulary"), 0), 320);
+    json_free(record);
+    memory_free(done);
+    memory_free(path);
+}
+
 /* What was finished before the run stopped is not made again. */
 TEST(a_stopped_call_goes_on)
 {
