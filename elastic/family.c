@@ -54,8 +54,7 @@ static i64 layers_above(const struct model_config *c, const double *places, i64 
 {
     i64 above = 0;
     for (i64 i = 0; i < c->layers; i++)
-        above += !elastic_layer_fixed(c, i) &&
-                 (places[i] > places[layer] || (places[i] == places[layer] && i < layer));
+        above += !elastic_layer_fixed(c, i) && (places[i] > places[layer] || (places[i] == places[layer] && i < layer));
     return above;
 }
 
