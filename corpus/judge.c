@@ -152,7 +152,7 @@ static int read_medium(struct clip *out, const struct json *line, const char *or
 }
 
 /* Answers a line. 1: its caption has no rewarded word; 0: it is scored; -1 and a message. */
-static int judge_line(FILE *out, const char *text, i64 length, i64 number)
+static int judge_line(struct buffer *replies, const char *text, i64 length, i64 number)
 {
     struct clip clip;
     char *origin = string_format("judge: line %lld", (long long)number);
@@ -164,7 +164,7 @@ static int judge_line(FILE *out, const char *text, i64 length, i64 number)
     if (status == 0)
         status = read_medium(&clip, line, origin);
     if (status == 0) {
-        struct buffer read = {0}, reply = {0};
+        struct buffer read = {0};
         judge_read(&read, &clip);
         double score = judge_f1(caption, read.data);
         struct json *said = json_object();
@@ -172,11 +172,9 @@ static int judge_line(FILE *out, const char *text, i64 length, i64 number)
             json_set(said, "id", json_copy(json_get(line, "id")));
         json_set(said, "score", json_of_number(score < 0 ? 0 : score));
         json_set(said, "read", json_of_string(read.data));
-        json_print(&reply, said, 0);
-        status = fprintf(out, "%s\n", reply.data) < 0 ? error_errno("judge: its output") : score < 0;
-        json_free(said);
+        append_line(replies, said);
+        status = score < 0;
         buffer_release(&read);
-        buffer_release(&reply);
         clip_release(&clip);
     }
     json_free(line);
@@ -184,18 +182,26 @@ static int judge_line(FILE *out, const char *text, i64 length, i64 number)
     return status;
 }
 
+/* Replies wait until one caption has words: if none has, there are none. */
 int judge(FILE *in, FILE *out)
 {
+    struct buffer replies = {0};
     char *text = NULL;
     size_t capacity = 0;
     ssize_t length;
     i64 lines = 0, bare = 0;
     int status = 0;
     while (status >= 0 && (length = getline(&text, &capacity, in)) > 0) {
-        status = judge_line(out, text, length - (text[length - 1] == '\n'), ++lines);
+        status = judge_line(&replies, text, length - (text[length - 1] == '\n'), ++lines);
         bare += status == 1;
+        if (status < 0 || bare == lines)
+            continue;
+        if (fwrite(replies.data, 1, (size_t)replies.length, out) != (size_t)replies.length)
+            status = error_errno("judge: its output");
+        buffer_clear(&replies);
     }
     free(text);
+    buffer_release(&replies);
     if (status >= 0 && bare)
         fprintf(stderr, "weft-corpus judge: %lld of %lld captions name no form, colour or motion, and score 0\n",
                 (long long)bare, (long long)lines);

@@ -297,13 +297,13 @@ void eval_print(struct buffer *out, const struct json *result)
 {
     const struct json *losses = json_get(result, "losses");
     if (!losses) {
-        buffer_printf(out,
-                      "reward %.4f +- %.4f on %lld %s, entropy %.4f, %.1f ids an answer, %.1f %% ended by themselves",
-                      json_number(json_get(result, "reward"), 0), json_number(json_get(result, "standard_error"), 0),
-                      (long long)json_integer(json_get(result, "prompts"), 0),
-                      plural(json_integer(json_get(result, "prompts"), 0), "prompt", "prompts"),
-                      json_number(json_get(result, "entropy"), 0), json_number(json_get(result, "length"), 0),
-                      100 * json_number(json_get(result, "ended"), 0));
+        buffer_printf(
+            out, "reward %.4f +- %.4f on %lld %s, entropy %.4f, %.1f tokens an answer, %.1f %% ended by themselves",
+            json_number(json_get(result, "reward"), 0), json_number(json_get(result, "standard_error"), 0),
+            (long long)json_integer(json_get(result, "prompts"), 0),
+            plural(json_integer(json_get(result, "prompts"), 0), "prompt", "prompts"),
+            json_number(json_get(result, "entropy"), 0), json_number(json_get(result, "length"), 0),
+            100 * json_number(json_get(result, "ended"), 0));
         return;
     }
     print_losses(out, losses);

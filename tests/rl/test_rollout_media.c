@@ -407,7 +407,7 @@ static void slopes_of(struct slope *slopes, struct learner *l)
     assert_int_equal(train_step(&result, &l->trainer, 0), 0);
     learner_sums(&sums, l);
     assert_true(sums.responses == TASKS * GROUP);
-    if (!(sums.ratio < 1e-9))
+    if (!(sums.ratio < (device.backend == BACKEND_CPU ? 1e-9 : 1e-4))) /* a GPU rounds the ViT otherwise */
         fail_msg("the measuring and the training forward differ: ratios off by %g in all", sums.ratio);
     for (i64 i = 0; i < model.weights.count; i++) {
         const struct weight *w = &model.weights.list[i];

@@ -120,6 +120,8 @@ TEST(only_the_words_behind_the_name_count)
             fail_msg("%s | %s: %g", cases[i].caption, cases[i].read, judge_f1(cases[i].caption, cases[i].read));
 }
 
+static char wrote[1000]; /* by the last run */
+
 /* Runs the program on `lines`; said: what it wrote, or the message. */
 static int run_judge(struct buffer *said, const char *lines)
 {
@@ -129,6 +131,7 @@ static int run_judge(struct buffer *said, const char *lines)
     int status = judge(in, out);
     fclose(in);
     fclose(out);
+    snprintf(wrote, sizeof wrote, "%s", text);
     buffer_clear(said);
     buffer_append(said, status ? error_text() : text, status ? (i64)strlen(error_text()) : (i64)length);
     free(text);
@@ -173,6 +176,7 @@ TEST(bad_lines_are_refused_by_number)
     }
     char *line = string_format("{\"image\":\"%s\",\"ground_truth\":\"a thing\"}\n", path_of("ring.png"));
     assert_int_equal(run_judge(&said, line), -1);
+    assert_string_equal(wrote, ""); /* a reply would be taken for a score */
     assert_non_null(strstr(said.data, "no caption names a form, a colour or a motion"));
     memory_free(line);
     buffer_release(&said);
