@@ -70,8 +70,9 @@ TEST(rewards_are_said_in_a_sentence)
     struct json *j = eval_scores_json(&s);
     struct buffer text = {0};
     eval_print(&text, j);
-    assert_string_equal(text.data, "reward 0.2500 +- 0.1250 on 4 prompts, entropy 2.0000, 7.5 tokens an answer, 100.0 % "
-                                   "ended by themselves");
+    assert_string_equal(text.data,
+                        "reward 0.2500 +- 0.1250 on 4 prompts, entropy 2.0000, 7.5 tokens an answer, 100.0 % "
+                        "ended by themselves");
     json_free(j);
     buffer_release(&text);
 }
