@@ -82,7 +82,7 @@ static int need_audio(struct reconstruction *r)
         return -1;
     r->has_audio = audio_load(&r->audio, r->device, folder) == 0;
     if (r->has_audio)
-        mel_distance_open(&r->mel, r->device);
+        mel_distance_open(&r->mel, r->device, r->audio.config.rate_hz);
     memory_free(folder);
     if (r->has_audio && r->levels > r->audio.config.levels)
         return error_usage("--levels %lld: the audio tokenizer has %lld", (long long)r->levels,
@@ -255,14 +255,14 @@ static int write_sound(const struct reconstruction *r, const char *file, const s
 static void code_in_chunks(struct reconstruction *r, float *back, i32 *codes, const struct sound *sound)
 {
     struct audio_stream in, out;
-    i64 chunk = max_i64(1, (i64)(r->chunk_s * AUDIO_RATE_HZ)), frames = 0;
+    i64 chunk = max_i64(1, (i64)(r->chunk_s * (double)r->audio.mel.rate_hz)), frames = 0;
     audio_stream_open(&in, &r->audio);
     audio_stream_open(&out, &r->audio);
     for (i64 at = 0; at < sound->samples; at += chunk) {
         i64 count = min_i64(chunk, sound->samples - at);
         i32 *fresh = codes + frames * r->audio.config.levels;
         i64 n = audio_stream_encode(&in, fresh, sound->values + at, count, at + count == sound->samples);
-        audio_stream_decode(&out, back + frames * AUDIO_FRAME_SAMPLES, fresh, n);
+        audio_stream_decode(&out, back + frames * audio_frame_samples(r->audio.mel.rate_hz), fresh, n);
         frames += n;
     }
     audio_stream_close(&in);
@@ -271,12 +271,13 @@ static void code_in_chunks(struct reconstruction *r, float *back, i32 *codes, co
 
 static int finish_sound(struct reconstruction *r, const char *file, const struct sound *sound)
 {
-    i64 frames = audio_frames(sound->samples), padded = frames * AUDIO_FRAME_SAMPLES;
+    i64 rate = r->audio.mel.rate_hz, frames = audio_frames(rate, sound->samples),
+        padded = frames * audio_frame_samples(r->audio.mel.rate_hz);
     i32 *codes = memory_alloc(frames * r->audio.config.levels * 4);
     struct sound back, original;
     struct spectral_sum distance = {0};
-    sound_init(&back, padded, AUDIO_RATE_HZ);
-    sound_init(&original, padded, AUDIO_RATE_HZ);
+    sound_init(&back, padded, rate);
+    sound_init(&original, padded, rate);
     memcpy(original.values, sound->values, (size_t)sound->samples * 4);
     if (r->chunk_s > 0) {
         code_in_chunks(r, back.values, codes, sound);
@@ -297,7 +298,7 @@ static int finish_sound(struct reconstruction *r, const char *file, const struct
 static int reconstruct_sound(struct reconstruction *r, const char *file, const struct file_view *view)
 {
     struct sound sound;
-    if (need_audio(r) || sound_read(&sound, view->data, view->bytes, file, AUDIO_RATE_HZ))
+    if (need_audio(r) || sound_read(&sound, view->data, view->bytes, file, r->audio.mel.rate_hz))
         return -1;
     int status = finish_sound(r, file, &sound);
     sound_release(&sound);

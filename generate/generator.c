@@ -265,6 +265,11 @@ static int read_picture(struct clip *out, struct generator *s, bool video, struc
     return status;
 }
 
+static i64 rate_hz_of(const struct generator *s) /* of sounds */
+{
+    return s->audio.config.rate_hz ? s->audio.config.rate_hz : AUDIO_RATE_HZ;
+}
+
 static int push_picture(struct prompt *p, struct generator *s, enum modality kind, struct medium_file *file)
 {
     const char *path = file->path;
@@ -295,11 +300,11 @@ static int push_sound(struct prompt *p, struct generator *s, enum modality kind,
         return error_set("a prompt has at most %d media", (int)COUNT_OF(p->media));
     if (file_begin(file))
         return -1;
-    int status = sound_read(&sound, file->view.data, file->view.bytes, file->path, AUDIO_RATE_HZ);
+    int status = sound_read(&sound, file->view.data, file->view.bytes, file->path, rate_hz_of(s));
     file_end(file);
     if (status)
         return -1;
-    i64 frames = audio_frames(sound.samples), levels = s->model.config.levels;
+    i64 frames = audio_frames(s->audio.config.rate_hz, sound.samples), levels = s->model.config.levels;
     i32 *codes = keep_block(p, memory_alloc((frames + 1) * levels * 4));
     audio_encode(&s->audio, &(struct audio_item){sound.values, sound.samples, codes}, 1);
     for (i64 l = 0; l < levels; l++)
@@ -557,7 +562,7 @@ int answer_samples(float **samples, i64 *count, struct generator *s, const struc
     for (i64 i = 0; i < frames * levels; i++)
         codes[i] = a->medium.codes[i] < s->model.config.codes ? a->medium.codes[i] : 0;
     const struct vocoder vocoder = {32, seed};
-    *count = frames * AUDIO_FRAME_SAMPLES;
+    *count = frames * audio_frame_samples(s->audio.config.rate_hz);
     *samples = memory_alloc(*count * 4);
     audio_decode(&s->audio, *samples, codes, frames, &vocoder);
     memory_free(codes);
@@ -584,7 +589,7 @@ static int encode_pictures(struct buffer *out, struct generator *s, const struct
 
 static int encode_sound(struct buffer *out, struct generator *s, const struct answer *a, u64 seed)
 {
-    struct sound sound = {.rate_hz = AUDIO_RATE_HZ};
+    struct sound sound = {.rate_hz = rate_hz_of(s)};
     if (answer_samples(&sound.values, &sound.samples, s, a, seed))
         return -1;
     sound_encode_wav(out, &sound);

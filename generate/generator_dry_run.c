@@ -64,7 +64,7 @@ void generator_dry_run_picture(struct generator *s, const struct vision_shape *s
 
 void generator_dry_run_sound(struct generator *s, i64 frames)
 {
-    i64 count = frames * AUDIO_FRAME_SAMPLES;
+    i64 count = frames * audio_frame_samples(s->audio.config.rate_hz);
     float *samples = memory_alloc(count * 4);
     i32 *codes = memory_alloc(frames * s->audio.config.levels * 4);
     audio_encode(&s->audio, &(struct audio_item){samples, count, codes}, 1);

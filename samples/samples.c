@@ -465,7 +465,7 @@ int samples_stage(const void *settings, const struct stage *stage)
     if (samples_check_memory(r.s, stage->device) || generator_open(&r.generator, stage->device, &source))
         return -1;
     generator_check_guidance(&r.generator, r.s->guidance);
-    mel_distance_open(&r.mel, stage->device);
+    mel_distance_open(&r.mel, stage->device, AUDIO_RATE_HZ);
     r.report = json_object();
     int status = run_all(&r);
     char *path = path_join(stage->out, "samples.json");

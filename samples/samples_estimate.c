@@ -66,7 +66,7 @@ static int run(struct memory_estimate *out, struct device *meta, void *context)
     (void)out;
     if (generator_open(&generator, meta, &source))
         return -1;
-    mel_distance_open(&mel, meta);
+    mel_distance_open(&mel, meta, AUDIO_RATE_HZ);
     int status = run_kinds(&generator, s, &mel);
     mel_distance_close(&mel);
     generator_close(&generator);

@@ -227,7 +227,9 @@ static struct json *audio_json(const char *directory, struct device *device)
     json_set(j, "parameters", json_of_integer(weights_parameters(&audio.weights)));
     json_set(j, "levels", json_of_integer(audio.config.levels));
     json_set(j, "codes", json_of_integer(audio.config.codes));
-    json_set(j, "frames_per_s", json_of_number((double)AUDIO_RATE_HZ / AUDIO_FRAME_SAMPLES));
+    json_set(j, "frames_per_s",
+             json_of_number((double)audio.mel.rate_hz / (double)audio_frame_samples(audio.mel.rate_hz)));
+    json_set(j, "rate_hz", json_of_integer(audio.mel.rate_hz));
     json_set(j, "decoder", json_of_string(audio.config.decoder == AUDIO_ISTFT ? "istft" : "griffin-lim"));
     audio_close(&audio);
     return j;

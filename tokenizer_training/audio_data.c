@@ -11,7 +11,7 @@
 static int decode(struct audio_clip *clip, const struct file_view *file)
 {
     struct sound sound;
-    if (sound_read(&sound, file->data, file->bytes, clip->path, AUDIO_RATE_HZ))
+    if (sound_read(&sound, file->data, file->bytes, clip->path, clip->rate_hz ? clip->rate_hz : AUDIO_RATE_HZ))
         return -1;
     clip->samples = sound.samples;
     clip->ends_early = sound_ends_early(file->data, file->bytes);
@@ -45,8 +45,9 @@ struct audio_data_load {
 static int read_medium(void *context, void *content, const struct medium *medium, const struct file_view *file)
 {
     struct audio_clip *clip = content;
-    (void)context;
+    const struct audio_data_load *load = context;
     clip->path = medium->path;
+    clip->rate_hz = load->request->rate_hz;
     int has = medium->kind == MODALITY_VIDEO ? film_has_sound(file->data, file->bytes, medium->path) : 1;
     return has > 0 ? decode(clip, file) : has; /* a clip without sound has no samples */
 }
@@ -179,8 +180,8 @@ float *audio_clip_samples(const struct audio_clip *clip, i64 *frames)
     bool own;
     if (need_values(&held, clip, &own))
         return NULL;
-    *frames = audio_frames(held.samples);
-    float *out = memory_alloc(*frames * AUDIO_FRAME_SAMPLES * 4);
+    *frames = audio_frames(clip->rate_hz, held.samples);
+    float *out = memory_alloc(*frames * audio_frame_samples(clip->rate_hz) * 4);
     for (i64 i = 0; i < held.samples; i++)
         out[i] = (float)held.values[i] / 32767;
     if (own)

@@ -47,8 +47,8 @@ static float *shifted_samples(const struct audio_clip *clip, i64 shift, i64 *fra
     float *samples = audio_clip_samples(clip, frames);
     if (!samples || shift == 0)
         return samples;
-    float *out = memory_alloc((*frames + 1) * AUDIO_FRAME_SAMPLES * 4);
-    memcpy(out + shift, samples, (size_t)(*frames * AUDIO_FRAME_SAMPLES * 4));
+    float *out = memory_alloc((*frames + 1) * audio_frame_samples(clip->rate_hz) * 4);
+    memcpy(out + shift, samples, (size_t)(*frames * audio_frame_samples(clip->rate_hz) * 4));
     memory_free(samples);
     ++*frames;
     return out;
@@ -66,7 +66,8 @@ static void encode_some(struct audio_report_coded *list, struct audio_tokenizer 
         if (!samples[i])
             continue;
         out->codes = memory_alloc(out->frames * audio->config.levels * 4);
-        items[i] = (struct audio_item){samples[i], out->frames * AUDIO_FRAME_SAMPLES, out->codes};
+        items[i] =
+            (struct audio_item){samples[i], out->frames * audio_frame_samples(audio->config.rate_hz), out->codes};
         out->sounds = audio_sounding(audio, samples[i], out->frames);
     }
     audio_encode(audio, items, count);
@@ -146,7 +147,8 @@ static void mean_spectrum(double *mean, struct report *r)
         float *samples = audio_clip_samples(&media->clips[i], &frames);
         if (!samples)
             continue;
-        const float *m = mel_distance_spectra(&r->mel, &spectra, samples, frames * AUDIO_FRAME_SAMPLES);
+        const float *m = mel_distance_spectra(&r->mel, &spectra, samples,
+                                              frames * audio_frame_samples(r->trainer->audio.config.rate_hz));
         for (i64 f = 0; f < spectra; f++, m += AUDIO_BANDS)
             if (spectrum_sounds(m, AUDIO_BANDS)) {
                 seen++;
@@ -213,11 +215,12 @@ static bool drops_levels(const struct report *r)
 static void add_distances(struct distances *out, struct report *r, const struct audio_clip *clip,
                           const struct audio_report_coded *coded, const double *mean)
 {
-    i64 frames, n = coded->frames * AUDIO_FRAME_SAMPLES;
+    i64 frames, n = coded->frames * audio_frame_samples(r->trainer->audio.config.rate_hz);
     float *original = audio_clip_samples(clip, &frames);
     if (!original)
         return;
-    float *other = memory_alloc(n * 4), *m = memory_alloc(n / AUDIO_HOP * AUDIO_BANDS * 4);
+    float *other = memory_alloc(n * 4),
+          *m = memory_alloc(n / audio_hop(r->trainer->audio.config.rate_hz) * AUDIO_BANDS * 4);
     decode_levels(other, m, r, coded, r->trainer->audio.config.levels);
     struct spectral_sum own = {0};
     mel_distance_add(&r->mel, &own, original, other, n);
@@ -335,7 +338,8 @@ static struct audio_report_digits encode_digits(struct audio_tokenizer *audio, c
             clips[out.count++] = &media->clips[i];
         }
     for (i64 i = 0; i < OFFSETS; i++)
-        encode_clips(out.coded + i * out.count, audio, clips, out.count, i * AUDIO_FRAME_SAMPLES / OFFSETS);
+        encode_clips(out.coded + i * out.count, audio, clips, out.count,
+                     i * audio_frame_samples(audio->config.rate_hz) / OFFSETS);
     memory_free(clips);
     return out;
 }
@@ -465,9 +469,9 @@ static void report_probe(struct report *r)
 
 /* ---- samples ---- */
 
-static int write_wav(const char *path, float *samples, i64 n)
+static int write_wav(const char *path, float *samples, i64 n, i64 rate_hz)
 {
-    struct sound sound = {n, AUDIO_RATE_HZ, samples};
+    struct sound sound = {n, rate_hz, samples};
     return sound_write_wav(path, &sound);
 }
 
@@ -479,7 +483,8 @@ static int write_sound(struct json *entry, const struct report *r, i64 item, con
     char *picture = string_format("samples/%02lld-%s.png", (long long)item, what);
     char *key = string_format("%s_picture", what), *wav = path_join(r->folder, name);
     char *png = path_join(r->folder, picture);
-    int status = write_wav(wav, samples, spectra * AUDIO_HOP);
+    i64 rate_hz = r->trainer->audio.mel.rate_hz;
+    int status = write_wav(wav, samples, spectra * audio_hop(rate_hz), rate_hz);
     if (status == 0)
         status = spectrogram_write_png(png, m, spectra);
     json_set(entry, what, json_of_string(name));
@@ -494,7 +499,8 @@ static int write_sample(struct json *list, struct report *r, i64 item, i64 clip)
 {
     struct audio_tokenizer *audio = &r->trainer->audio;
     const struct audio_report_coded *coded = &r->other[clip];
-    i64 frames, spectra = coded->frames * AUDIO_FRAME_SPECTRA, n = coded->frames * AUDIO_FRAME_SAMPLES;
+    i64 frames, spectra = coded->frames * AUDIO_FRAME_SPECTRA,
+                n = coded->frames * audio_frame_samples(r->trainer->audio.config.rate_hz);
     float *original = audio_clip_samples(&r->held_out->clips[clip], &frames);
     if (!original)
         return -1;
@@ -530,7 +536,7 @@ int audio_report(struct audio_trainer *trainer, const struct audio_media *held_o
 {
     struct report r = {.trainer = trainer, .held_out = held_out, .folder = folder, .json = json_object()};
     char *path = path_join(folder, "report.json");
-    mel_distance_open(&r.mel, trainer->audio.device);
+    mel_distance_open(&r.mel, trainer->audio.device, trainer->audio.config.rate_hz);
     r.train = encode_media(&r.train_count, &trainer->audio, trainer->media);
     r.other = encode_media(&r.other_count, &trainer->audio, held_out);
     json_set(r.json, "parameters", json_of_integer(weights_parameters(&trainer->audio.weights)));

@@ -47,7 +47,7 @@ static int load_media(struct audio_media *train, struct audio_media *held_out, c
 {
     struct media_request from = {s->data, SPLIT_TRAIN, seed,         s->validation,
                                  s->test, &s->columns, .says = true, .kinds = s->films ? 1 << MODALITY_VIDEO : 0};
-    const struct audio_media_request request = {s->bad_share, s->memory_mb, s->shuffle_buffer};
+    const struct audio_media_request request = {s->bad_share, s->memory_mb, s->shuffle_buffer, s->config.rate_hz};
     int status = audio_media_load(train, &from, &request);
     if (status == 0 && train->count == 0)
         status = error_set("%s: no recordings to train with", s->data);
@@ -135,7 +135,7 @@ static int train(struct audio_stage_run *run, const struct stage *stage, const s
                                 .state = write_state};
     log_info("%s: %lld %s, %.0f s, %.1f MB; %.2f M parameters, %.1f MB; %.2f GFLOP a step", stage->name,
              (long long)t->media->count, plural(t->media->count, "recording", "recordings"),
-             (double)t->media->samples / AUDIO_RATE_HZ, (double)t->media->bytes * 1e-6,
+             (double)t->media->samples / (double)t->audio.mel.rate_hz, (double)t->media->bytes * 1e-6,
              (double)weights_parameters(&t->audio.weights) * 1e-6, (double)weights_bytes(&t->audio.weights) * 1e-6,
              audio_step_flops(t) * 1e-9);
     weights_init(&t->audio.weights, stage->seed);

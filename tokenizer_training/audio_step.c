@@ -22,7 +22,7 @@ void audio_trainer_open(struct audio_trainer *t, struct device *device, enum dty
     const struct audio_settings *s = t->settings;
     i64 *lengths = memory_alloc(s->batch * (i64)sizeof *lengths);
     audio_open(&t->audio, device, &s->config, dtype, true);
-    t->crop_frames = max_i64(1, (i64)(s->crop_s * AUDIO_RATE_HZ / AUDIO_FRAME_SAMPLES + 0.5));
+    t->crop_frames = max_i64(1, (i64)(s->crop_s * (double)AUDIO_RATE_HZ / AUDIO_FRAME_SAMPLES + 0.5));
     t->frames = s->batch * t->crop_frames;
     t->start = starts_with_codes(s) ? 0 : (i64)((double)s->steps * s->unquantised_share);
     if (s->start.train == TRAIN_DECODER)
@@ -32,7 +32,7 @@ void audio_trainer_open(struct audio_trainer *t, struct device *device, enum dty
     audio_layout_init(&t->layout, &t->audio, t->frames, lengths, s->batch);
     tape_open(&t->tape, device, dtype, (i64)1 << 36);
     tape_segments_open(&t->tape, 1);
-    t->samples = memory_alloc(t->frames * AUDIO_FRAME_SAMPLES * 4);
+    t->samples = memory_alloc(t->frames * audio_frame_samples(s->config.rate_hz) * 4);
     t->response = memory_alloc(s->batch * t->audio.mel.bins * 4);
     t->heard = memory_alloc(t->frames * 4);
     memory_free(lengths);
@@ -94,7 +94,7 @@ static struct crops draw_crops(struct audio_trainer *t, i64 step)
     const struct audio_settings *s = t->settings;
     i64 spectra = t->frames * AUDIO_FRAME_SPECTRA;
     struct audio_draw draw = {.n = s->batch,
-                              .samples = t->crop_frames * AUDIO_FRAME_SAMPLES,
+                              .samples = t->crop_frames * audio_frame_samples(s->config.rate_hz),
                               .step = step,
                               .bins = t->audio.mel.bins,
                               .augment = s->augment,

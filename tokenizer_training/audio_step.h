@@ -4,11 +4,11 @@
 #include "tokenizer_training/tokenizer_training.h"
 #include "data/sources/media_buffer.h"
 
-/* ---- Recordings of a folder: AUDIO_RATE_HZ, mono, 16 bits ---- */
+/* ---- Recordings of a folder: at the tokenizer's rate, mono, 16 bits ---- */
 struct audio_clip {
     char *path, *text, *speaker; /* text and speaker are "" if unknown */
     struct medium_place place;
-    i64 samples;
+    i64 samples, rate_hz;        /* rate_hz 0: AUDIO_RATE_HZ */
     bool ends_early;             /* before its header says */
     int16_t *values;             /* NULL: beyond memory_mb, decoded again when drawn */
     struct media_buffer *buffer; /* window that holds it, at index place.at; NULL: none */
@@ -29,6 +29,7 @@ struct audio_media_request {
     /* MiB per shuffle window, for media that cannot be read again individually;
      * 0: they stay in memory */
     double shuffle_buffer;
+    i64 rate_hz; /* 0: AUDIO_RATE_HZ */
 };
 /* Reads a folder's recordings. from->kinds: 1 << MODALITY_VIDEO adds the sound of clips.
  * Unreadable files are logged and skipped; a share of more than bad_share is an error. Returns

@@ -14,7 +14,7 @@ static int copy_sound(struct audio_use_sound *out, struct audio_tokenizer *audio
     if (!samples)
         return -1;
     out->frames = min_i64(frames, FRAMES_OF_ONE);
-    i64 bytes = out->frames * AUDIO_FRAME_SAMPLES * 4;
+    i64 bytes = out->frames * audio_frame_samples(clip->rate_hz) * 4;
     out->samples = memory_alloc(bytes);
     memcpy(out->samples, samples, (size_t)bytes);
     out->sounds = audio_sounding(audio, out->samples, out->frames);
@@ -62,7 +62,8 @@ static void count_set(struct code_use *counts, struct audio_tokenizer *audio, co
     struct audio_item *items = memory_alloc(max_i64(use->count, 1) * (i64)sizeof *items);
     for (i64 i = 0; i < use->count; i++)
         if (use->sounds[i].set == set)
-            items[i] = (struct audio_item){use->sounds[i].samples, use->sounds[i].frames * AUDIO_FRAME_SAMPLES,
+            items[i] = (struct audio_item){use->sounds[i].samples,
+                                           use->sounds[i].frames * audio_frame_samples(audio->config.rate_hz),
                                            memory_alloc(use->sounds[i].frames * audio->config.levels * 4)};
     audio_encode(audio, items, use->count);
     for (i64 i = 0; i < use->count; i++) {

@@ -145,7 +145,7 @@ static int audio_estimate(struct tokenizer_needs *needs, const struct audio_sett
     audio_trainer_open(&trainer, meta, dtype);
     int status = run_audio(needs, &trainer);
     add_needs(needs, &trainer.audio.weights, &trainer.tape,
-              (trainer.frames * AUDIO_FRAME_SAMPLES + s->batch * trainer.audio.mel.bins) * 4);
+              (trainer.frames * audio_frame_samples(s->config.rate_hz) + s->batch * trainer.audio.mel.bins) * 4);
     add_own(&needs->memory, &trainer.audio);
     audio_trainer_close(&trainer);
     return status;

@@ -89,6 +89,7 @@ static int check_audio(const struct audio_settings *s, const struct audio_config
                                  {"codes", s->config.codes, usual.config.codes, has->codes},
                                  {"width", s->config.width, usual.config.width, has->width},
                                  {"latent", s->config.latent, usual.config.latent, has->latent},
+                                 {"rate_hz", s->config.rate_hz, usual.config.rate_hz, has->rate_hz},
                                  {"causal", s->config.causal, usual.config.causal, has->causal}};
     int status = check_sizes(sizes, COUNT_OF(sizes), s->start.train == TRAIN_DECODER, holder);
     settings_release(&usual, audio_stage_table);

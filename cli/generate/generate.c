@@ -49,7 +49,7 @@ static void say_written(const struct generator *s, const struct answer *a, const
         log_info("wrote %s, %lld %s", out, (long long)file_bytes(out),
                  plural(file_bytes(out), "byte of text", "bytes of text"));
     else if (!shape)
-        log_info("wrote %s, %.2f s of sound", out, (double)(m->frames * AUDIO_FRAME_SAMPLES) / (double)AUDIO_RATE_HZ);
+        log_info("wrote %s, %.2f s of sound", out, (double)(m->frames * AUDIO_FRAME_SAMPLES) / AUDIO_RATE_HZ);
     else if (stream_rows[m->kind].moves)
         log_info("wrote %s, %lld x %lld, a clip of %lld %s, %.2f s", out, (long long)shape->width,
                  (long long)shape->height, (long long)vision_frames(m->frames),

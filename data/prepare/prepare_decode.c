@@ -162,7 +162,8 @@ void encoded_part_add_sound(struct encoded_part *part, const struct sound *sound
 {
     i64 size = (i64)sizeof *part->sounds, n = part->sound_count++;
     part->sounds = memory_resize(part->sounds, n * size, (n + 1) * size);
-    part->sounds[n] = (struct encoded_sound){.sound = *sound, .code_frames = audio_frames(sound->samples)};
+    part->sounds[n] =
+        (struct encoded_sound){.sound = *sound, .code_frames = audio_frames(sound->rate_hz, sound->samples)};
 }
 
 void encoded_part_release(struct encoded_part *part)

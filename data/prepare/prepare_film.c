@@ -11,7 +11,7 @@ static int add_sound(const struct prepare *p, struct item *item, struct encoded_
     struct sound piece;
     double from_s;
     int more = 0;
-    if (sound->samples <= (i64)(s->audio_seconds * AUDIO_RATE_HZ)) {
+    if (sound->samples <= (i64)(s->audio_seconds * (double)prepare_rate_hz(p))) {
         encoded_part_add_sound(part, sound);
         return 0;
     }
@@ -33,13 +33,13 @@ int film_sound_decode(const struct prepare *p, struct item *item, struct encoded
     struct sound sound;
     if (p->settings->film_sound == FILM_SOUND_NONE)
         return 0;
-    int status = film_sound_read(&sound, bytes, count, origin, AUDIO_RATE_HZ, item->from_s, part->clip.seconds);
+    int status = film_sound_read(&sound, bytes, count, origin, prepare_rate_hz(p), item->from_s, part->clip.seconds);
     if (status < 0 && !demand && !item->sound_problem)
         item->sound_problem = string_copy(error_text());
     if (status < 0)
         return demand ? -1 : 0;
     if (sound.samples && p->curation)
-        curation_sound(p->curation, &item->curate, sound.values, sound.samples, AUDIO_RATE_HZ);
+        curation_sound(p->curation, &item->curate, sound.values, sound.samples, prepare_rate_hz(p));
     if (sound.samples && add_sound(p, item, part, &sound) < 0)
         return -1;
     item->silent |= !part->sound_count && !item->too_long;

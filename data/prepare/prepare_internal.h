@@ -124,6 +124,10 @@ void item_release(struct item *item);
 void item_skip(struct prepare *prepare, const struct item *item);
 void encoded_part_release(struct encoded_part *part);
 /* Takes ownership of the sound's values. */
+static inline i64 prepare_rate_hz(const struct prepare *p) /* of sounds */
+{
+    return p->audio.config.rate_hz ? p->audio.config.rate_hz : AUDIO_RATE_HZ;
+}
 void encoded_part_add_sound(struct encoded_part *part, const struct sound *sound);
 
 /* prepare_film.c: film_sound_decode adds the soundtrack of a clip to its part, as the settings

@@ -62,11 +62,11 @@ static int decode_sound(const struct prepare *p, struct item *item, struct encod
                         i64 count, const char *origin)
 {
     struct sound sound;
-    i64 most = (i64)(p->settings->audio_seconds * AUDIO_RATE_HZ);
-    if (sound_read_most(&sound, bytes, count, origin, AUDIO_RATE_HZ, most) < 0)
+    i64 most = (i64)(p->settings->audio_seconds * (double)prepare_rate_hz(p));
+    if (sound_read_most(&sound, bytes, count, origin, prepare_rate_hz(p), most) < 0)
         return -1;
     if (p->curation)
-        curation_sound(p->curation, &item->curate, sound.values, sound.samples, AUDIO_RATE_HZ);
+        curation_sound(p->curation, &item->curate, sound.values, sound.samples, prepare_rate_hz(p));
     item->too_long |= sound.samples > most;
     item->sound_early |= sound_ends_early(bytes, count);
     if (sound.samples > most)
@@ -392,7 +392,7 @@ int media_decode(const struct prepare *p, struct item *item, i64 part)
     struct encoded_part *encoded = &item->encoded[part];
     if (item->piece.values) { /* decoded already */
         if (p->curation)
-            curation_sound(p->curation, &item->curate, item->piece.values, item->piece.samples, AUDIO_RATE_HZ);
+            curation_sound(p->curation, &item->curate, item->piece.values, item->piece.samples, prepare_rate_hz(p));
         encoded_part_add_sound(encoded, &item->piece);
         item->piece = (struct sound){0};
         return 0;

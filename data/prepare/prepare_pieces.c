@@ -137,7 +137,8 @@ static int add_sound_pieces(struct piece_batch *batch, const struct file_view *f
     struct sound piece;
     double from_s;
     int more = 1, status = 0;
-    if (silence_cutter_open(&cutter, file->data, file->bytes, origin, AUDIO_RATE_HZ, s->audio_seconds) < 0)
+    if (silence_cutter_open(&cutter, file->data, file->bytes, origin, prepare_rate_hz(batch->prepare),
+                            s->audio_seconds) < 0)
         return -1;
     while (status == 0 && (more = silence_cutter_next(&cutter, &piece, &from_s)) > 0)
         status = add_piece(batch, from_s, &piece);

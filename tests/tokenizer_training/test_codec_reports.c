@@ -160,7 +160,7 @@ static double distance_of_levels(i64 levels, double *error)
     struct spectral_sum sum = {0};
     struct vocoder vocoder = {ROUNDS, SEED};
     float *m = memory_alloc(8 * FRAMES * AUDIO_BANDS * 4), *made = memory_alloc(SAMPLES * 4);
-    mel_distance_open(&distance, &device);
+    mel_distance_open(&distance, &device, AUDIO_RATE_HZ);
     for (i64 i = 0; i < CLIPS; i++) {
         float *own = samples_of(i);
         audio_decode_spectra(&trainer.audio, m, codes[i], FRAMES, levels);

@@ -233,7 +233,7 @@ static struct buffer codes_of(const char *name)
     for (i64 i = 0; i < 20000; i++)
         samples[i] = 0.3f * (float)((i * i / 37) % 200 - 100) / 100;
     succeed(audio_load(&audio, &device, path_of(name)));
-    i64 count = audio_frames(20000) * audio.config.levels;
+    i64 count = audio_frames(AUDIO_RATE_HZ, 20000) * audio.config.levels;
     i32 *codes = memory_alloc(count * 4);
     audio_encode(&audio, &(struct audio_item){samples, 20000, codes}, 1);
     buffer_append(&out, (const char *)codes, count * 4);
@@ -326,6 +326,7 @@ TEST(bad_starts_are_refused)
         {AUDIO "from: @/aud, levels: 1", "levels is 1, fewer than the 2 of the tokenizer of"},
         {AUDIO "from: @/aud, codes: 32, train: decoder", "codes is 32, and the tokenizer of"},
         {AUDIO "from: @/vis", "config.json"},
+        {AUDIO "from: @/aud, rate_hz: 24000", "rate_hz is 24000, and the tokenizer of"},
         {AUDIO "from: @/aud, decoder: istft, causal: true", "causal is 1, and the tokenizer of"},
         {AUDIO "continue: @/aud, decoder: istft, steps: 9", "decoder: istft, and the tokenizer of"},
         {AUDIO "continue: @/aud, steps: 4", "4 steps, and"},

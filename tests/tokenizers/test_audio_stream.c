@@ -7,7 +7,7 @@
 #include <string.h>
 
 static const struct rng_key test_key = {7, RNG_TEST};
-static const struct audio_config toy = {16, 8, 2, 16, AUDIO_ISTFT, true};
+static const struct audio_config toy = {16, 8, 2, 16, AUDIO_ISTFT, .causal = true};
 enum { FRAME = 1280, LEVELS = 2 };
 static struct device device;
 
@@ -51,7 +51,7 @@ static float *noisy_sound(i64 samples, u32 seed)
 /* A sound of these samples, heard and said in chunks of `chunk` samples. */
 static void check_chunks(struct audio_tokenizer *audio, i64 count, i64 chunk)
 {
-    i64 frames = audio_frames(count), done = 0;
+    i64 frames = audio_frames(AUDIO_RATE_HZ, count), done = 0;
     float *sound = noisy_sound(count, 1), *whole = memory_alloc(frames * FRAME * 4),
           *parts = memory_alloc(frames * FRAME * 4);
     i32 *codes = memory_alloc(frames * LEVELS * 4), *fresh = memory_alloc((frames + 1) * LEVELS * 4);
@@ -129,7 +129,7 @@ TEST(causal_spectra_of_rows_are_those_of_each)
     struct mel mel;
     struct arena arena;
     float *x = noisy_sound(2 * N, 5), *two[2];
-    mel_init(&mel, &device, 640, 160, 80);
+    mel_init(&mel, &device, AUDIO_RATE_HZ, 640, 160, 80);
     device_arena_open(&device, &arena, (i64)1 << 30);
     float *in = arena_alloc(&arena, 2 * N * 4), *both = arena_alloc(&arena, 2 * BYTES),
           *one = arena_alloc(&arena, BYTES), *plain = arena_alloc(&arena, BYTES);

@@ -118,7 +118,7 @@ TEST(stft_is_torchs)
 TEST(mel_bands_cover_every_bin_once)
 {
     struct mel mel;
-    mel_init(&mel, &device, 640, 160, 80);
+    mel_init(&mel, &device, AUDIO_RATE_HZ, 640, 160, 80);
     float *matrix = to_host(&device, mel.matrix, 80 * mel.bins * 4);
     float *inverse = to_host(&device, mel.inverse, 80 * mel.bins * 4);
     for (i64 k = 2; k < 310; k++) {
@@ -154,9 +154,9 @@ static double vocoded_distance(const float *sound, i64 n, i64 rounds, u64 seed)
     struct arena arena;
     struct mel_distance distance;
     struct spectral_sum sum = {0};
-    mel_init(&mel, &device, 640, 160, 80);
+    mel_init(&mel, &device, AUDIO_RATE_HZ, 640, 160, 80);
     device_arena_open(&device, &arena, (i64)1 << 30);
-    mel_distance_open(&distance, &device);
+    mel_distance_open(&distance, &device, AUDIO_RATE_HZ);
     float *magnitude = arena_alloc(&arena, n / 160 * mel.bins * 4), *x = arena_alloc(&arena, n * 4);
     mel_invert(magnitude, &mel, mel_spectra_of(&mel, sound, n, n, &arena), n / 160, &arena);
     vocode(x, &mel, magnitude, n, &(struct vocoder){rounds, seed}, &arena);
@@ -189,7 +189,7 @@ TEST(a_vocoder_may_stop)
     const struct vocoder ways[3] = {{0, 1}, {8, 1, true}, {8, 1}};
     signals_catch();
     raise(SIGINT);
-    mel_init(&mel, &device, 640, 160, 80);
+    mel_init(&mel, &device, AUDIO_RATE_HZ, 640, 160, 80);
     device_arena_open(&device, &arena, (i64)1 << 30);
     float *magnitude = arena_alloc(&arena, n / 160 * mel.bins * 4), *x = arena_alloc(&arena, n * 4);
     mel_invert(magnitude, &mel, mel_spectra_of(&mel, sound, n, n, &arena), n / 160, &arena);
@@ -220,7 +220,7 @@ TEST(silence_of_the_original_does_not_count)
         sound[i] = i < N / 2 ? (float)(0.3 * rng_normal(test_key, 9, (u32)i, 0, 0)) : 0;
         other[i] = sound[i] / 2;
     }
-    mel_distance_open(&distance, &device);
+    mel_distance_open(&distance, &device, AUDIO_RATE_HZ);
     mel_distance_add(&distance, &sum, sound, other, N);
     mel_distance_add(&distance, &nothing, sound + N / 2, other, N / 2);
     mel_distance_close(&distance);
@@ -236,7 +236,7 @@ TEST(a_long_sound_has_the_spectra_of_its_parts)
     i64 n = 4500 * 160, part = 1000 * 160, from = 3900;
     struct mel mel;
     struct arena arena;
-    mel_init(&mel, &device, 640, 160, 80);
+    mel_init(&mel, &device, AUDIO_RATE_HZ, 640, 160, 80);
     device_arena_open(&device, &arena, (i64)1 << 32);
     float *x = make_sound(n, 2);
     for (i64 at = 0; at < n; at++)
@@ -260,7 +260,7 @@ TEST(crops_may_be_as_long_as_their_setting_allows)
     i64 n = MEL_SPECTRA_TOGETHER * 160, bytes = n / 160 * 80 * 4;
     struct mel mel;
     struct arena arena;
-    mel_init(&mel, &device, 640, 160, 80);
+    mel_init(&mel, &device, AUDIO_RATE_HZ, 640, 160, 80);
     device_arena_open(&device, &arena, (i64)1 << 32);
     float *x = make_sound(n, 2), *two = arena_alloc(&arena, 2 * n * 4), *m = arena_alloc(&arena, 2 * bytes);
     device_put(&device, two, x, n * 4);
@@ -521,7 +521,7 @@ static void check_company(enum dtype dtype)
     audio_open(&audio, &device, &config, dtype, false);
     fill_weights(&audio);
     for (int i = 0; i < SOUNDS; i++) {
-        i64 bytes = audio_frames(lengths[i]) * config.levels * 4;
+        i64 bytes = audio_frames(AUDIO_RATE_HZ, lengths[i]) * config.levels * 4;
         sounds[i] = make_sound(lengths[i], (u32)i);
         alone[i] = memory_alloc(bytes);
         together[i] = memory_alloc(bytes);
@@ -531,10 +531,11 @@ static void check_company(enum dtype dtype)
         workers_start(way % 2 + 1);
         encode_order(together, &audio, sounds, way < 2 ? forward : backward, SOUNDS);
         for (int i = 0; i < SOUNDS; i++)
-            assert_memory_equal(alone[i], together[i], (size_t)(audio_frames(lengths[i]) * config.levels) * 4);
+            assert_memory_equal(alone[i], together[i],
+                                (size_t)(audio_frames(AUDIO_RATE_HZ, lengths[i]) * config.levels) * 4);
     }
     workers_start(0);
-    i64 different = 0, frames = audio_frames(lengths[6]) * config.levels;
+    i64 different = 0, frames = audio_frames(AUDIO_RATE_HZ, lengths[6]) * config.levels;
     for (i64 i = 0; i < frames; i++)
         different += alone[6][i] != alone[6][0];
     assert_true(different > frames / 4); /* otherwise the test proves nothing */
@@ -588,7 +589,7 @@ TEST(a_saved_tokenizer_is_the_same)
 {
     struct audio_tokenizer audio, loaded;
     char *folder = temporary_folder(), *again = path_join(folder, "again");
-    i64 n = 30000, frames = audio_frames(n);
+    i64 n = 30000, frames = audio_frames(AUDIO_RATE_HZ, n);
     float *sound = make_sound(n, 3), *samples = memory_alloc(frames * 1280 * 4),
           *other = memory_alloc(frames * 1280 * 4);
     i32 codes[24 * 2], codes_loaded[24 * 2];
@@ -678,7 +679,7 @@ TEST(training_learns_one_sound)
     i32 codes[16 * 2];
     audio_encode(&trainer.audio, &(struct audio_item){sound, frames * 1280, codes}, 1);
     audio_decode(&trainer.audio, samples, codes, frames, &vocoder);
-    mel_distance_open(&distance, &device);
+    mel_distance_open(&distance, &device, AUDIO_RATE_HZ);
     mel_distance_add(&distance, &sum, sound, samples, frames * 1280);
     assert_true(spectral_mean(&sum) < 0.6);
     mel_distance_close(&distance);

@@ -220,7 +220,7 @@ TEST(a_sound_is_learnt_through_its_samples)
     i32 codes[16 * 2];
     audio_encode(&c.trainer.audio, &(struct audio_item){sound, frames * 1280, codes}, 1);
     audio_decode(&c.trainer.audio, samples, codes, frames, &rounds);
-    mel_distance_open(&distance, &device);
+    mel_distance_open(&distance, &device, AUDIO_RATE_HZ);
     mel_distance_add(&distance, &sum, sound, samples, frames * 1280);
     assert_true(spectral_mean(&sum) < 0.65);
     mel_distance_close(&distance);

@@ -34,9 +34,18 @@ enum {
     AUDIO_FRAME_SPECTRA = 8, /* AUDIO_FRAME_SAMPLES / AUDIO_HOP */
     AUDIO_LEVELS_MAX = 16,
 };
-static inline i64 audio_frames(i64 samples)
+/* At other rates a frame is as long, 80 ms, and a hop, 10 ms. rate_hz 0: AUDIO_RATE_HZ. */
+static inline i64 audio_frame_samples(i64 rate_hz)
 {
-    return ceil_div(samples, AUDIO_FRAME_SAMPLES);
+    return rate_hz ? rate_hz * AUDIO_FRAME_SAMPLES / AUDIO_RATE_HZ : AUDIO_FRAME_SAMPLES;
+}
+static inline i64 audio_hop(i64 rate_hz)
+{
+    return audio_frame_samples(rate_hz) / AUDIO_FRAME_SPECTRA;
+}
+static inline i64 audio_frames(i64 rate_hz, i64 samples)
+{
+    return ceil_div(samples, audio_frame_samples(rate_hz));
 }
 
 /* ---- Spectra ---- */
@@ -45,11 +54,11 @@ static inline i64 audio_frames(i64 samples)
  * periodic Hann window. */
 struct mel {
     struct device *device;
-    i64 n_fft, hop, bands, bins; /* bins = n_fft / 2 + 1 */
-    float *matrix;               /* [bands, bins], device memory */
-    float *inverse;              /* [bins, bands], pseudo-inverse */
+    i64 rate_hz, n_fft, hop, bands, bins; /* bins = n_fft / 2 + 1 */
+    float *matrix;                        /* [bands, bins], device memory */
+    float *inverse;                       /* [bins, bands], pseudo-inverse */
 };
-void mel_init(struct mel *mel, struct device *device, i64 n_fft, i64 hop, i64 bands);
+void mel_init(struct mel *mel, struct device *device, i64 rate_hz, i64 n_fft, i64 hop, i64 bands);
 void mel_release(struct mel *mel);
 /* Log-mel spectra m [B * (n / hop), bands] of the rows of x [B, n]: the first n / hop spectra of
  * each row. response [B, bins] multiplies the magnitudes (augmentation); NULL for none. Requires n
@@ -79,9 +88,9 @@ struct vocoder {
 void vocode(float *samples, const struct mel *mel, const float *magnitude, i64 n, const struct vocoder *vocoder,
             struct arena *arena);
 
-/* Log-mel distance of two sounds: 80 bands, n_fft 1024, hop 256. It sums the mean over bands of
- * |difference| over the spectra in which the original is audible (mean of m over bands at least
- * AUDIO_SOUNDING above ln 0.01), and counts these spectra. */
+/* Log-mel distance of two sounds: 80 bands, n_fft 1024, hop 256 (at other rates as many seconds). It sums the mean over
+ * bands of |difference| over the spectra in which the original is audible (mean of m over bands at least AUDIO_SOUNDING
+ * above ln 0.01), and counts these spectra. */
 #define AUDIO_SOUNDING 0.2
 struct spectral_sum {
     double sum; /* sum of means over bands */
@@ -92,7 +101,7 @@ struct mel_distance {
     struct mel mel;
     struct arena spectra, scratch; /* host memory; device memory */
 };
-void mel_distance_open(struct mel_distance *distance, struct device *device);
+void mel_distance_open(struct mel_distance *distance, struct device *device, i64 rate_hz);
 void mel_distance_close(struct mel_distance *distance);
 /* Log-mel spectra m [*spectra, 80] for the distance, in host memory, valid until the next call. */
 float *mel_distance_spectra(struct mel_distance *distance, i64 *spectra, const float *samples, i64 count);
@@ -107,6 +116,7 @@ enum { AUDIO_GRIFFIN_LIM, AUDIO_ISTFT };
 struct audio_config {
     i64 width, latent, levels, codes; /* C, D, L, K */
     int decoder;                      /* AUDIO_GRIFFIN_LIM or AUDIO_ISTFT */
+    i64 rate_hz;                      /* of samples; 0: AUDIO_RATE_HZ */
     bool causal; /* neither codes nor samples depend on what comes after their frame (audio_stream) */
 };
 #define AUDIO_CONFIG_ROWS(type)                                                                                        \
@@ -117,9 +127,12 @@ struct audio_config {
         SETTING(type, config.latent, "latent", INTEGER, "64", 2, 1024, NULL, "width of a code vector"),                \
         SETTING(type, config.decoder, "decoder", CHOICE, "griffin-lim", 0, 0, AUDIO_DECODERS,                          \
                 "from the decoder to samples: guessed phases, or spectra with phases and the inverse STFT"),           \
+        SETTING(type, config.rate_hz, "rate_hz", INTEGER, "16000", 16000, 24000, NULL,                                 \
+                "samples per second, 16000 or 24000; frames stay 80 ms"),                                              \
         SETTING(type, config.causal, "causal", BOOL, "false", 0, 0, NULL,                                              \
                 "codes and samples of a frame depend on nothing after it; needs decoder: istft")
 int audio_config_check(const struct audio_config *config);
+int audio_rate_check(i64 rate_hz); /* -1 and a message: no rate of a tokenizer */
 
 enum {
     AUDIO_COARSE = 2,
@@ -214,9 +227,9 @@ void codebooks_start(struct audio_tokenizer *audio, float *z, i64 n, const struc
 
 /* ---- Encoding and decoding: host memory in and out ---- */
 struct audio_item {
-    const float *samples; /* samples at AUDIO_RATE_HZ */
+    const float *samples; /* at the tokenizer's rate */
     i64 count;
-    i32 *codes; /* [audio_frames(count), L], owned by the caller */
+    i32 *codes; /* [audio_frames(rate, count), L], owned by the caller */
 };
 void audio_encode(struct audio_tokenizer *audio, const struct audio_item *items, i64 count);
 /* Log-mel spectra m [8 F, 80] of samples [1280 F]. */

@@ -23,8 +23,8 @@ int audio_save(const struct audio_tokenizer *audio, const char *directory)
     struct weight_list list;
     json_set(json, "kind", json_of_string("weft-audio-tokenizer"));
     json_set(json, "version", json_of_integer(1));
-    json_set(json, "sample_rate_hz", json_of_integer(AUDIO_RATE_HZ));
-    json_set(json, "frame_samples", json_of_integer(AUDIO_FRAME_SAMPLES));
+    json_set(json, "sample_rate_hz", json_of_integer(c->rate_hz ? c->rate_hz : AUDIO_RATE_HZ));
+    json_set(json, "frame_samples", json_of_integer(audio_frame_samples(c->rate_hz)));
     json_set(json, "levels", json_of_integer(c->levels));
     json_set(json, "codes", json_of_integer(c->codes));
     json_set(json, "width", json_of_integer(c->width));
@@ -59,11 +59,12 @@ static int read_config(struct audio_config *config, enum dtype *dtype, const str
         json_need_integer(&config->width, json, "width", path) ||
         json_need_integer(&config->latent, json, "latent", path))
         return -1;
-    if (strcmp(kind, "weft-audio-tokenizer") != 0 || rate != AUDIO_RATE_HZ || frame != AUDIO_FRAME_SAMPLES)
+    config->rate_hz = rate;
+    if (strcmp(kind, "weft-audio-tokenizer") != 0 || audio_rate_check(rate) || frame != audio_frame_samples(rate))
         return error_set(
-            "%s: a \"%s\" at %lld Hz with frames of %lld samples; expected a weft-audio-tokenizer at %d Hz "
-            "with frames of %d",
-            path, kind, (long long)rate, (long long)frame, AUDIO_RATE_HZ, AUDIO_FRAME_SAMPLES);
+            "%s: a \"%s\" at %lld Hz with frames of %lld samples; expected a weft-audio-tokenizer at 16000 "
+            "or 24000 Hz with frames of 1280 or 1920",
+            path, kind, (long long)rate, (long long)frame);
     config->causal = json_bool(json_get(json, "causal"), false);
     const char *decoder = json_string(json_get(json, "decoder"), "griffin-lim");
     config->decoder = strcmp(decoder, "istft") == 0 ? AUDIO_ISTFT : AUDIO_GRIFFIN_LIM;
@@ -237,7 +238,7 @@ static void run_encode(struct audio_codec_pass *p, const struct audio_layout *la
 static float *causal_spectra(struct audio_tokenizer *audio, const struct audio_item *item, i64 padded)
 {
     struct device *device = audio->device;
-    float *m = arena_alloc(&audio->arena, padded / AUDIO_HOP * AUDIO_BANDS * 4);
+    float *m = arena_alloc(&audio->arena, padded / audio->mel.hop * AUDIO_BANDS * 4);
     i64 mark = arena_mark(&audio->arena);
     float *x = arena_alloc(&audio->arena, padded * 4);
     device_put(device, x, item->samples, item->count * 4);
@@ -250,8 +251,8 @@ static float *causal_spectra(struct audio_tokenizer *audio, const struct audio_i
 /* Normalized spectra [frames, BANDS_A_FRAME] of a sound padded to whole frames, in the arena. */
 static struct matrix item_spectra(struct audio_tokenizer *audio, const struct audio_item *item)
 {
-    i64 frames = audio_frames(item->count);
-    i64 padded = frames * AUDIO_FRAME_SAMPLES;
+    i64 frames = audio_frames(audio->config.rate_hz, item->count);
+    i64 padded = frames * audio_frame_samples(audio->config.rate_hz);
     float *m = audio->config.causal ? causal_spectra(audio, item, padded)
                                     : mel_spectra_of(&audio->mel, item->samples, item->count, padded, &audio->arena);
     struct matrix rows = matrix_of(m, DTYPE_F32, frames, BANDS_A_FRAME);
@@ -276,7 +277,7 @@ void audio_encode(struct audio_tokenizer *audio, const struct audio_item *items,
 
 void audio_spectra(struct audio_tokenizer *audio, float *m, const float *samples, i64 frames)
 {
-    i64 mark = arena_mark(&audio->arena), n = frames * AUDIO_FRAME_SAMPLES;
+    i64 mark = arena_mark(&audio->arena), n = frames * audio_frame_samples(audio->config.rate_hz);
     device_get(audio->device, m, mel_spectra_of(&audio->mel, samples, n, n, &audio->arena), frames * BANDS_A_FRAME * 4);
     arena_reset(&audio->arena, mark);
 }
@@ -337,7 +338,8 @@ void audio_decode_spectra(struct audio_tokenizer *audio, float *m, const i32 *co
 static void vocode_frames(struct audio_tokenizer *audio, float *samples, const float *m, i64 frames,
                           const struct vocoder *vocoder)
 {
-    i64 mark = arena_mark(&audio->arena), spectra = frames * AUDIO_FRAME_SPECTRA, n = frames * AUDIO_FRAME_SAMPLES;
+    i64 mark = arena_mark(&audio->arena), spectra = frames * AUDIO_FRAME_SPECTRA,
+        n = frames * audio_frame_samples(audio->config.rate_hz);
     float *logs = arena_alloc(&audio->arena, spectra * AUDIO_BANDS * 4), *x = arena_alloc(&audio->arena, n * 4);
     float *magnitude = arena_alloc(&audio->arena, spectra * audio->mel.bins * 4);
     device_put(audio->device, logs, m, spectra * AUDIO_BANDS * 4);
@@ -352,17 +354,17 @@ static void vocode_frames(struct audio_tokenizer *audio, float *samples, const f
 void audio_vocode(struct audio_tokenizer *audio, float *samples, const float *m, i64 frames,
                   const struct vocoder *vocoder)
 {
-    i64 fade = VOCODE_OVERLAP * AUDIO_FRAME_SAMPLES;
-    float *piece = memory_alloc(min_i64(VOCODE_FRAMES, frames) * AUDIO_FRAME_SAMPLES * 4);
+    i64 fade = VOCODE_OVERLAP * audio_frame_samples(audio->config.rate_hz);
+    float *piece = memory_alloc(min_i64(VOCODE_FRAMES, frames) * audio_frame_samples(audio->config.rate_hz) * 4);
     for (i64 first = 0; first < frames; first += VOCODE_FRAMES - VOCODE_OVERLAP) {
-        i64 count = min_i64(VOCODE_FRAMES, frames - first), begin = first * AUDIO_FRAME_SAMPLES;
+        i64 count = min_i64(VOCODE_FRAMES, frames - first), begin = first * audio_frame_samples(audio->config.rate_hz);
         vocode_frames(audio, piece, m + first * BANDS_A_FRAME, count, vocoder);
-        i64 faded = first > 0 ? min_i64(fade, count * AUDIO_FRAME_SAMPLES) : 0;
+        i64 faded = first > 0 ? min_i64(fade, count * audio_frame_samples(audio->config.rate_hz)) : 0;
         for (i64 i = 0; i < faded; i++) {
             float share = ((float)i + 0.5f) / (float)fade;
             piece[i] = share * piece[i] + (1 - share) * samples[begin + i];
         }
-        memcpy(samples + begin, piece, (size_t)(count * AUDIO_FRAME_SAMPLES) * 4);
+        memcpy(samples + begin, piece, (size_t)(count * audio_frame_samples(audio->config.rate_hz)) * 4);
         if (first + count == frames)
             break;
     }
@@ -397,8 +399,9 @@ static void wave_frames(struct audio_tokenizer *audio, float *samples, const flo
     struct tensor *decoded = tape_tensor(tape, DTYPE_F32, AUDIO_FRAME_SPECTRA * frames, 2 * audio->mel.bins);
     device_put(audio->device, decoded->data, values + begin * each, frames * each * 4);
     struct tensor *waves = audio_waves(audio, tape, decoded, 1);
-    device_get(audio->device, samples, (float *)waves->data + (first - begin) * AUDIO_FRAME_SAMPLES,
-               count * AUDIO_FRAME_SAMPLES * 4);
+    device_get(audio->device, samples,
+               (float *)waves->data + (first - begin) * audio_frame_samples(audio->config.rate_hz),
+               count * audio_frame_samples(audio->config.rate_hz) * 4);
 }
 
 static void decode_waves(struct audio_tokenizer *audio, float *samples, const i32 *codes, i64 frames, i64 levels)
@@ -411,7 +414,7 @@ static void decode_waves(struct audio_tokenizer *audio, float *samples, const i3
     memory_free(p);
     arena_reset(&audio->arena, mark);
     for (i64 first = 0; first < frames; first += VOCODE_FRAMES)
-        wave_frames(audio, samples + first * AUDIO_FRAME_SAMPLES, values, first,
+        wave_frames(audio, samples + first * audio_frame_samples(audio->config.rate_hz), values, first,
                     min_i64(VOCODE_FRAMES, frames - first));
     memory_free(values);
 }

@@ -6,9 +6,10 @@
 
 enum { N_FFT = 1024, HOP = 256 };
 
-void mel_distance_open(struct mel_distance *distance, struct device *device)
+void mel_distance_open(struct mel_distance *distance, struct device *device, i64 rate_hz)
 {
-    mel_init(&distance->mel, device, N_FFT, HOP, AUDIO_BANDS);
+    i64 hop = rate_hz ? HOP * rate_hz / AUDIO_RATE_HZ : HOP;
+    mel_init(&distance->mel, device, rate_hz, N_FFT / HOP * hop, hop, AUDIO_BANDS);
     arena_open(&distance->spectra, (i64)1 << 36);
     device_arena_open(device, &distance->scratch, (i64)1 << 36);
 }
@@ -27,8 +28,8 @@ double spectral_mean(const struct spectral_sum *sum)
 
 static float *append_spectra(struct mel_distance *distance, i64 *spectra, const float *samples, i64 count)
 {
-    i64 padded = max_i64(round_up(count, HOP), N_FFT);
-    *spectra = padded / HOP;
+    i64 padded = max_i64(round_up(count, distance->mel.hop), distance->mel.n_fft);
+    *spectra = padded / distance->mel.hop;
     float *m = arena_alloc(&distance->spectra, *spectra * AUDIO_BANDS * 4);
     const float *device_m = mel_spectra_of(&distance->mel, samples, count, padded, &distance->scratch);
     device_get(distance->mel.device, m, device_m, *spectra * AUDIO_BANDS * 4);

@@ -18,12 +18,12 @@ static double hz_of_mel(double mel)
 
 static void fill_triangles(float *matrix, const struct mel *mel)
 {
-    double top = mel_of_hz(AUDIO_RATE_HZ / 2.0), step = top / (double)(mel->bands + 1);
+    double top = mel_of_hz((double)mel->rate_hz / 2), step = top / (double)(mel->bands + 1);
     for (i64 b = 0; b < mel->bands; b++) {
         double left = hz_of_mel(step * (double)b), peak = hz_of_mel(step * (double)(b + 1));
         double right = hz_of_mel(step * (double)(b + 2));
         for (i64 k = 0; k < mel->bins; k++) {
-            double hz = (double)k * AUDIO_RATE_HZ / (double)mel->n_fft;
+            double hz = (double)k * (double)mel->rate_hz / (double)mel->n_fft;
             double height = fmin((hz - left) / (peak - left), (right - hz) / (right - peak));
             matrix[b * mel->bins + k] = (float)fmax(height, 0);
         }
@@ -81,10 +81,17 @@ static void fill_inverse(float *inverse, const float *matrix, const struct mel *
     memory_free(column);
 }
 
-void mel_init(struct mel *mel, struct device *device, i64 n_fft, i64 hop, i64 bands)
+void mel_init(struct mel *mel, struct device *device, i64 rate_hz, i64 n_fft, i64 hop, i64 bands)
 {
     i64 bins = n_fft / 2 + 1, bytes = bands * bins * 4;
-    *mel = (struct mel){device, n_fft, hop, bands, bins, device_alloc(device, bytes), device_alloc(device, bytes)};
+    *mel = (struct mel){device,
+                        rate_hz ? rate_hz : AUDIO_RATE_HZ,
+                        n_fft,
+                        hop,
+                        bands,
+                        bins,
+                        device_alloc(device, bytes),
+                        device_alloc(device, bytes)};
     float *matrix = memory_alloc(bytes), *inverse = memory_alloc(bytes);
     fill_triangles(matrix, mel);
     fill_inverse(inverse, matrix, mel);

@@ -6,12 +6,26 @@
 #include <string.h>
 
 enum { SPECTRA_A_ROW = 2, ROWS_A_FRAME = AUDIO_FRAME_SPECTRA / SPECTRA_A_ROW, INPUT = SPECTRA_A_ROW * AUDIO_BANDS };
-enum { ENCODER_FINE = 2, DECODER_FINE = 3, N_FFT = 4 * AUDIO_HOP, BINS = N_FFT / 2 + 1 };
+enum { ENCODER_FINE = 2, DECODER_FINE = 3, HOPS_A_WINDOW = 4 };
 enum { WIDER = 2 }; /* rows at 100 Hz, which hold phases too */
 static const float norm_eps = 1e-6f;
 
+int audio_rate_check(i64 rate_hz)
+{
+    return rate_hz == AUDIO_RATE_HZ || rate_hz == 24000
+               ? 0
+               : error_set("rate_hz is %lld: expected 16000 or 24000", (long long)rate_hz);
+}
+
+static i64 bins_of(const struct audio_config *c)
+{
+    return HOPS_A_WINDOW * audio_hop(c->rate_hz) / 2 + 1;
+}
+
 int audio_config_check(const struct audio_config *c)
 {
+    if (c->rate_hz && audio_rate_check(c->rate_hz))
+        return -1;
     if (c->causal && c->decoder != AUDIO_ISTFT)
         return error_set("causal: true with the decoder of Griffin-Lim, which reads the whole sound: expected decoder: "
                          "istft");
@@ -79,7 +93,7 @@ static void add_rows(struct audio_tokenizer *audio)
         matrix(audio, &w->decoder.wave_split, AUDIO_FRAME_SPECTRA / ROWS_A_FRAME * WIDER * c->width, c->width, false,
                "decoder.wave_split");
         blocks(audio, w->decoder.wave, AUDIO_WAVE, WIDER * c->width, "decoder.wave");
-        matrix(audio, &w->decoder.out, 2 * BINS, WIDER * c->width, false, "decoder.out");
+        matrix(audio, &w->decoder.out, 2 * bins_of(c), WIDER * c->width, false, "decoder.out");
     } else {
         matrix(audio, &w->decoder.out, INPUT, c->width, false, "decoder.out");
     }
@@ -98,7 +112,8 @@ void audio_open(struct audio_tokenizer *audio, struct device *device, const stru
     weights_open(&audio->weights, device, dtype, training, NULL);
     add_rows(audio);
     weights_allocate(&audio->weights);
-    mel_init(&audio->mel, device, N_FFT, AUDIO_HOP, AUDIO_BANDS);
+    i64 hop = audio_hop(config->rate_hz);
+    mel_init(&audio->mel, device, config->rate_hz, HOPS_A_WINDOW * hop, hop, AUDIO_BANDS);
     tape_open(&audio->tape, device, dtype, (i64)1 << 34);
     device_arena_open(device, &audio->arena, (i64)1 << 36);
 }
@@ -256,7 +271,7 @@ double audio_flops(const struct audio_config *c, i64 frames)
     double joints = (double)frames * 2 * ROWS_A_FRAME * square;
     double words = (double)(frames * c->levels * c->codes * c->latent);
     double wide = WIDER * width, wave = (double)(frames * AUDIO_FRAME_SPECTRA) *
-                                        (AUDIO_WAVE * 4 * wide * wide + wide * width + (double)(2 * BINS) * wide);
+                                        (AUDIO_WAVE * 4 * wide * wide + wide * width + (double)(2 * bins_of(c)) * wide);
     if (c->decoder == AUDIO_ISTFT)
         ends += wave - rows * INPUT * width;
     return 2 * (blocks_fine + blocks_coarse + ends + joints + words);

@@ -35,10 +35,10 @@ static void forget(struct buffer *buffer, i64 kept)
 
 i64 audio_stream_encode(struct audio_stream *s, i32 *codes, const float *samples, i64 count, bool last)
 {
-    i64 levels = s->audio->config.levels, frame = AUDIO_FRAME_SAMPLES;
+    i64 levels = s->audio->config.levels, frame = audio_frame_samples(s->audio->config.rate_hz);
     buffer_append(&s->samples, (const char *)samples, count * 4);
     s->heard += count;
-    i64 whole = last ? audio_frames(s->heard) : s->heard / frame, fresh = whole - s->coded;
+    i64 whole = last ? ceil_div(s->heard, frame) : s->heard / frame, fresh = whole - s->coded;
     if (fresh <= 0)
         return 0;
     i64 begin = s->heard - s->samples.length / 4, end = min_i64(whole * frame, s->heard); /* begin: of a frame */
@@ -54,7 +54,7 @@ i64 audio_stream_encode(struct audio_stream *s, i32 *codes, const float *samples
 
 void audio_stream_decode(struct audio_stream *s, float *samples, const i32 *codes, i64 frames)
 {
-    i64 levels = s->audio->config.levels, frame = AUDIO_FRAME_SAMPLES;
+    i64 levels = s->audio->config.levels, frame = audio_frame_samples(s->audio->config.rate_hz);
     if (frames <= 0)
         return;
     i64 old = s->codes.length / (4 * levels);

@@ -152,7 +152,7 @@ static void assert_sound(struct shards *s, const struct shard_part *part, const 
     const u16 *stored = shards_payload(s, part - s->folders[0].parts);
     succeed(file_map(&file, path));
     succeed(film_sound_read(&sound, file.data, file.bytes, film, AUDIO_RATE_HZ, from_s, 9.0 / 8));
-    assert_int_equal(part->count, audio_frames(sound.samples));
+    assert_int_equal(part->count, audio_frames(AUDIO_RATE_HZ, sound.samples));
     i32 *codes = memory_alloc(part->count * 2 * 4);
     succeed(audio_load(&audio, &device, path_of("aud")));
     audio_encode(&audio, &(struct audio_item){sound.values, sound.samples, codes}, 1);
@@ -283,7 +283,7 @@ TEST(longer_sounds_are_cut_or_left_out)
     assert_in_range(count, 3 + 3, 3 + 5);
     for (i64 i = 1; i < count - 2; i++) {
         assert_int_equal(part[i].kind, STREAM_AUDIO);
-        assert_in_range(part[i].count, 1, audio_frames(AUDIO_RATE_HZ / 2));
+        assert_in_range(part[i].count, 1, audio_frames(AUDIO_RATE_HZ, AUDIO_RATE_HZ / 2));
         samples += part[i].count * AUDIO_FRAME_SAMPLES;
     }
     assert_in_range(samples, AUDIO_RATE_HZ * 9 / 8, AUDIO_RATE_HZ * 3 / 2);
