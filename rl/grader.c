@@ -322,7 +322,7 @@ static int add_file(struct grader *j, struct graded_answer *c, const char *folde
         return 0;
     const struct modality_row *row = &modality_rows[stream_rows[a->medium.kind].modality];
     int status = encode_medium(&bytes, j, a, (u64)c->rollout_group->number);
-    char *path = string_format("%s/%lld%s", folder, (long long)number, row->ending);
+    char *path = string_format("%s/%lld.%s", folder, (long long)number, row->ending);
     if (status == 0)
         status = write_file(path, &bytes);
     json_set(c->question, row->name, json_of_string(path));

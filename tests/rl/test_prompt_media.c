@@ -265,13 +265,15 @@ static int grade(const char *script, int sandbox)
     return status;
 }
 
-/* The first bytes of the files are those of a PNG and of a WAV of a frame; behind it they are gone. */
+/* The files are named .png and .wav, and their first bytes are those of a PNG and of a WAV of a frame; behind it
+ * they are gone. */
 TEST(programs_get_paths_of_files)
 {
     char *seen = path_join(root, "seen");
     char *script = string_format(
         "while read -r line; do f=$(printf %%s \"$line\" | sed 's/.*\"\\(image\\|audio\\)\": "
         "*\"\\([^\"]*\\)\".*/\\2/'); "
+        "case \"$f\" in *.png | *.wav) ;; *) exit 1 ;; esac; "
         "echo \"$f\" >> %s; head -c 4 \"$f\" | grep -q -e PNG -e RIFF && echo '{\"score\": '$(wc -c < \"$f\")'}'; done",
         seen);
     struct buffer paths = {0};
