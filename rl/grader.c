@@ -283,6 +283,8 @@ static char *make_folder(void)
     char *beside = path_join(room && *room == '/' && strncmp(room, "/dev/", 5) != 0 ? room : "/tmp", "weft-answers");
     char *folder = directory_make_temporary(beside);
     memory_free(beside);
+    if (!folder)
+        error_prefix("files of answers for the program, in TMPDIR or else /tmp");
     return folder;
 }
 

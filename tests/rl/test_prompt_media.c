@@ -294,6 +294,22 @@ TEST(programs_get_paths_of_files)
     close_answers();
 }
 
+TEST(a_missing_tmpdir_is_named)
+{
+    char *kept = string_copy(getenv("TMPDIR") ? getenv("TMPDIR") : "");
+    open_answers();
+    setenv("TMPDIR", "/no/such/folder", 1);
+    assert_int_equal(grade("exit 1", 0), -1);
+    assert_non_null(strstr(error_text(), "in TMPDIR or else /tmp: "));
+    assert_non_null(strstr(error_text(), "/no/such/folder"));
+    if (*kept)
+        setenv("TMPDIR", kept, 1);
+    else
+        unsetenv("TMPDIR");
+    close_answers();
+    memory_free(kept);
+}
+
 /* A medium has no turns: what is no score fails, as a program that breaks does. */
 TEST(a_medium_needs_a_score)
 {
