@@ -37,17 +37,12 @@ static int read_clip(struct audio_clip *clip)
     return status;
 }
 
-struct audio_data_load {
-    struct audio_media *media;
-    const struct audio_media_request *request;
-};
-
 static int read_medium(void *context, void *content, const struct medium *medium, const struct file_view *file)
 {
     struct audio_clip *clip = content;
-    const struct audio_data_load *load = context;
+    const struct audio_media *media = context;
     clip->path = medium->path;
-    clip->rate_hz = load->request->rate_hz;
+    clip->rate_hz = media->request.rate_hz ? media->request.rate_hz : AUDIO_RATE_HZ;
     int has = medium->kind == MODALITY_VIDEO ? film_has_sound(file->data, file->bytes, medium->path) : 1;
     return has > 0 ? decode(clip, file) : has; /* a clip without sound has no samples */
 }
@@ -65,11 +60,10 @@ static void release_content(void *content)
 
 /* Keeps the samples within memory_mb. Beyond it, a medium that cannot be read again individually
  * goes to a window, or stays in memory if there is none. */
-static void place_clip(const struct audio_data_load *load, struct audio_clip *clip, const struct medium *medium)
+static void place_clip(struct audio_media *media, struct audio_clip *clip, const struct medium *medium)
 {
-    struct audio_media *media = load->media;
     i64 bytes = clip->samples * 2;
-    bool beyond = media->bytes + bytes > load->request->memory_mb << 20;
+    bool beyond = media->bytes + bytes > media->request.memory_mb << 20;
     if (!beyond || (!clip->place.path && !media->buffer)) {
         media->bytes += bytes;
         return;
@@ -86,8 +80,7 @@ static void place_clip(const struct audio_data_load *load, struct audio_clip *cl
 
 static void take_medium(void *context, void *content, struct medium *medium)
 {
-    const struct audio_data_load *load = context;
-    struct audio_media *media = load->media;
+    struct audio_media *media = context;
     struct audio_clip *clip = content;
     i64 n = media->count, size = (i64)sizeof *clip;
     if (clip->samples == 0) {
@@ -96,7 +89,7 @@ static void take_medium(void *context, void *content, struct medium *medium)
     }
     media->early += clip->ends_early;
     clip->place = medium->place;
-    place_clip(load, clip, medium);
+    place_clip(media, clip, medium);
     media->samples += clip->samples;
     clip->text = medium->text;
     clip->speaker = medium->speaker;
@@ -108,18 +101,17 @@ static void take_medium(void *context, void *content, struct medium *medium)
 int audio_media_load(struct audio_media *media, const struct media_request *from,
                      const struct audio_media_request *request)
 {
-    static const struct media_buffer_kind kind = {sizeof(struct audio_clip), read_medium, release_content, NULL};
-    struct audio_data_load load = {media, request};
+    const struct media_buffer_kind kind = {sizeof(struct audio_clip), read_medium, release_content, media};
     struct media_reader reader = {.what = "recordings",
                                   .bad_share = request->bad_share,
                                   .content_bytes = sizeof(struct audio_clip),
                                   .read = read_medium,
                                   .take = take_medium,
-                                  .context = &load,
+                                  .context = media,
                                   .hashes = &media->hashes};
     struct media_request all = *from;
     all.kinds |= 1 << MODALITY_AUDIO;
-    *media = (struct audio_media){0};
+    *media = (struct audio_media){.request = *request};
     if (request->shuffle_buffer > 0)
         media->buffer = media_buffer_open(&all, &kind, (i64)(request->shuffle_buffer * (1 << 20)));
     int status = media_read(&reader, &all);

@@ -13,16 +13,6 @@ struct audio_clip {
     int16_t *values;             /* NULL: beyond memory_mb, decoded again when drawn */
     struct media_buffer *buffer; /* window that holds it, at index place.at; NULL: none */
 };
-struct audio_media {
-    struct audio_clip *clips;
-    i64 count, samples, bytes;
-    i64 mute;  /* clips without sound, left out */
-    i64 early; /* recordings that end before their header says */
-    struct media_buffer *buffer;
-    i64 *streamed;           /* [media of the window] index of each in `clips` */
-    struct hash_list hashes; /* of the files */
-    i64 trained_on;          /* of held-out files: those that are training files too */
-};
 struct audio_media_request {
     double bad_share;
     i64 memory_mb;
@@ -31,9 +21,20 @@ struct audio_media_request {
     double shuffle_buffer;
     i64 rate_hz; /* 0: AUDIO_RATE_HZ */
 };
+struct audio_media {
+    struct audio_clip *clips;
+    i64 count, samples, bytes;
+    i64 mute;  /* clips without sound, left out */
+    i64 early; /* recordings that end before their header says */
+    struct audio_media_request request;
+    struct media_buffer *buffer; /* reads by the request, as long as the media are there */
+    i64 *streamed;               /* [media of the window] index of each in `clips` */
+    struct hash_list hashes;     /* of the files */
+    i64 trained_on;              /* of held-out files: those that are training files too */
+};
 /* Reads a folder's recordings. from->kinds: 1 << MODALITY_VIDEO adds the sound of clips.
- * Unreadable files are logged and skipped; a share of more than bad_share is an error. Returns
- * 0, or -1 and a message. */
+ * Unreadable files are logged and skipped; a share of more than bad_share is an error. `media` keeps its
+ * address until it is released. Returns 0, or -1 and a message. */
 int audio_media_load(struct audio_media *media, const struct media_request *from,
                      const struct audio_media_request *request);
 void audio_media_release(struct audio_media *media);

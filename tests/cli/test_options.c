@@ -158,7 +158,7 @@ TEST(an_override_is_refused_if_it_is_there_twice)
     const char *recipe = SOURCE_TREE "/recipes/quickstart.yaml";
     assert_int_equal(WEFT("run", recipe, "base.steps=3", "run=/dev/null/a", "base.steps=4"), 2);
     expect_complaint("base.steps is given twice, \"3\" and \"4\"");
-    assert_int_equal(WEFT("plan", recipe, "base", "base.model={width: 64}", "base.model.layers=6", "run=/dev/null/a"),
+    assert_int_equal(WEFT("plan", recipe, "base", "base.model={width: 64}", "base.model.layers=7", "run=/dev/null/a"),
                      0);
     assert_int_equal(WEFT("run", recipe, "run=/dev/null/a", "run=/dev/null/b"), 2);
     expect_complaint("run is given twice, \"/dev/null/a\" and \"/dev/null/b\"");
