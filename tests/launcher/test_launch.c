@@ -346,6 +346,7 @@ TEST(a_run_ends_with_its_first_machine)
 {
     char *recipe = recipe_of("lost", STEPS_MOST, shards);
     struct launch first = start_first("lost", recipe);
+    await_steps(&first, "lost", 1); /* before that the second could be first */
     struct launch second = START("lost-second", "-n 1 --meet 127.0.0.1:%d run %s", port, recipe);
     await(&first, "; 2 go on from step ", 1);
     kill(first.id, SIGKILL);
