@@ -84,7 +84,9 @@ static int estimate_sampler(struct step_memory *out, const struct sampler_room *
 static struct rollout_group *make_rollout_group(const struct sampler *s, const struct rl_work *w, i64 number,
                                                 i64 length)
 {
+    static const struct task of_text = {0};
     struct rollout_group *c = memory_alloc(sizeof *c);
+    c->prompt = &of_text;
     c->number = number;
     c->size = w->settings->group;
     c->rollouts = memory_alloc(c->size * (i64)sizeof *c->rollouts);
