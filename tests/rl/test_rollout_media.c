@@ -531,7 +531,8 @@ static bool same_answers(const struct replay_buffer *a, const struct replay_buff
                 m->kind == n->kind;
         for (i64 k = 0; same && k < x->count; k++)
             same &= x->ids[k] == y->ids[k] && x->logprob[k] == y->logprob[k] && x->entropy[k] == y->entropy[k];
-        same = same && memcmp(x->routes.list, y->routes.list, (size_t)(x->routes.count * a->route_width) * 2) == 0;
+        if (same && x->routes.count)
+            same &= memcmp(x->routes.list, y->routes.list, (size_t)(x->routes.count * a->route_width) * 2) == 0;
         if (same && x->has_medium && m->bits)
             same &= memcmp(m->bits, n->bits,
                            (size_t)(m->frames * shape_tokens(&generator.vocabulary.shapes[m->shape]) * TOY_BITS)) == 0;
