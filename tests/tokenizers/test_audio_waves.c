@@ -182,7 +182,8 @@ static void open_course(struct course *c, const struct setting_override *more, i
     struct sound sound = {SAMPLES, AUDIO_RATE_HZ, chord(SAMPLES)};
     static const char line[] = "{\"audio\":\"0.wav\",\"text\":\"one\"}\n";
     all[9] = (struct setting_override){"validation", "0"};
-    memcpy(all + 12, more, (size_t)count * sizeof *more);
+    if (count)
+        memcpy(all + 12, more, (size_t)count * sizeof *more);
     *c = (struct course){0};
     succeed(settings_read(&c->settings, audio_stage_table, NULL, NULL, all, 12 + count));
     succeed(sound_write_wav(path_of("0.wav"), &sound));
