@@ -8,13 +8,14 @@
  *     text.jsonl        {"text":"..."}
  *   DIR/train/sort_sft.jsonl  sort_rl.jsonl  DIR/validation/sort_sft.jsonl  DIR/test/sort_rl.jsonl
  *
- * or, with --talk, train/talk.jsonl and train/image: greetings, questions, pictures.
+ * or, with --talk, train/talk.jsonl and train/image: greetings, questions, pictures; with --sums
+ * sums_sft.jsonl of train and validation, and sums_rl.jsonl of all parts.
  *
  * The 3 parts share no base glyph, no sentence and no voice. Every random draw is keyed by the seed
  * and by its purpose, so the same seed and packages give the same bytes.
  *
- * Where is what: main.c makes one split after the other; pictures.c, clips.c, speech.c, text.c
- * sorting.c and talk.c make them; glyphs.c reads the names of emoji, split.c holds some of them out,
+ * Where is what: main.c makes one split after the other; pictures.c, clips.c, speech.c, text.c,
+ * sorting.c, sums.c and talk.c make them; glyphs.c reads the names of emoji, split.c holds some of them out,
  * font.c draws them, colours.c and form.c describe them, motion.c
  * and judge.c read them back; phrases.c draws spoken text, espeak.c
  * sends it to speaker.c, a program of its own; write.c writes files and runs items on all
@@ -37,7 +38,8 @@ enum draw {
     DRAW_SENTENCE = 5,
     DRAW_TEXT = 6,
     DRAW_SORT = 7,
-    DRAW_TALK = 8
+    DRAW_TALK = 8,
+    DRAW_SUMS = 9
 };
 /* Last counter word of the draws with DRAW_TALK, behind the item and its turn. */
 enum talk_draw {
@@ -59,6 +61,8 @@ struct corpus {
     i64 glyphs, clips, spoken, text_bytes, size;
     bool wordnet; /* nothing but text, and each entry of WordNet once */
     bool talk;    /* nothing but conversations, and the pictures that they show */
+    bool sums;    /* nothing but the task of sums */
+    bool think;   /* running sums stand in <think> */
     struct rng_key key;
     struct buffer captions[SPLITS]; /* captions.jsonl so far */
 };
@@ -168,6 +172,7 @@ int make_clips(struct corpus *corpus, const struct glyph_list *list, const struc
 int make_speech(struct corpus *corpus);
 int make_text(struct corpus *corpus);
 int make_sorting(const struct corpus *corpus);
+int make_sums(const struct corpus *corpus);
 int make_talk(const struct corpus *corpus, const struct glyph_list *list); /* the pictures are made */
 /* Adds a prompt of the sorting task that is not held out, and an answer like those of fine-tuning. */
 void sorting_talk(struct json *messages, struct rng_key key, u32 item, u32 turn);

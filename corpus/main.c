@@ -17,6 +17,8 @@ static const char usage[] = "usage: weft-corpus -o DIR [options]\n"
                             "  --text-bytes N    text in several languages (default 6000000)\n"
                             "  --wordnet         nothing but text: each entry of WordNet once\n"
                             "  --talk            nothing but conversations, and pictures that they show\n"
+                            "  --sums            nothing but a task: sums of 4 to 24 digits, answered in two ways\n"
+                            "  --think           with --sums: running sums stand in <think>, as hints of rl do\n"
                             "  --size N          height and width of pictures, even, 16 to 128 (default 64)\n"
                             "judge: scores pictures and clips by their captions; a program of rl's verifier: program.\n"
                             "JSON lines in, e.g. {\"image\": FILE, \"ground_truth\": CAPTION}, and scores out.\n";
@@ -35,11 +37,11 @@ static const struct {
     {"/usr/share/games/fortunes/chinese", "fortunes-zh"},
 };
 
-/* WordNet alone needs one package. */
+/* WordNet alone needs one package, sums none. */
 static int check_packages(const struct corpus *corpus)
 {
     struct buffer missing = {0};
-    for (i64 i = 0; i < COUNT_OF(needed); i++)
+    for (i64 i = 0; i < COUNT_OF(needed) && !corpus->sums; i++)
         if (!file_exists(needed[i].path) && !file_is_directory(needed[i].path) &&
             (!corpus->wordnet || strcmp(needed[i].package, "wordnet-base") == 0))
             buffer_printf(&missing, " %s", needed[i].package);
@@ -61,6 +63,19 @@ static int parse_count(i64 *out, const char *option, const char *text, i64 least
     return 0;
 }
 
+static int check_options(const struct corpus *corpus, bool more_arguments)
+{
+    if (corpus->size % 2)
+        return error_usage("--size: expected an even number (H.264 wants one), found %lld", (long long)corpus->size);
+    if (corpus->wordnet + corpus->talk + corpus->sums > 1)
+        return error_usage("--wordnet, --talk and --sums are exclusive");
+    if (corpus->think && !corpus->sums)
+        return error_usage("--think says how answers to sums look: expected --sums too");
+    if (!corpus->directory || more_arguments)
+        return error_usage("expected -o DIR and options alone; see weft-corpus --help");
+    return 0;
+}
+
 /* Returns 1 if the help text was printed. */
 static int parse_options(struct corpus *corpus, int count, char **arguments)
 {
@@ -73,6 +88,8 @@ static int parse_options(struct corpus *corpus, int count, char **arguments)
                                             {"wordnet", no_argument, NULL, 'w'},
                                             {"size", required_argument, NULL, 'z'},
                                             {"talk", no_argument, NULL, 'k'},
+                                            {"sums", no_argument, NULL, 'u'},
+                                            {"think", no_argument, NULL, 'i'},
                                             {"help", no_argument, NULL, 'h'},
                                             {0}};
     i64 seed = 1;
@@ -96,6 +113,10 @@ static int parse_options(struct corpus *corpus, int count, char **arguments)
             corpus->wordnet = true;
         else if (option == 'k')
             corpus->talk = true;
+        else if (option == 'u')
+            corpus->sums = true;
+        else if (option == 'i')
+            corpus->think = true;
         else if (option == 'h')
             return fputs(usage, stdout) < 0 ? -1 : 1;
         else
@@ -103,26 +124,21 @@ static int parse_options(struct corpus *corpus, int count, char **arguments)
     }
     corpus->seed = (u64)seed;
     corpus->key = (struct rng_key){corpus->seed, RNG_CORPUS};
-    if (status == 0 && corpus->size % 2)
-        status = error_usage("--size: expected an even number (H.264 wants one), found %lld", (long long)corpus->size);
-    if (status == 0 && corpus->wordnet && corpus->talk)
-        status = error_usage("--wordnet and --talk are exclusive");
-    if (status == 0 && (!corpus->directory || optind < count))
-        status = error_usage("expected -o DIR and options alone; see weft-corpus --help");
-    return status;
+    return status ? status : check_options(corpus, optind < count);
 }
 
 static int make_folders(const struct corpus *corpus)
 {
     static const char *const kinds[] = {"image", "video", "audio"};
+    bool text_alone = corpus->wordnet || corpus->sums;
     int status = 0;
     for (enum split split = 0; split < (corpus->talk ? SPLIT_VALIDATION : SPLITS) && status == 0; split++) {
         char *folder = path_join(corpus->directory, split_names[split]);
         if (file_is_directory(folder))
             status = error_set("%s is there already; remove it or choose another folder", folder);
-        if (corpus->wordnet && status == 0)
+        if (text_alone && status == 0)
             status = directory_make(folder);
-        for (i64 i = 0; i < (corpus->talk ? 1 : COUNT_OF(kinds)) && status == 0 && !corpus->wordnet; i++) {
+        for (i64 i = 0; i < (corpus->talk ? 1 : COUNT_OF(kinds)) && status == 0 && !text_alone; i++) {
             char *path = path_join(folder, kinds[i]);
             status = directory_make(path);
             memory_free(path);
@@ -167,6 +183,8 @@ static int make_parts(struct corpus *corpus)
 {
     if (corpus->talk)
         return make_glyph_parts(corpus);
+    if (corpus->sums)
+        return make_sums(corpus);
     if (make_text(corpus) < 0)
         return -1;
     if (corpus->wordnet)
