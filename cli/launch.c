@@ -39,6 +39,8 @@ int command_launch(int argc, char **argv)
         {"meet", "HOST:PORT", &launch.meet, NULL,
          "address of the first machine, at which launchers of several machines meet"},
         LAYOUT_OPTION(launch.layout),
+        {"replay", "FILE", &launch.replay, NULL,
+         "members.jsonl of a stage: repeats that run, with as many ranks and their layouts at the same steps"},
         {NULL}};
     for (; at + count < argc && count < LAUNCHER_WORDS_MOST - 1; count++)
         words[count + 1] = argv[at + count];
@@ -46,6 +48,10 @@ int command_launch(int argc, char **argv)
     status = options_parse(&a, at, argv, options, 0, 0);
     if (status == 0 && at + count < argc)
         status = error_usage("weft launch: more than %d words", LAUNCHER_WORDS_MOST);
+    if (status == 0 && launch.replay && (ranks || least || launch.meet || launch.layout))
+        status =
+            error_usage("weft launch: --replay takes the ranks and their layouts from the file: expected it without "
+                        "-n, --least, --meet and --layout");
     launch.ranks = option_integer(ranks, "n", 1, 1, WORLD_MOST, &status);
     launch.least = option_integer(least, "least", 1, 1, WORLD_MOST, &status);
     if (status == 0)

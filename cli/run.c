@@ -53,7 +53,11 @@ int command_run(int argc, char **argv)
     run.words = a.positional;
     run.word_count = a.count;
     run.device = cli_device();
-    run.ranks_change = launcher_has_started() ? launcher_asks : NULL;
+    if (launcher_has_started()) {
+        run.ranks_begin = launcher_begins;
+        run.ranks_left = launcher_left;
+        run.ranks_change = launcher_asks;
+    }
     status = recipe_run(&run);
     return status < 0 ? command_failed() : status == STAGE_INTERRUPTED ? 130 : 0;
 }

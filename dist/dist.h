@@ -245,6 +245,8 @@ struct layout {
  * that the other sizes leave. Returns -1 and a usage message, also if the sizes do not multiply to
  * `world`. */
 int layout_parse(struct layout *layout, const char *text, i64 world);
+/* Appends all items as layout_parse reads them. */
+void layout_print(struct buffer *out, const struct layout *layout);
 /* The largest number of ranks from `least` to `most` that the layout fits. 0 and a message: none. */
 i64 layout_fit(const char *text, i64 least, i64 most);
 struct parallel {

@@ -76,6 +76,15 @@ int layout_parse(struct layout *l, const char *text, i64 world)
     return check_layout(l, world);
 }
 
+void layout_print(struct buffer *out, const struct layout *layout)
+{
+    struct layout l = with_ones(layout);
+    buffer_printf(out, "data=%lld,expert=%lld,tensor=%lld,pipeline=%lld,chunks=%lld,receive=%lld,part=%lld,bucket=%lld",
+                  (long long)l.data, (long long)l.expert, (long long)l.tensor, (long long)l.pipeline,
+                  (long long)l.chunks, (long long)l.receive, (long long)l.capacity_factor,
+                  (long long)(l.bucket_bytes / MIB));
+}
+
 i64 layout_fit(const char *text, i64 least, i64 most)
 {
     struct layout layout;

@@ -29,7 +29,8 @@ static void start(struct follower *f, const struct json *m)
                            .count = json_integer(json_get(m, "count"), 0),
                            .size = json_integer(json_get(m, "size"), 0),
                            .port = json_integer(json_get(m, "port"), 0),
-                           .host = json_string(json_get(m, "host"), "")};
+                           .host = json_string(json_get(m, "host"), ""),
+                           .layout = f->settings->layout};
     bool fits = w.first >= 0 && w.count >= 0 && w.count <= f->settings->ranks && w.first + w.count <= w.size;
     if (!fits || !ranks_are_gone(&f->ranks)) {
         f->status = error_set("the first launcher at %s sends what no launcher does", f->settings->meet);

@@ -1,6 +1,6 @@
 /* launcher: `weft launch`. It starts the ranks of this machine, notices how they end, and starts them
- * again in the world that is left. It holds no mathematics and reads no files of a run: where a run
- * goes on is in its checkpoints.
+ * again in the world that is left. It holds no mathematics and reads no files of a run, but the
+ * journal of a replay: where a run goes on is in its checkpoints.
  *
  *     first launcher (lead.c)      keeps the list of machines, decides on each world, has rank 0
  *          |  |   TCP: a line of JSON a message (meeting.c)
@@ -17,6 +17,9 @@
  * save and end, and a larger world begins. After five worlds in a row that ended at once the first
  * launcher gives up.
  *
+ * A replay (replay.c) repeats the worlds of a members.jsonl, each from the step at which it began to that of
+ * the next one.
+ *
  * Who is first (launcher.c, meeting.c): whoever can listen at --meet while nobody answers there. If it
  * is gone, all others end their ranks and themselves.
  *
@@ -24,13 +27,14 @@
  * them those of the ranks, and an exit status. Ranks die with their launcher (PR_SET_PDEATHSIG). */
 #ifndef WEFT_LAUNCHER_H
 #define WEFT_LAUNCHER_H
-#include "core/core.h"
+#include "core/json.h"
 
 enum { LAUNCHER_WORDS_MOST = 256 };
 struct launcher_settings {
     i64 ranks, least;    /* of this machine at the most; of the whole world */
     const char *meet;    /* HOST:PORT; NULL: this machine alone */
     const char *layout;  /* as layout_parse reads it, for any number of ranks; NULL: data ranks */
+    const char *replay;  /* members.jsonl whose worlds are repeated, whatever `ranks` and `layout` are; NULL: none */
     const char *version; /* of the program, which all machines must have */
     /* The command line of a rank, at most LAUNCHER_WORDS_MOST: "weft", "run", RECIPE, ...; ends with NULL */
     char **words;
@@ -44,5 +48,10 @@ bool launcher_has_started(void); /* this process is a rank of a launcher */
 /* For ranks_change of struct run_options: tells the launcher the step, and returns whether it asks for
  * other ranks. */
 bool launcher_asks(void *context, i64 done);
+/* For ranks_begin of struct run_options: completes a line of members.jsonl, and refuses one that is not what
+ * a replay repeats. */
+int launcher_begins(void *context, struct json *line, const char *journal);
+/* For ranks_left: how the ranks of a world of this launcher left; NULL: it is of another one. json_free */
+struct json *launcher_left(void *context, const char *world);
 
 #endif

@@ -32,9 +32,16 @@ struct rank_process {
     enum rank_end end;
     int status; /* exit status */
 };
+struct replay;
 struct rank_world { /* one machine's part of a world */
     i64 generation, first, count, size, port;
-    const char *host; /* of rank 0 */
+    const char *host;   /* of rank 0 */
+    const char *layout; /* NULL: data ranks */
+    /* Of the first machine, else NULL and 0: */
+    const char *name;            /* of the world, in members.jsonl */
+    const struct json *left;     /* {name of a world before: how its ranks left} */
+    const struct replay *replay; /* NULL: none */
+    i64 at;                      /* the world of the replay */
 };
 struct ranks {
     const struct launcher_settings *settings;
@@ -44,6 +51,8 @@ struct ranks {
     double grace_s; /* left until those that run are killed; negative: they are not to end */
     i64 step;       /* of rank 0, if it is here: steps that are complete */
     i64 reports;    /* that it has sent in this generation */
+    bool replays;   /* it is at the stage of the replay */
+    bool replayed;  /* in any generation */
 };
 /* `forked` is called in each rank, to close what only the launcher needs. */
 void ranks_start(struct ranks *ranks, const struct rank_world *world, void (*forked)(void *context), void *context);
@@ -61,6 +70,24 @@ enum rank_end ranks_worst(const struct ranks *ranks); /* of the ends so far */
 struct json *ranks_outcome(const struct ranks *ranks);
 i64 ranks_list(const struct ranks *ranks, struct pollfd *list, i64 count); /* returns the new count */
 void ranks_release(struct ranks *ranks);
+
+/* ---- replay.c ---- */
+struct replay_world {
+    i64 ranks, first, end; /* steps that are complete when it begins and ends; end 0: that of the stage */
+    char *layout, *device;
+};
+struct replay {
+    const char *path;
+    char *stage;
+    struct json *of; /* what the run is recognized by */
+    struct replay_world *list;
+    i64 count;
+};
+struct replay *replay_open(const char *path); /* NULL and a message */
+void replay_close(struct replay *replay);     /* NULL: nothing */
+/* Whether a world that is about to write `line` into `journal` is world `at` of the replay. 0, or -1 and a
+ * message. */
+int replay_check(const struct replay *replay, i64 at, const struct json *line, const char *journal);
 
 /* ---- meeting.c ---- */
 struct launcher_peer { /* the connection to another launcher */

@@ -45,6 +45,10 @@ struct leader {
     bool begun;                           /* a step of any world */
     bool asked, stops, told, waits, over; /* told: ranks know that it stops; waits: it was said */
     struct buffer present, next; /* why this world is another one, and the next; empty: it is said, or nothing is */
+    char name[32];               /* of the present world, for members.jsonl */
+    struct json *left;           /* {name of a world before: how its ranks left} */
+    struct replay *replay;       /* NULL: none */
+    i64 at;                      /* its world that goes on, or that is next */
     int status;
 };
 
@@ -120,6 +124,8 @@ static i64 fitting(const struct leader *l)
 static i64 choose_size(struct leader *l)
 {
     struct machine *own = machine_at(l, 0);
+    if (l->replay)
+        return own->ranks = own->places = l->replay->list[l->at].ranks;
     own->places = own->places ? own->places : own->ranks;
     i64 size = fitting(l);
     for (i64 i = 0; i < l->machine_count && size == 0; i++)
@@ -158,10 +164,29 @@ static void close_in_rank(void *context)
         close(machine_at(l, i)->peer->socket);
 }
 
+static void say_replay(const struct leader *l)
+{
+    const struct replay_world *w = &l->replay->list[l->at];
+    char end[32] = "the end";
+    if (w->end > 0)
+        snprintf(end, sizeof end, "step %lld", (long long)w->end);
+    log_info("launch: replay of stage %s: %lld %s from step %lld to %s", l->replay->stage, (long long)w->ranks,
+             plural(w->ranks, "rank", "ranks"), (long long)w->first, end);
+}
+
 static void start(struct leader *l)
 {
-    struct rank_world w = {.generation = ++l->generation, .size = l->size, .port = free_port(), .host = l->host};
+    struct rank_world w = {.generation = ++l->generation,
+                           .size = l->size,
+                           .port = free_port(),
+                           .host = l->host,
+                           .layout = l->replay ? l->replay->list[l->at].layout : l->settings->layout,
+                           .name = l->name,
+                           .left = l->left,
+                           .replay = l->replay,
+                           .at = l->at};
     struct rank_world own = {0};
+    snprintf(strchr(l->name, '.'), 24, ".%lld", (long long)l->generation);
     l->phase = RUNS;
     l->asked = l->waits = false;
     buffer_append(&l->present, l->next.data, l->next.length);
@@ -183,6 +208,8 @@ static void start(struct leader *l)
         w.first += m->count;
     }
     ranks_start(&l->ranks, &own, close_in_rank, l);
+    if (l->replay)
+        say_replay(l);
     if (l->generation == 1)
         log_info("launch: %lld %s here; as processes they are called weft-rank-0 and so on", (long long)own.count,
                  plural(own.count, "rank begins", "ranks begin"));
@@ -239,14 +266,15 @@ static void remove_machine(struct leader *l, i64 i)
     l->size_most = INT64_MAX;
 }
 
-/* Adds the ranks of a machine that ended for the worst reason. */
-static void collect_ranks(struct verdict *v, struct leader *l, i64 machine)
+/* Adds the ranks of a machine that ended for the worst reason. left: for all of them. */
+static void collect_ranks(struct verdict *v, struct leader *l, i64 machine, struct json *left)
 {
     struct machine *m = machine_at(l, machine);
     const struct json *bad = json_get(m->outcome, "bad");
     for (i64 i = 0; i < json_count(bad); i++) {
         const struct json *rank = json_at(bad, i);
         const char *how = json_string(json_get(rank, "how"), "");
+        json_push(left, message_of("rank", json_copy(json_get(rank, "rank")), "how", json_of_string(how), NULL));
         if (json_integer(json_get(rank, "end"), 0) != (i64)v->worst)
             continue;
         char *text = string_format("rank %lld: %s", (long long)json_integer(json_get(rank, "rank"), 0), how);
@@ -266,11 +294,14 @@ static void collect_ranks(struct verdict *v, struct leader *l, i64 machine)
 static struct verdict collect(struct leader *l)
 {
     struct verdict v = {.usage = true, .first_done = l->ranks.list && l->ranks.list[0].end == RANK_DONE};
+    struct json *left = json_array();
     for (i64 i = l->machine_count - 1; i > 0; i--) {
         const struct machine *m = machine_at(l, i);
         if (!m->peer->gone)
             continue;
         buffer_printf(&v.text, "%smachine %s: %s", v.text.length ? ", " : "", m->peer->name, m->peer->gone);
+        json_push(left,
+                  message_of("machine", json_of_string(m->peer->name), "how", json_of_string(m->peer->gone), NULL));
         v.lost += m->count;
         v.worst = RANK_KILLED;
         remove_machine(l, i);
@@ -282,8 +313,9 @@ static struct verdict collect(struct leader *l)
             v.worst = (enum rank_end)max_i64((i64)v.worst, json_integer(json_get(json_at(bad, k), "end"), 0));
     }
     for (i64 i = 0; i < l->machine_count; i++)
-        collect_ranks(&v, l, i);
+        collect_ranks(&v, l, i, left);
     buffer_append(&v.text, "", 0);
+    json_set(l->left, l->name, message_of("step", json_of_integer(l->ranks.step), "ranks", left, NULL));
     return v;
 }
 
@@ -327,23 +359,44 @@ static void judge_death(struct leader *l, const struct verdict *v)
     count_failure(l, v);
 }
 
+/* True if the ranks of a replay have saved at the end of their world. The next one is then due. */
+static bool end_of_replayed(struct leader *l, const struct verdict *v)
+{
+    const struct replay_world *w = l->replay ? &l->replay->list[l->at] : NULL;
+    bool ends = w && w->end > 0 && l->ranks.replays && l->ranks.step >= w->end && v->saved > 0;
+    l->at += ends;
+    return ends;
+}
+
+static void finish_done(struct leader *l)
+{
+    if (!l->replay || l->ranks.replayed) {
+        finish(l, 0);
+        return;
+    }
+    error_set("nothing was repeated: stage %s of %s did not train: it is no stage of this call, or is done in the "
+              "folder of the run; give another (run=FOLDER)",
+              l->replay->stage, l->replay->path);
+    finish(l, -1);
+}
+
 /* All ranks are gone: whether others begin, and which. */
 static void judge(struct leader *l)
 {
     struct verdict v = collect(l);
-    bool failed = v.worst == RANK_FAILED;
+    bool failed = v.worst == RANK_FAILED, asked = l->asked || end_of_replayed(l, &v);
     l->phase = IDLE;
     l->wait_s = 0;
     say_change(l);
     if (v.first_done) {
-        finish(l, 0);
-    } else if (l->stops || (v.lost == 0 && v.saved > 0 && !l->asked)) {
+        finish_done(l);
+    } else if (l->stops || (v.lost == 0 && v.saved > 0 && !asked)) {
         if (v.lost > 0 && v.saved == 0)
             error_set("%s, while all were to save and end; the last checkpoint stands", v.text.data);
         finish(l, v.lost > 0 && v.saved == 0 ? -1 : STATUS_INTERRUPTED);
     } else if (failed && v.newcomer) {
         turn_away(l, &v);
-    } else if (failed && v.usage && l->begun && l->size > l->settings->least) {
+    } else if (failed && v.usage && l->begun && l->size > l->settings->least && !l->replay) {
         char *text = string_format("%lld ranks do not fit the recipe (%s)", (long long)l->size, v.how);
         l->size_most = l->size - 1;
         add_change(l, text);
@@ -354,7 +407,7 @@ static void judge(struct leader *l)
         finish(l, -1);
     } else if (v.lost > 0) {
         judge_death(l, &v);
-    } else if (!l->asked || v.saved == 0) { /* they ended because of others, of which nothing is known */
+    } else if (!asked || v.saved == 0) { /* they ended because of others, of which nothing is known */
         v.how = string_copy("it did not respond to the others");
         buffer_printf(&v.text, "%s", v.how);
         v.lost = 1;
@@ -527,11 +580,17 @@ int lead(const struct launcher_settings *settings, int listener)
                        .machines = memory_alloc(sizeof *l.machines),
                        .machine_count = 1};
     char port[8];
+    u8 id[4];
+    secret_draw(id, sizeof id);
+    snprintf(l.name, sizeof l.name, "%02x%02x%02x%02x.", id[0], id[1], id[2], id[3]);
+    l.left = json_object();
     l.machines[0] = (struct machine){.ranks = settings->ranks, .places = settings->ranks};
+    if (settings->replay && !(l.replay = replay_open(settings->replay)))
+        finish(&l, -1);
     if (!settings->meet)
         l.host = string_copy("127.0.0.1");
     else if (socket_address_split(&l.host, port, settings->meet))
-        return -1;
+        finish(&l, -1);
     for (double before_s = clock_s(); !l.over;) {
         double now_s = clock_s(), passed_s = now_s - before_s < 1 ? now_s - before_s : 1;
         before_s = now_s;
@@ -551,6 +610,8 @@ int lead(const struct launcher_settings *settings, int listener)
     memory_free(l.guests);
     memory_free(l.machines);
     memory_free(l.host);
+    json_free(l.left);
+    replay_close(l.replay);
     buffer_release(&l.present);
     buffer_release(&l.next);
     return l.status;

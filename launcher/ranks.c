@@ -19,19 +19,45 @@ enum { LINE_BYTES_MOST = 1 << 16 };
 
 /* ---- In a rank ---- */
 
-static int own_link = -1;
+static struct {
+    int link;
+    const struct rank_world *world;
+    bool replays; /* the stage that is repeated goes on */
+} here = {.link = -1};
+
+struct report { /* of a rank */
+    i64 done, replays;
+};
 
 bool launcher_has_started(void)
 {
-    return own_link >= 0;
+    return here.link >= 0;
+}
+
+int launcher_begins(void *context, struct json *line, const char *journal)
+{
+    const struct rank_world *w = here.world;
+    (void)context;
+    json_set(line, "world", json_of_string(w->name));
+    here.replays = w->replay && strcmp(w->replay->stage, json_string(json_get(line, "stage"), "")) == 0;
+    return here.replays ? replay_check(w->replay, w->at, line, journal) : 0;
+}
+
+struct json *launcher_left(void *context, const char *world)
+{
+    (void)context;
+    struct json *left = json_get(here.world->left, world);
+    return left ? json_copy(left) : NULL;
 }
 
 bool launcher_asks(void *context, i64 done)
 {
     char asked;
     (void)context;
-    (void)!send(own_link, &done, sizeof done, MSG_DONTWAIT | MSG_NOSIGNAL); /* a later step says more */
-    return recv(own_link, &asked, 1, MSG_DONTWAIT | MSG_PEEK) > 0;
+    const struct report report = {done, here.replays};
+    i64 end = here.replays ? here.world->replay->list[here.world->at].end : 0;
+    (void)!send(here.link, &report, sizeof report, MSG_DONTWAIT | MSG_NOSIGNAL); /* a later step says more */
+    return (end > 0 && done >= end) || recv(here.link, &asked, 1, MSG_DONTWAIT | MSG_PEEK) > 0;
 }
 
 static void set_number(const char *name, i64 value)
@@ -68,9 +94,9 @@ static _Noreturn void become_rank(const struct launcher_settings *s, const struc
     set_environment(w, rank);
     for (; s->words[count]; count++)
         words[count] = s->words[count];
-    if (s->layout) {
+    if (w->layout) {
         words[count++] = layout;
-        words[count++] = (char *)(uintptr_t)s->layout;
+        words[count++] = (char *)(uintptr_t)w->layout;
     }
     words[count] = NULL;
     int status = s->run(count, words);
@@ -117,7 +143,8 @@ static void start_rank(struct ranks *r, struct rank_process *p, const struct ran
         close(said[1]);
         close(said[0]);
         close(link[0]);
-        own_link = link[1];
+        here.link = link[1];
+        here.world = w;
         for (i64 i = 0; i < r->count; i++)
             close_ends(&r->list[i]);
         forked(context);
@@ -148,6 +175,7 @@ void ranks_start(struct ranks *r, const struct rank_world *w, void (*forked)(voi
     r->oom_kills = count_oom_kills();
     r->grace_s = -1;
     r->reports = 0;
+    r->replays = false;
     for (i64 i = 0; i < r->count; i++)
         r->list[i] = (struct rank_process){.number = w->first + i, .link = -1, .messages = -1};
     for (i64 i = 0; i < r->count; i++)
@@ -190,11 +218,13 @@ static void relay(struct rank_process *p)
 
 static void read_reports(struct ranks *r, struct rank_process *p)
 {
-    i64 step;
+    struct report report;
     ssize_t got = -1;
-    while (p->link >= 0 && (got = recv(p->link, &step, sizeof step, MSG_DONTWAIT)) == sizeof step)
+    while (p->link >= 0 && (got = recv(p->link, &report, sizeof report, MSG_DONTWAIT)) == sizeof report)
         if (p->number == 0) {
-            r->step = step;
+            r->step = report.done;
+            r->replays = report.replays;
+            r->replayed |= r->replays;
             r->reports++;
         }
     if (p->link >= 0 && got == 0) {

@@ -96,6 +96,32 @@ struct json *identity_maker(const struct json *identity)
     return out;
 }
 
+struct json *identity_digests(const struct json *identity)
+{
+    static const char *const seeds[] = {"seed", "stage_seed"};
+    struct json *maker = identity_maker(identity), *recipe = json_object(), *seed = json_object();
+    struct json *inputs = json_array(), *out = json_object(), *digests = json_get(identity, "inputs");
+    struct json_iterator it;
+    char hash[20];
+    for (bool more = json_first(&it, maker); more; more = json_next(&it, maker)) {
+        bool is_seed = strcmp(it.key, seeds[0]) == 0 || strcmp(it.key, seeds[1]) == 0;
+        json_set(is_seed ? seed : recipe, it.key, json_copy(it.value));
+    }
+    for (bool more = json_first(&it, digests); more; more = json_next(&it, digests))
+        json_push(inputs, json_copy(it.value));
+    const struct {
+        const char *name;
+        struct json *value;
+    } parts[] = {{"recipe", recipe}, {"seed", seed}, {"inputs", inputs}};
+    for (i64 i = 0; i < COUNT_OF(parts); i++) {
+        identity_hash(hash, parts[i].value);
+        json_set(out, parts[i].name, json_of_string(hash));
+        json_free(parts[i].value);
+    }
+    json_free(maker);
+    return out;
+}
+
 /* Replaces digests by an older rule (input_digest_before) by
  * the present ones where the input is unchanged. */
 static void renew_inputs(struct json *known, const struct json *now, const char *run)

@@ -13,6 +13,8 @@ void identity_compare(struct buffer *out, const struct json *was, const struct j
 /* An identity without what depends on where the run and its inputs are: checkpoints carry it, whose
  * bytes are the same everywhere. */
 struct json *identity_maker(const struct json *identity);
+/* What a run of a stage is recognized by wherever it is: {"recipe", "seed", "inputs"}, a digest each. */
+struct json *identity_digests(const struct json *identity);
 /* True if an input has a digest of names and sizes only, from an older version. */
 bool identity_has_old_digest(const struct json *was, const struct json *now);
 /* Appends the paths at which two JSON values differ. where: of `a`, for the message; NULL: it was before. */

@@ -7,8 +7,8 @@
  * kinds `command` and `report`. recipe.c reads a recipe and resolves references, recipe_check.c
  * refuses contradictions between stages, arms.c makes the runs of arms and seeds, overrides.c keeps
  * what the command line gave. run.c runs the stages, skips what is done and chooses the precision;
- * identity.c compares settings and inputs, inputs.c digests inputs. plan.c, plan_media.c and
- * plan_verdict.c say what a recipe will need. */
+ * identity.c compares settings and inputs, inputs.c digests inputs. members.c notes
+ * which ranks trained. plan.c, plan_media.c and plan_verdict.c say what a recipe will need. */
 #ifndef WEFT_PIPELINE_H
 #define WEFT_PIPELINE_H
 #include "core/settings.h"
@@ -170,6 +170,11 @@ struct run_options {
     /* Asked before each step of a stage on ranks; `done` steps are complete. True on any rank: the stage
      * saves, and recipe_run returns STAGE_INTERRUPTED on all. NULL: the ranks stay. */
     bool (*ranks_change)(void *context, i64 done);
+    /* For members.jsonl (pipeline/members.h), on the first rank; NULL: nothing. ranks_begin completes the
+     * line of this world, or refuses to begin. ranks_left says how the ranks of an earlier world left
+     * (json_free), or NULL. */
+    int (*ranks_begin)(void *context, struct json *line, const char *journal);
+    struct json *(*ranks_left)(void *context, const char *world);
     void *ranks_context;
 };
 /* Runs the chosen stages on the ranks that a launcher started. Returns 0, -1 and a message, or

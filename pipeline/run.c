@@ -1,5 +1,6 @@
 /* Runs the stages of a recipe in order. Finished stages are skipped, interrupted ones resumed. */
 #include "pipeline/identity.h"
+#include "pipeline/members.h"
 #include "pipeline/pipeline.h"
 #include "core/inventory.h"
 #include "core/json.h"
@@ -473,11 +474,12 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
                           .fp8 = run->fp8,
                           .calibrated = s->kind->work != LIGHT,
                           .ranks = s->kind->work == ON_RANKS ? &run->ranks : parallel_alone(),
-                          .filler = run->options->filler,
-                          .ranks_change = s->kind->work == ON_RANKS ? run->options->ranks_change : NULL,
-                          .ranks_context = run->options->ranks_context};
+                          .filler = run->options->filler};
     struct json *made_by = identity_maker(identity);
+    struct members members = {.options = run->options, .stage = &stage, .identity = identity};
     stage.made_by = made_by;
+    if (s->kind->work == ON_RANKS)
+        members_watch(&members, &stage);
     double begin = clock_s();
     char *what = string_format("stage %s (%s)", s->name, s->kind->name);
     memory_advise(what, s->kind->smaller);
@@ -489,6 +491,8 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
     }
     int status = s->kind->check ? s->kind->check(s->settings) : 0;
     status = status == 0 ? s->kind->run(s->settings, &stage) : status;
+    if (members_end(&members, status) && status >= 0)
+        status = -1;
     run->change = status == STAGE_RANKS;
     status = run->change ? STAGE_INTERRUPTED : status;
     memory_advise(NULL, NULL);

@@ -50,9 +50,12 @@ struct stage {
     bool fp8;
     bool calibrated; /* a training stage compares its speed with what this machine reaches */
     const struct parallel *ranks;
-    /* Asked before each step on every rank; `done` steps are complete. True on any: the stage saves and
-     * returns STAGE_RANKS, and other ranks go on with it. NULL: they stay. */
+    /* Asked before each step and after the last on every rank; `done` steps are complete. True on any before
+     * a step: the stage saves and returns STAGE_RANKS, and other ranks go on with it. NULL: they stay. */
     bool (*ranks_change)(void *context, i64 done);
+    /* Called on every rank before the first step, if there is one. begins: no checkpoint of the stage was
+     * there. 0, or -1 and a message. NULL: nothing. */
+    int (*ranks_begin)(void *context, i64 done, bool begins);
     void *ranks_context;
     /* command line of the program that fills a shard ring (data/stream/stream.h) */
     const char *const *filler;

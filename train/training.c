@@ -131,7 +131,9 @@ static int begin_or_resume(struct training_loop *l, i64 done, const char *checkp
     if (state)
         log_info("%s: resuming from step %lld%s%s", t->stage->name, (long long)done,
                  checkpoints == l->checkpoints ? "" : " of ", checkpoints == l->checkpoints ? "" : checkpoints);
-    if (is_first(l)) {
+    if (t->stage->ranks_begin && !l->ended)
+        status = t->stage->ranks_begin(t->stage->ranks_context, done, !state || checkpoints != l->checkpoints);
+    if (status == 0 && is_first(l)) {
         status = check_room(l, t->stage->out);
         l->metrics = status ? NULL : metrics_open(t->stage->out, l->ended ? l->best.seen : done);
         status = l->metrics ? 0 : -1;
@@ -376,7 +378,7 @@ static int measure(struct training_loop *l, i64 done, bool *better)
 static void ask_ranks(const struct training_loop *l, bool last, i64 done, bool *stop, bool *change)
 {
     const struct stage *s = l->t->stage;
-    bool asks = !last && s->ranks_change && s->ranks_change(s->ranks_context, done);
+    bool asks = s->ranks_change && s->ranks_change(s->ranks_context, done) && !last;
     float sums[] = {*stop, asks};
     comm_all_reduce(comm_host(l->world), sums, COUNT_OF(sums), DTYPE_F32);
     *stop = sums[0] > 0;

@@ -218,6 +218,14 @@ TEST(a_run_goes_on_with_the_ranks_that_are_left)
     memory_free(recipe);
 }
 
+static const char *const results[] = {"base/model.safetensors", "base/weft/extra.safetensors"};
+
+static void expect_same_results(const char *a, const char *b)
+{
+    for (i64 i = 0; i < COUNT_OF(results); i++)
+        expect_same_file(path_of(a), path_of(b), results[i]);
+}
+
 /* With places that are filled again the ranks are the same, so the bits are. */
 TEST(deaths_at_random_moments_change_no_bit)
 {
@@ -235,11 +243,132 @@ TEST(deaths_at_random_moments_change_no_bit)
         await(&killed, "; 2 go on from step ", (int)i + 1);
     }
     expect_end(&killed, 0, "base: done");
-    static const char *const files[] = {"base/model.safetensors", "base/weft/extra.safetensors"};
-    for (i64 i = 0; i < COUNT_OF(files); i++)
-        expect_same_file(path_of("whole"), path_of("killed"), files[i]);
+    expect_same_results("whole", "killed");
     memory_free(recipe);
     memory_free(where);
+}
+
+/* ---- Replays ---- */
+
+static char *journal_of(const char *run)
+{
+    return string_format("%s/%s/base/members.jsonl", directory, run);
+}
+
+/* Ranks die until one is left. Sums over other ranks have other bits, so a replay with other ranks or other
+ * steps would too. */
+TEST(a_replay_has_the_bits_of_the_run)
+{
+    static const struct {
+        const char *name, *words, *again;
+        int worlds;
+    } cases[] = {{"replay", "-n 3", "replay-again", 3}, {"turned", "-n 4 --layout tensor=2", "turned-again", 2}};
+    char *recipe = recipe_of("replayed", 14, shards);
+    struct device device;
+    device_open_cpu(&device);
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        const char *more = i && device.has_bf16 ? "precision=bf16" : "seed=3", *name = cases[i].name;
+        struct buffer text = {0};
+        struct launch l = START(name, "%s run %s %s run=%s/%s", cases[i].words, recipe, more, directory, name);
+        for (int death = 1; death < cases[i].worlds; death++) {
+            await_steps(&l, name, 1 + 4 * death);
+            send_to_rank(&l, 1, SIGKILL);
+            await(&l, " on from step ", death);
+        }
+        expect_end(&l, 0, "base: done");
+        char *journal = journal_of(name);
+        succeed(file_read(&text, journal));
+        assert_non_null(strstr(text.data, "\"ranks\":[{\"rank\":1,\"how\":\"killed, signal 9, "));
+        assert_non_null(strstr(text.data, "\"left\":{\"how\":\"done\",\"step\":14}"));
+        l = START(cases[i].again, "--replay %s run %s %s run=%s/%s", journal, recipe, more, directory, cases[i].again);
+        if (i == 0) { /* an interrupted replay goes on */
+            await(&l, "launch: replay of stage base: 2 ranks from step ", 1);
+            await_steps(&l, cases[i].again, 5);
+            interrupt(&l);
+            expect_end(&l, 130, NULL);
+            l = START(cases[i].again, "--replay %s run %s %s run=%s/%s", journal, recipe, more, directory,
+                      cases[i].again);
+        }
+        expect_end(&l, 0, "base: done");
+        expect_same_results(name, cases[i].again);
+        buffer_release(&text);
+        memory_free(journal);
+    }
+    memory_free(recipe);
+}
+
+static void put_journal(const char *name, const char *of, i64 lines, const char *more)
+{
+    struct buffer text = {0};
+    char *journal = journal_of(of), *at;
+    succeed(file_read(&text, journal));
+    for (at = text.data; lines > 0; lines--)
+        at = strchr(at, '\n') + 1;
+    text.length = at - text.data;
+    buffer_append(&text, more, (i64)strlen(more));
+    memory_free(put_text(name, text.data));
+    buffer_release(&text);
+    memory_free(journal);
+}
+
+TEST(journals_of_other_runs_are_refused)
+{
+    enum { STEPS = 3 };
+    static const struct {
+        const char *journal, *more, *why;
+        int status;
+    } cases[] = {
+        {"own", "seed=4 run=NEW", "is the journal of another run, which differs from stage base here in seed: expected",
+         2},
+        {"own", "base.steps=2 run=NEW", "differs from stage base here in recipe: expected", 2},
+        {"own", "base.data=OTHERS run=NEW", "differs from stage base here in inputs: expected", 2},
+        {"own", "", "nothing was repeated: stage base of ", 1},
+        {"missing.jsonl", "", "missing.jsonl", 1},
+        {"empty.jsonl", "", "empty.jsonl: it is empty: expected a line for each world", 1},
+        {"cut.jsonl", "", "cut.jsonl:2: the line is cut", 1},
+        {"torn.jsonl", "", "torn.jsonl:2", 1},
+        {"other.jsonl", "", "other.jsonl:1: no world of ranks (step, ranks, layout)", 1},
+        {"deal.jsonl", "", "deal.jsonl:1: the deal of samples is \"odd\", expected \"even\"", 1},
+        {"layout.jsonl", "", "layout.jsonl:1: 3 data x 1 tensor x 1 pipeline ranks are 3, but 2 were", 2},
+        {"middle.jsonl", "", "middle.jsonl:1: the journal begins in the middle of a run, at step 2", 1},
+        {"lost.jsonl", " run=NEW", "its ranks computed on \"\", these do on ", 2},
+        {"two.jsonl", "", "two.jsonl:2: of stage sft, the lines before are of base", 1},
+    };
+    char *recipe = recipe_of("own", STEPS, shards), *own = journal_of("own");
+    struct launch l = START("own", "-n 2 run %s", recipe);
+    expect_end(&l, 0, "base: done");
+    put_journal("empty.jsonl", "own", 0, "");
+    put_journal("cut.jsonl", "own", 1, "{\"step\":");
+    put_journal("torn.jsonl", "own", 1, "{\"step\":\n");
+    put_journal("other.jsonl", "own", 0, "{\"step\":1,\"loss\":3}\n");
+    put_journal("deal.jsonl", "own", 0, "{\"step\":0,\"ranks\":2,\"layout\":\"\",\"deal\":\"odd\"}\n");
+    put_journal("layout.jsonl", "own", 0, "{\"step\":0,\"ranks\":2,\"layout\":\"data=3\",\"deal\":\"even\"}\n");
+    put_journal("middle.jsonl", "own", 0, "{\"step\":2,\"ranks\":2,\"layout\":\"\",\"deal\":\"even\"}\n");
+    put_journal("two.jsonl", "own", 1,
+                "{\"step\":2,\"ranks\":2,\"layout\":\"\",\"deal\":\"even\",\"stage\":\"sft\"}\n");
+    put_journal("lost.jsonl", "own", 1,
+                "{\"step\":1,\"ranks\":3,\"layout\":\"\",\"deal\":\"even\",\"stage\":\"base\"}\n"
+                "{\"step\":1,\"ranks\":1,\"layout\":\"\",\"deal\":\"even\",\"stage\":\"base\"}\n");
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        char *journal =
+            strcmp(cases[i].journal, "own") == 0 ? string_copy(own) : path_join(directory, cases[i].journal);
+        const char *more = cases[i].more;
+        char *where =
+            strstr(more, "run=NEW") ? string_format("run=%s/new-%lld", directory, (long long)i) : string_copy("");
+        char *words = strstr(more, "OTHERS") ? string_format("base.data=%s", others)
+                                             : string_format("%.*s", (int)strcspn(more, " "), more);
+        l = START("refused-journal", "--replay %s run %s %s %s", journal, recipe, words, where);
+        expect_end(&l, cases[i].status, cases[i].why);
+        bool lost = strstr(journal, "lost.jsonl"); /* its second world made no step that was kept */
+        assert_int_equal(times_said(&l, "replay of stage base: 1 rank from step 1 to the end"), lost);
+        assert_int_equal(times_said(&l, ": 3 ranks from"), 0);
+        buffer_release(&l.said);
+        memory_free(journal);
+        memory_free(where);
+        memory_free(words);
+    }
+    memory_free(recipe);
+    memory_free(own);
 }
 
 /* Rank 0 runs a command that kills it: the topmost process of that name above the command. */
@@ -413,6 +542,7 @@ TEST(bad_calls_end_at_once)
         {"-n 4 --least 3 --layout data=2 run RECIPE", "fits no number of ranks from 3 to 4: ", 2},
         {"-n 2 --layout tensr=2 run RECIPE", "did you mean tensor", 2},
         {"-n 2 run RECIPE --layout expert=2", "--layout stands behind `run`", 2},
+        {"-n 2 --replay members.jsonl run RECIPE", "--replay takes the ranks and their layouts from the file", 2},
         {"-n 2", "expected `run` and what follows it", 2},
         {"-n 2 grid MODEL", "unexpected argument \"grid\"", 2},
         {"-n 0 run RECIPE", "-n 0: expected a whole number from 1 ", 2},

@@ -1,0 +1,140 @@
+/* --replay: the worlds of a run, from the members.jsonl that its first rank wrote (pipeline/members.h). */
+#include "launcher/launcher_inside.h"
+#include "dist/dist.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+/* A world that went back to an earlier step than others began at replaces them. */
+static void add_world(struct replay *r, struct replay_world world)
+{
+    while (r->count > 0 && r->list[r->count - 1].first >= world.first) {
+        memory_free(r->list[--r->count].layout);
+        memory_free(r->list[r->count].device);
+    }
+    if (r->count > 0)
+        r->list[r->count - 1].end = world.first;
+    r->list = memory_resize(r->list, r->count * (i64)sizeof world, (r->count + 1) * (i64)sizeof world);
+    r->list[r->count++] = world;
+}
+
+static int check_world(const struct json *line, const char *where)
+{
+    i64 step = json_integer(json_get(line, "step"), -1), ranks = json_integer(json_get(line, "ranks"), 0);
+    const char *layout = json_string(json_get(line, "layout"), NULL), *deal = json_string(json_get(line, "deal"), "");
+    struct layout parsed;
+    if (step < 0 || ranks < 1 || ranks > WORLD_MOST || !layout)
+        return error_set("%s: no world of ranks (step, ranks, layout): expected a line of a members.jsonl", where);
+    if (layout_parse(&parsed, layout, ranks))
+        return error_prefix("%s", where);
+    if (strcmp(deal, "even") != 0)
+        return error_set("%s: the deal of samples is \"%s\", expected \"even\": another version wrote it", where, deal);
+    return 0;
+}
+
+static int read_line(struct replay *r, const char *text, i64 length, i64 number)
+{
+    struct json *line = json_parse_line(text, length, r->path, number);
+    char *where = string_format("%s:%lld", r->path, (long long)number);
+    const char *stage = json_string(json_get(line, "stage"), "");
+    bool begins = json_bool(json_get(line, "begins"), false);
+    int status = line ? check_world(line, where) : -1;
+    if (status == 0 && r->stage && strcmp(r->stage, stage) != 0)
+        status = error_set("%s: of stage %s, the lines before are of %s: expected the journal of one stage", where,
+                           stage, r->stage);
+    if (status == 0 && r->count == 0 && !begins)
+        status = error_set("%s: the journal begins in the middle of a run, at step %lld: worlds before it are missing",
+                           where, (long long)json_integer(json_get(line, "step"), 0));
+    if (status == 0 && !r->stage) {
+        r->stage = string_copy(stage);
+        r->of = json_copy(json_get(line, "of"));
+    }
+    if (status == 0)
+        add_world(r, (struct replay_world){.ranks = json_integer(json_get(line, "ranks"), 1),
+                                           .first = json_integer(json_get(line, "step"), 0),
+                                           .layout = string_copy(json_string(json_get(line, "layout"), "")),
+                                           .device = string_copy(json_string(json_get(line, "device"), ""))});
+    json_free(line);
+    memory_free(where);
+    return status;
+}
+
+struct replay *replay_open(const char *path)
+{
+    struct replay *r = memory_alloc(sizeof *r);
+    struct buffer text = {0};
+    *r = (struct replay){.path = path};
+    int status = file_read(&text, path);
+    i64 number = 0;
+    for (char *line = text.data, *end; status == 0 && line && line < text.data + text.length; line = end + 1) {
+        end = memchr(line, '\n', (size_t)(text.data + text.length - line));
+        if (end)
+            status = read_line(r, line, end - line, ++number);
+        else
+            status = error_set("%s:%lld: the line is cut: expected a whole members.jsonl", path, (long long)number + 1);
+        if (!end)
+            break;
+    }
+    if (status == 0 && r->count == 0)
+        status = error_set("%s: it is empty: expected a line for each world of ranks", path);
+    buffer_release(&text);
+    if (status == 0)
+        return r;
+    replay_close(r);
+    return NULL;
+}
+
+void replay_close(struct replay *r)
+{
+    for (i64 i = 0; r && i < r->count; i++) {
+        memory_free(r->list[i].layout);
+        memory_free(r->list[i].device);
+    }
+    if (r) {
+        memory_free(r->list);
+        memory_free(r->stage);
+        json_free(r->of);
+    }
+    memory_free(r);
+}
+
+/* Names what differs between two runs; empty: nothing does. */
+static void compare_runs(struct buffer *names, const struct json *journal, const struct json *own)
+{
+    struct json_iterator it;
+    buffer_append(names, "", 0);
+    for (bool more = json_first(&it, own); more; more = json_next(&it, own))
+        if (strcmp(json_string(it.value, ""), json_string(json_get(journal, it.key), "")) != 0)
+            buffer_printf(names, "%s%s", names->length ? ", " : "", it.key);
+}
+
+int replay_check(const struct replay *r, i64 at, const struct json *line, const char *journal)
+{
+    const struct replay_world *w = &r->list[at];
+    const char *device = json_string(json_get(line, "device"), "");
+    i64 step = json_integer(json_get(line, "step"), 0);
+    struct stat own, given;
+    struct buffer names = {0};
+    int status = 0;
+    compare_runs(&names, r->of, json_get(line, "of"));
+    if (stat(journal, &own) == 0 && stat(r->path, &given) == 0 && own.st_dev == given.st_dev &&
+        own.st_ino == given.st_ino)
+        status = error_usage("%s is the journal of the run that is there: give its replay another folder (run=FOLDER)",
+                             r->path);
+    else if (names.length)
+        status = error_usage("%s is the journal of another run, which differs from stage %s here in %s: expected the "
+                             "same recipe, arguments and files",
+                             r->path, r->stage, names.data);
+    else if (strcmp(device, w->device) != 0)
+        status =
+            error_usage("%s: its ranks computed on \"%s\", these do on \"%s\", which gives other bits: set WEFT_CPU, "
+                        "or give the same --device",
+                        r->path, w->device, device);
+    else if (step < w->first || (json_bool(json_get(line, "begins"), false) && at > 0))
+        status =
+            error_usage("the replay stands at step %lld, where the ranks that began at step %lld are to go on: its "
+                        "last checkpoint is damaged or missing; begin it anew in another folder (run=FOLDER)",
+                        (long long)step, (long long)w->first);
+    buffer_release(&names);
+    return status;
+}
