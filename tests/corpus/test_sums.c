@@ -171,8 +171,8 @@ static void check_lengths(const struct sums_seen *seen)
 TEST(answers_are_right_in_two_forms_of_many_lengths)
 {
     for (int think = 0; think < 2; think++) {
-        struct sums_seen sft = read_file_of(think ? "think/train/sums_sft.jsonl" : "plain/train/sums_sft.jsonl", 8000,
-                                            think);
+        struct sums_seen sft =
+            read_file_of(think ? "think/train/sums_sft.jsonl" : "plain/train/sums_sft.jsonl", 8000, think);
         double at_once = (double)sft.at_once / (double)sft.count;
         if (at_once < 0.58 || at_once > 0.62)
             fail_msg("%.3f of the answers come at once, expected 0.6", at_once);
