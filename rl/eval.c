@@ -177,7 +177,12 @@ static int score_prompts(struct eval_scores *out, struct model *model, const str
                          struct prompt_media *media, const struct prompts *prompts, u64 seed)
 {
     struct sampler sampler;
-    struct grader *grader = grader_open(&s->grader, tokenizer, media->opened ? &media->generator : NULL, NULL, 0);
+    struct judge judge = {0};
+    bool judged = s->grader.judge && *s->grader.judge;
+    if (judged && judge_open(&judge, model->device, s->grader.judge, model->weights.dtype))
+        return -1;
+    struct grader *grader =
+        grader_open(&s->grader, tokenizer, media->opened ? &media->generator : NULL, judged ? &judge : NULL, NULL, 0);
     struct sampler_room room = {min_i64(RL_EVAL_SEATS, prompts->count), s->copies, prompts->longest, s->max_tokens,
                                 .longest_medium = prompts->longest_medium};
     int status = grader_check(grader, prompts);
@@ -194,6 +199,7 @@ static int score_prompts(struct eval_scores *out, struct model *model, const str
         sampler_close(&sampler);
     }
     grader_close(grader);
+    judge_close(&judge);
     return status;
 }
 

@@ -65,6 +65,8 @@ void eval_print(struct buffer *out, const struct json *result);
             "verifier of answers; auto: as each prompt specifies"),                                                    \
         SETTING(type, grader.program, "program", STRINGS, "", 0, 0, NULL,                                              \
                 "verifier command and arguments; reads JSON lines, returns scores or observations"),                   \
+        SETTING(type, grader.judge, "judge", REFERENCE, "", 0, 0, NULL,                                                \
+                "verifier model: directory of a frozen model that reads, sees or hears the made media"),               \
         SETTING(type, grader.limits.seconds, "program_seconds", NUMBER, "60", 0.01, 1e6, NULL,                         \
                 "time limit for all answers of a step, seconds"),                                                      \
         SETTING(type, grader.limits.memory_mb, "program_memory", INTEGER, "0", 0, 1e9, NULL,                           \

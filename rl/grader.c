@@ -16,11 +16,13 @@ struct reward_line { /* a line of rewards.jsonl */
     double score;
     char *observation; /* NULL: the line has a score */
     bool failed;       /* the program gave neither */
+    char *read;        /* what the judge says; NULL: none was asked */
 };
 struct grader {
     const struct grader_settings *s;
     const struct text_tokenizer *tokenizer;
     struct generator *media; /* NULL: answers are text */
+    struct judge *judge;     /* NULL: none */
     struct chat *chat;       /* for observations; NULL: there are none */
     char *path, **argv;
     int file; /* descriptor; -1: none */
@@ -42,7 +44,8 @@ static void read_line(struct grader *j, const char *at, i64 length, i64 from_ste
                                0,
                                json_number(json_get(o, "score"), 0),
                                NULL,
-                               json_get(o, "failed") != NULL};
+                               json_get(o, "failed") != NULL,
+                               NULL};
     unsigned long long answer;
     if (line.step >= from_step && sscanf(json_string(json_get(o, "answer"), ""), "%llx", &answer) == 1) {
         const char *observation = json_string(json_get(o, "observation"), NULL);
@@ -117,6 +120,8 @@ static void add_line(struct grader *j, const struct reward_line *line)
         json_set(o, "failed", json_of_bool(true));
     else
         json_set(o, "score", json_of_number(line->score));
+    if (line->read)
+        json_set(o, "read", json_of_utf8(line->read, (i64)strlen(line->read)));
     json_print(&j->fresh, o, 0);
     buffer_append(&j->fresh, "\n", 1);
     json_free(o);
@@ -129,6 +134,11 @@ int grader_check_settings(const struct grader_settings *s)
     if (s->verifier == VERIFY_PROGRAM && !s->program.count)
         return error_usage(
             "verifier: program needs a verifier program, and none is set: program: [NAME, ARGUMENT, ...]");
+    bool judged = s->judge && *s->judge;
+    if (s->verifier == VERIFY_MODEL && !judged)
+        return error_usage("verifier: model needs a model that reads the answers, and none is set: judge: DIR");
+    if (judged && s->verifier != VERIFY_MODEL && s->verifier != VERIFY_AUTO)
+        return error_usage("judge: %s is asked by no answer: expected verifier: model or auto", s->judge);
     return 0;
 }
 
@@ -138,12 +148,13 @@ int grader_check_machine(const struct grader_settings *s)
 }
 
 struct grader *grader_open(const struct grader_settings *s, const struct text_tokenizer *tokenizer,
-                           struct generator *media, const char *directory, i64 from_step)
+                           struct generator *media, struct judge *judge, const char *directory, i64 from_step)
 {
     struct grader *j = memory_alloc(sizeof *j);
     j->s = s;
     j->tokenizer = tokenizer;
     j->media = media;
+    j->judge = judge;
     j->file = -1;
     j->argv = memory_alloc((s->program.count + 1) * (i64)sizeof *j->argv);
     for (i64 i = 0; i < s->program.count; i++)
@@ -182,26 +193,61 @@ static int verifier_for(enum verifier *out, const struct grader *j, const struct
     return *out == VERIFY_AUTO ? verifier_of(out, p) : 0;
 }
 
+/* The words that a judge should find: the ground truth, else the prompt's text. */
+static const char *words_of(const struct task *p)
+{
+    const struct json *prompt = json_get(p->source, "prompt");
+    const char *text = json_string(prompt, json_string(json_get(json_at(prompt, 0), "content"), ""));
+    return p->ground_truth[strspn(p->ground_truth, " \t\r\n")] ? p->ground_truth : text;
+}
+
+/* judged: kinds of media that were checked before. */
+static int check_judged(const struct grader *j, const struct task *p, bool judged[MODALITIES])
+{
+    double score;
+    enum modality kind = task_makes(p);
+    if (kind == MODALITY_TEXT)
+        return error_usage("%s: a judge reads made media, and this prompt asks for text: expected another verifier, "
+                           "or \"to\" with \"image\", \"video\" or \"audio\"",
+                           p->origin);
+    if (!j->judge)
+        return error_usage("%s: needs a model that reads the answers, and none is set: judge: DIR", p->origin);
+    if (!judged[kind] && judge_check(j->judge, j->media, kind))
+        return -1;
+    judged[kind] = true;
+    return verify(&score, VERIFY_WER, words_of(p), "") ? error_prefix("%s", p->origin) : 0;
+}
+
+static int check_program(const struct grader *j, const struct task *p, bool *checked)
+{
+    if (!j->argv[0])
+        return error_usage("%s: needs a verifier program, and none is set: program: [NAME, ARGUMENT, ...]", p->origin);
+    if (j->s->limits.sandbox && !*checked && program_check_sandbox())
+        return -1;
+    *checked = true;
+    return 0;
+}
+
 int grader_check(const struct grader *j, const struct prompts *prompts)
 {
-    bool checked = false;
+    bool checked = false, judged[MODALITIES] = {false};
     for (i64 i = 0; i < prompts->count; i++) {
         enum verifier verifier;
         double score;
         const struct task *p = &prompts->list[i];
         if (verifier_for(&verifier, j, p))
             return -1;
-        if (task_makes(p) != MODALITY_TEXT && verifier != VERIFY_PROGRAM)
-            return error_usage("%s: rules score text, and this prompt asks for %s: expected verifier: program",
+        if (task_makes(p) != MODALITY_TEXT && verifier != VERIFY_PROGRAM && verifier != VERIFY_MODEL)
+            return error_usage("%s: rules score text, and this prompt asks for %s: expected verifier: program, or "
+                               "model with a judge",
                                p->origin, modality_rows[task_makes(p)].many);
-        if (verifier == VERIFY_PROGRAM && !j->argv[0])
-            return error_usage("%s: needs a verifier program, and none is set: program: [NAME, ARGUMENT, ...]",
-                               p->origin);
-        if (verifier == VERIFY_PROGRAM && j->s->limits.sandbox && !checked && program_check_sandbox())
-            return -1;
-        checked |= verifier == VERIFY_PROGRAM;
-        if (verifier != VERIFY_PROGRAM && verify(&score, verifier, p->ground_truth, ""))
+        int status = verifier == VERIFY_PROGRAM ? check_program(j, p, &checked)
+                     : verifier == VERIFY_MODEL ? check_judged(j, p, judged)
+                                                : verify(&score, verifier, p->ground_truth, "");
+        if (status && verifier < VERIFY_PROGRAM)
             return error_prefix("%s", p->origin);
+        if (status)
+            return -1;
     }
     return 0;
 }
@@ -213,6 +259,7 @@ struct graded_answer { /* one graded answer */
     i64 rollout;
     struct reward_line line;
     struct json *question; /* for the program; NULL: no need to ask it */
+    bool judged;           /* the judge is to read it */
     bool known;
 };
 
@@ -246,8 +293,8 @@ static u64 hash_answer(const struct grader *j, const struct answer *a, const str
                    : hash_bytes(m->codes, m->frames * levels * 4, hash);
 }
 
-/* Grades by a reward read from the file or by a rule; otherwise prepares a question for the program
- * and counts it in `asked`. */
+/* Grades by a reward read from the file or by a rule; otherwise leaves it to the judge, or prepares a
+ * question for the program and counts it in `asked`. */
 static int grade_by_rule(struct grader *j, struct graded_answer *c, i64 step, i64 *asked, struct buffer *answer)
 {
     struct rollout *r = &c->rollout_group->rollouts[c->rollout];
@@ -256,7 +303,7 @@ static int grade_by_rule(struct grader *j, struct graded_answer *c, i64 step, i6
         verifier_for(&verifier, j, c->rollout_group->prompt))
         return -1;
     c->line = (struct reward_line){
-        step, c->rollout_group->number, c->rollout, r->turns, hash_answer(j, &r->answer, answer), 0, NULL, false};
+        step, c->rollout_group->number, c->rollout, r->turns, hash_answer(j, &r->answer, answer), 0, NULL, false, NULL};
     const struct reward_line *old = find_line(j, step, c->rollout_group, c->rollout, c->line.answer);
     c->known = old != NULL;
     if (old) {
@@ -269,6 +316,9 @@ static int grade_by_rule(struct grader *j, struct graded_answer *c, i64 step, i6
         c->question = program_request(c, answer->data, (*asked)++);
         return 0;
     }
+    c->judged = verifier == VERIFY_MODEL && r->answer.has_medium;
+    if (verifier == VERIFY_MODEL) /* what is no medium scores 0 */
+        return 0;
     return verify(&c->line.score, verifier, c->rollout_group->prompt->ground_truth, answer->data)
                ? error_prefix("%s", c->rollout_group->prompt->origin)
                : 0;
@@ -355,6 +405,48 @@ static void remove_files(char *folder)
     if (folder)
         temporary_forget(folder);
     memory_free(folder);
+}
+
+/* ---- The judge ---- */
+
+/* Reads up to JUDGE_MEDIA answers together. */
+static int judge_some(struct grader *j, struct graded_answer *const *list, i64 count)
+{
+    struct judged_medium media[JUDGE_MEDIA] = {0};
+    struct buffer texts[JUDGE_MEDIA] = {0};
+    int status = 0;
+    for (i64 i = 0; i < count && status == 0; i++) {
+        const struct answer *a = answer_of(list[i]);
+        media[i].kind = stream_rows[a->medium.kind].modality;
+        status = encode_medium(&media[i].file, j, a, (u64)list[i]->rollout_group->number);
+    }
+    if (status == 0)
+        status = judge_describe(texts, j->judge, media, count);
+    for (i64 i = 0; i < count && status == 0; i++) {
+        list[i]->line.read = string_copy(texts[i].data);
+        status = verify(&list[i]->line.score, VERIFY_WER, words_of(list[i]->rollout_group->prompt), texts[i].data);
+    }
+    for (i64 i = 0; i < count; i++) {
+        buffer_release(&media[i].file);
+        buffer_release(&texts[i]);
+    }
+    return status && interrupted() ? ROLLOUT_STOPPED : status;
+}
+
+static int ask_judge(struct grader *j, struct graded_answer *cases, i64 count)
+{
+    struct graded_answer *some[JUDGE_MEDIA];
+    i64 n = 0;
+    int status = 0;
+    for (i64 i = 0; i < count && status == 0; i++) {
+        if (cases[i].judged)
+            some[n++] = &cases[i];
+        if (n == JUDGE_MEDIA || (n && i == count - 1)) {
+            status = judge_some(j, some, n);
+            n = 0;
+        }
+    }
+    return status;
 }
 
 /* ---- Replies ---- */
@@ -499,6 +591,8 @@ int grade_rollouts(i64 *open, struct grader *j, struct rollout_group *const *rol
     for (i64 i = 0; i < n && status == 0; i++)
         status = grade_by_rule(j, &cases[i], step, &asked, &answer);
     if (status == 0)
+        status = ask_judge(j, cases, n);
+    if (status == 0)
         status = ask_program(j, cases, n, asked);
     for (i64 i = 0; i < n && status == 0; i++)
         if (!cases[i].known && j->file >= 0)
@@ -510,6 +604,7 @@ int grade_rollouts(i64 *open, struct grader *j, struct rollout_group *const *rol
     for (i64 i = 0; i < n; i++) {
         json_free(cases[i].question);
         memory_free(cases[i].line.observation);
+        memory_free(cases[i].line.read);
     }
     buffer_release(&answer);
     memory_free(cases);

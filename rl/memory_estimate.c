@@ -205,6 +205,30 @@ static int estimate_with(struct step_memory *out, const struct rl_work *w, struc
     return status ? status : estimate_evaluations(out, w, meta, &full);
 }
 
+/* Which kinds of media the prompts ask for. */
+static void note_made(bool makes[MODALITIES], const struct prompts *prompts)
+{
+    for (i64 i = 0; prompts && i < prompts->count; i++)
+        makes[task_makes(&prompts->list[i])] = true;
+}
+
+/* Adds the judge, which is loaded beside the policy. */
+static int add_judge(struct step_memory *out, const struct rl_work *w, struct device *meta)
+{
+    const char *directory = w->settings->grader.judge;
+    bool makes[MODALITIES] = {false};
+    struct judge judge;
+    if (!directory || !*directory)
+        return 0;
+    if (judge_open(&judge, meta, directory, w->dtype))
+        return -1;
+    note_made(makes, w->prompts);
+    note_made(makes, w->held_out);
+    judge_estimate(out, &judge, makes, w->settings->max_tokens);
+    judge_close(&judge);
+    return 0;
+}
+
 int rl_estimate(struct step_memory *out, const struct rl_work *w, struct device *meta)
 {
     struct model *model = memory_alloc(2 * (i64)sizeof *model),
@@ -219,6 +243,8 @@ int rl_estimate(struct step_memory *out, const struct rl_work *w, struct device 
         status = estimate_with(out, w, model, start);
     if (status == 0 && start)
         step_memory_add_weights(out, &start->weights);
+    if (status == 0)
+        status = add_judge(out, w, meta);
     if (start)
         model_close(start);
     model_close(model);

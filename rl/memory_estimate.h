@@ -1,7 +1,7 @@
 /* GPU memory estimate of the stage `rl`, by a dry run on the meta backend: one draw of rollouts,
  * one update on made-up rollouts, and the sampling of answers to held-out prompts. All answers have
  * maximum length, so the estimate is an upper bound where answers end early. Media count as as many
- * positions of text. */
+ * positions of text. A judge counts with its weights and one reading. */
 #ifndef WEFT_RL_MEMORY_ESTIMATE_H
 #define WEFT_RL_MEMORY_ESTIMATE_H
 #include "rl/rl.h"

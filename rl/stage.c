@@ -87,6 +87,7 @@ struct stage_run { /* state of one call */
     struct sampler sampler;
     struct learner learner;
     struct grader *grader;
+    struct judge judge;
     struct json *heldout; /* rewards on held-out prompts, at start and end */
     double *success;      /* [prompts] running success rate; -1: unknown */
     i64 updates;
@@ -195,6 +196,11 @@ static struct generator *media_decoder(struct stage_run *r)
     return r->media.opened ? &r->media.generator : NULL;
 }
 
+static struct judge *judge_of(struct stage_run *r)
+{
+    return is_set(r->s->grader.judge) ? &r->judge : NULL;
+}
+
 static int measure(struct eval_scores *out, const struct eval_details *kept, struct stage_run *r,
                    const struct prompts *prompts, double temperature, i64 copies)
 {
@@ -205,7 +211,7 @@ static int measure(struct eval_scores *out, const struct eval_details *kept, str
                                       r->s->max_tokens,
                                       .media = prompt_media_of(&r->media),
                                       .longest_medium = prompts->longest_medium};
-    struct grader *grader = grader_open(&r->s->grader, r->tokenizer, media_decoder(r), NULL, 0);
+    struct grader *grader = grader_open(&r->s->grader, r->tokenizer, media_decoder(r), judge_of(r), NULL, 0);
     int status = sampler_open(&sampler, &r->model, &r->policy, r->tokenizer, &room);
     if (status == 0)
         status = eval_prompts(out, kept, &sampler, grader, prompts, temperature, copies,
@@ -348,7 +354,7 @@ static int read_state(struct stage_run *r, const struct json *state, const char 
 static int begin(void *context, i64 step, const struct json *state, const char *folder)
 {
     struct stage_run *r = context;
-    r->grader = grader_open(&r->s->grader, r->tokenizer, media_decoder(r), r->stage->out, step);
+    r->grader = grader_open(&r->s->grader, r->tokenizer, media_decoder(r), judge_of(r), r->stage->out, step);
     if (!r->grader || grader_check(r->grader, &r->prompts) || grader_check(r->grader, &r->held_out))
         return -1;
     if (state)
@@ -562,6 +568,8 @@ static int run_with_model(struct stage_run *r)
 {
     if (open_start(r))
         return -1;
+    if (is_set(r->s->grader.judge) && judge_open(&r->judge, r->stage->device, r->s->grader.judge, r->stage->dtype))
+        return -1;
     if (open_policy(r))
         return -1;
     r->success = memory_alloc(r->prompts.count * 8);
@@ -627,6 +635,7 @@ int rl_stage(const void *settings, const struct stage *stage)
     prompt_media_close(&r->media);
     replay_buffer_mark_release(&r->mark);
     grader_close(r->grader);
+    judge_close(&r->judge);
     json_free(r->heldout);
     arena_close(&r->policy_memory);
     memory_free(r->success);

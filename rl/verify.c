@@ -36,7 +36,8 @@ static enum verifier find_naming(const struct naming *list, i64 count, const cha
 int verifier_of(enum verifier *out, const struct task *p)
 {
     int style = setting_choice(VERIFIER_CHOICES, p->style);
-    *out = style < 0 ? VERIFY_AUTO : (enum verifier)style;
+    bool text = task_makes(p) == MODALITY_TEXT;
+    *out = style < 0 || (style == VERIFY_MODEL && text) ? VERIFY_AUTO : (enum verifier)style;
     if (*out == VERIFY_AUTO)
         *out = find_naming(by_source, COUNT_OF(by_source), p->data_source);
     if (*out == VERIFY_AUTO)
@@ -44,7 +45,7 @@ int verifier_of(enum verifier *out, const struct task *p)
     if (*out == VERIFY_AUTO)
         return error_set(
             "%s: no verifier for data_source \"%s\", ability \"%s\", style \"%s\"; set reward_model.style to "
-            "one of %s|program, or the setting `verifier`",
+            "one of %s|program, for media program|model, or the setting `verifier`",
             p->origin, p->data_source, p->ability, p->style, VERIFIER_RULES);
     return 0;
 }

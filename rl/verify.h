@@ -18,7 +18,8 @@
  *   wer     1 - word errors / words of the ground truth, at least 0. Letters of any script,
  *           case-folded (text_fold), without punctuation; in scripts without spaces every character
  *           is a word
- *   program an external program (program.h) */
+ *   program an external program (program.h)
+ *   model   a judge (judge.h): wer of what it reads in a medium */
 #ifndef WEFT_RL_VERIFY_H
 #define WEFT_RL_VERIFY_H
 #include "rl/prompts.h"
@@ -38,17 +39,18 @@ enum verifier {
 #define RULE(VALUE, name) VERIFY_##VALUE,
     VERIFIER_ROWS(RULE, RULE)
 #undef RULE
-        VERIFY_PROGRAM
+        VERIFY_PROGRAM,
+    VERIFY_MODEL
 };
 #define VERIFIER_NAME(VALUE, name) #name
 #define VERIFIER_BAR_NAME(VALUE, name) "|" #name
 #define VERIFIER_RULES VERIFIER_ROWS(VERIFIER_NAME, VERIFIER_BAR_NAME) /* "exact|gsm8k|..." */
-#define VERIFIER_CHOICES "auto|" VERIFIER_RULES "|program"
+#define VERIFIER_CHOICES "auto|" VERIFIER_RULES "|program|model"
 
-/* Selects the verifier for VERIFY_AUTO. -1 and a message,
- * which lists the rules, if none matches the prompt. */
+/* Selects the verifier for VERIFY_AUTO. The style "model" is that of prompts for media: of texts, as verl
+ * has it, it says nothing. -1 and a message, which lists the rules, if none matches the prompt. */
 int verifier_of(enum verifier *out, const struct task *prompt);
-/* Scores an answer by any verifier but program. -1 and a message: invalid ground truth (empty, a
+/* Scores an answer by a rule. -1 and a message: invalid ground truth (empty, a
  * broken pattern, or no letter). */
 int verify(double *score, enum verifier verifier, const char *ground_truth, const char *answer);
 

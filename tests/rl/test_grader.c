@@ -37,7 +37,7 @@ static i64 grade_once(const struct grader_settings *settings, const char *direct
 {
     struct rollout_group *list = &rollout_group;
     i64 open = -1;
-    struct grader *grader = grader_open(settings, tokenizer, NULL, directory, from_step);
+    struct grader *grader = grader_open(settings, tokenizer, NULL, NULL, directory, from_step);
     require(grader, "%s", error_text());
     int status = grade_rollouts(&open, grader, &list, 1, step, 100);
     grader_close(grader);
@@ -114,7 +114,7 @@ TEST(test_a_program_that_hangs_costs_a_step)
     i64 open = -1;
     require(directory_remove(directory) == 0 && directory_make(directory) == 0, "%s", error_text());
     open_cohort("program");
-    struct grader *grader = grader_open(&hangs, tokenizer, NULL, directory, 0);
+    struct grader *grader = grader_open(&hangs, tokenizer, NULL, NULL, directory, 0);
     assert_int_equal(grade_rollouts(&open, grader, &list, 1, 3, 100), 0);
     assert_true(open == 0 && rollout_group.rollouts[0].graded && rollout_group.rollouts[1].ungraded);
     assert_true(rollout_group_success(&rollout_group, 0) < 0);
@@ -187,7 +187,7 @@ TEST(test_an_answer_forgives_failures)
                                  flag, flag, flag);
     char *argv[] = {"sh", "-c", script};
     struct grader_settings settings = {.program = {argv, 3}, .limits.seconds = 10, .failures = 1};
-    struct grader *grader = grader_open(&settings, tokenizer, NULL, NULL, 0);
+    struct grader *grader = grader_open(&settings, tokenizer, NULL, NULL, NULL, 0);
     struct rollout_group *list = &rollout_group;
     i64 open;
     open_cohort("program");

@@ -256,7 +256,7 @@ static int grade(const char *script, int sandbox)
                                       .limits = {.seconds = 20, .processes = 64, .file_mb = 16, .sandbox = sandbox}};
     struct rollout_group *list = &group;
     i64 open;
-    struct grader *grader = grader_open(&s, tokenizer, &media.generator, NULL, 0);
+    struct grader *grader = grader_open(&s, tokenizer, &media.generator, NULL, NULL, 0);
     require(grader, "%s", error_text());
     for (i64 i = 0; i < 2; i++)
         group.rollouts[i].graded = group.rollouts[i].ungraded = false;
@@ -322,7 +322,7 @@ TEST(a_medium_needs_a_score)
 TEST(rules_do_not_score_media)
 {
     const struct grader_settings s = {.verifier = VERIFY_EXACT};
-    struct grader *grader = grader_open(&s, tokenizer, &media.generator, NULL, 0);
+    struct grader *grader = grader_open(&s, tokenizer, &media.generator, NULL, NULL, 0);
     struct prompts p;
     load_one(&p, "{\"prompt\": \"the words\", \"to\": \"image\"" TRUTH);
     assert_int_equal(grader_check(grader, &p), -1);

@@ -515,7 +515,7 @@ TEST(test_the_best_of_several_answers)
 {
     struct sampler sampler;
     struct grader_settings settings = {0};
-    struct grader *grader = grader_open(&settings, tokenizer, NULL, NULL, 0);
+    struct grader *grader = grader_open(&settings, tokenizer, NULL, NULL, NULL, 0);
     struct eval_scores scores;
     double best[PROMPTS], mean = 0;
     struct json *answers = json_array();
@@ -771,7 +771,7 @@ TEST_IN(IN_8_BITS, test_the_stage_takes_what_is_estimated)
     assert_int_equal(learner_step(&learnt, &l, buffer.rollout_groups, buffer.count, success, 0), 0);
     const struct sampler_room evaluated = {PROMPTS, 1, prompts.longest, MOST, false};
     assert_int_equal(sampler_open(&beside, &model, &full, tokenizer, &evaluated), 0);
-    struct grader *grader = grader_open(&s.grader, tokenizer, NULL, NULL, 0);
+    struct grader *grader = grader_open(&s.grader, tokenizer, NULL, NULL, NULL, 0);
     assert_int_equal(eval_prompts(&scores, &(struct eval_details){0}, &beside, grader, &prompts, 1, 1, 1), 0);
     i64 used = before - device_left_bytes(&device);
     print_message("estimated %lld, used %lld\n", (long long)estimated, (long long)used);
