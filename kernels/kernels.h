@@ -303,10 +303,11 @@ struct sampling {
 
 /* Options of the op `policy_loss`. */
 enum { POLICY_LOSS_MISC, POLICY_LOSS_GSPO, POLICY_LOSS_GRPO };
+enum { POLICY_LOSS_K3, POLICY_LOSS_K2, POLICY_LOSS_K1 };
 struct policy_loss_options {
-    int algorithm;
-    double eps, mismatch_low, mismatch_high, kl;
-    float scale; /* multiplies the coefficients */
+    int algorithm, kl_estimator;
+    double eps, eps_high, mismatch_low, mismatch_high, kl; /* the ratio is clipped to 1 - eps, 1 + eps_high */
+    float scale;                                           /* multiplies the coefficients */
 };
 
 /* A row has the name of an op, its parameters, their names, and its shapes: C with the macros of
@@ -663,6 +664,12 @@ struct policy_loss_options {
                                     const u8 *bits, const float *coefficient),                                         \
                                    (device, dlogits, logits, bits, coefficient),                                       \
         SIZES(logits, N, D) IS(dlogits, N, D, ANY) IS(bits, N, D) IS(coefficient, N, 1))                               \
+    /* dlogits += coefficient[i] . dH/dlogits, where H is the entropy of row i (Williams and Peng 1991). H of           \
+     * classes: dH/dx = -p (log p + H), p = exp(x - lse). lse NULL: each column is a bit of its own, H is the sum      \
+     * over the row's bits, dH/dx = -x p (1 - p), p = sigmoid(x). F32 or BF16. */                                      \
+    OP(entropy_backward, (struct device *device, struct matrix dlogits, struct matrix logits, const float *lse,        \
+                          const float *coefficient), (device, dlogits, logits, lse, coefficient),                      \
+        SIZES(logits, N, V) IS(dlogits, N, V, ANY | TWICE) IS(lse, N, 1, OR_NULL) IS(coefficient, N, 1))               \
     /* Distillation. divergence[i] = sum over the classes of q (log q - log p): the soft cross entropy                 \
      * of row i against the teacher's distribution q less the entropy of q. p and q are the softmax of                 \
      * logits and teacher, with their lse; all logits are finite. */                                                   \
@@ -765,10 +772,12 @@ struct policy_loss_options {
      * weight_i . dJ_i / d log pi(y_j):                                                                                \
      *     r_j = pi(y_j) / pi_old(y_j)   s = exp(mean_j log r_j)   k_j = pi_old(y_j) / pi_rollout(y_j)                 \
      *     M(k) = k if low <= k <= high, else 0                                                                        \
-     *     misc   J = 1/|y| sum_j M(k_j) min(s A, clip(s, 1 +- eps) A)                                                 \
-     *     gspo   J = M(exp mean_j log k_j) min(s A, clip(s, 1 +- eps) A)                                              \
-     *     grpo   J = 1/|y| sum_j M(k_j) min(r_j A, clip(r_j, 1 +- eps) A)                                             \
-     * each minus kl . mean_j (exp(d) - d - 1), d = log pi_start - log pi. share weighs the ids of a response          \
+     *     misc   J = 1/|y| sum_j M(k_j) min(s A, clip(s) A)                                                           \
+     *     gspo   J = M(exp mean_j log k_j) min(s A, clip(s) A)                                                        \
+     *     grpo   J = 1/|y| sum_j M(k_j) min(r_j A, clip(r_j) A)                                                       \
+     * where clip(r) is r in [1 - eps, 1 + eps_high] (DAPO, arXiv 2503.14476, eq. 10), each minus                      \
+     * kl . mean_j K_j, an estimate of the KL divergence (Schulman 2020, joschu.net/blog/kl-approx.html) with          \
+     * d = log pi_start - log pi: k1 = -d, k2 = d^2 / 2, k3 = exp(d) - d - 1. share weighs the ids of a response       \
      * in all means: 1/|y| sum_j x_j becomes sum_j share_j x_j / sum_j share_j; NULL: 1. For misc, id j carries        \
      * the gradient of s_j = s . pi(y_j) / [pi(y_j)], whose denominator is constant. old NULL: pi                      \
      * itself. start NULL: no kl term. All in f64. sums [8] F64 += number of responses; number of                      \

@@ -58,21 +58,26 @@ FORMULA double policy_loss_log_mismatch(const struct policy_loss_response *y, i6
 }
 
 /* Returns min(r A, clip(r) A). *cut is true if the clip removes the gradient. */
-FORMULA double policy_loss_clipped(bool *cut, double ratio, double advantage, double eps)
+FORMULA double policy_loss_clipped(bool *cut, double ratio, double advantage, const struct policy_loss_options *s)
 {
-    double free = ratio * advantage, bound = fmin(fmax(ratio, 1 - eps), 1 + eps) * advantage;
+    double free = ratio * advantage, bound = fmin(fmax(ratio, 1 - s->eps), 1 + s->eps_high) * advantage;
     *cut = bound < free;
     return fmin(free, bound);
 }
 
-/* Subtracts the derivative of kl times the penalty from *slope. Returns the penalty exp(d) - d - 1
- * (Schulman's k3). */
+/* Subtracts the derivative of kl times the penalty from *slope. Returns the penalty, one of Schulman's
+ * estimators. */
 FORMULA double policy_loss_kl_penalty(double *slope, const struct policy_loss_options *s,
                                       const struct policy_loss_response *y, i64 j)
 {
     if (!y->start || s->kl <= 0)
         return 0;
     double d = (double)y->start[j] + (double)y->loss[j];
+    if (s->kl_estimator != POLICY_LOSS_K3) {
+        bool squared = s->kl_estimator == POLICY_LOSS_K2;
+        *slope += s->kl * (squared ? d : -1);
+        return squared ? d * d / 2 : -d;
+    }
     *slope += s->kl * (exp(d) - 1);
     return exp(d) - d - 1;
 }
@@ -86,7 +91,7 @@ FORMULA float policy_loss_coefficient(struct policy_loss_id_sums *sums, const st
     double k = exp(s->algorithm == POLICY_LOSS_GSPO ? mean.mismatch : log_k);
     double ratio = exp(s->algorithm == POLICY_LOSS_GRPO ? policy_loss_log_ratio(y, j) : mean.ratio);
     double factor = k >= s->mismatch_low && k <= s->mismatch_high ? k : 0;
-    double term = policy_loss_clipped(&cut, ratio, y->advantage, s->eps);
+    double term = policy_loss_clipped(&cut, ratio, y->advantage, s);
     double slope = cut ? 0 : factor * ratio * y->advantage;
     double penalty = policy_loss_kl_penalty(&slope, s, y, j);
     sums->value += y->weight * (factor * term - s->kl * penalty) * part / y->total;

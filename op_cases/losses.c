@@ -88,6 +88,48 @@ static double objective_cross_entropy(struct op_run *run, i64 begin, i64 end)
     return sum;
 }
 
+/* ---- entropy_backward: bit 0: f32 dlogits; bit 1: of bits ---- */
+enum { EB_LOGITS, EB_LSE, EB_COEFFICIENT, EB_DLOGITS };
+
+static void setup_entropy_backward(struct op_run *run)
+{
+    op_matrix(run, "logits", INPUT, run->rows, run->columns);
+    op_array(run, "lse", INPUT, DTYPE_F32, run->rows);
+    op_array(run, "coefficient", INPUT, DTYPE_F32, run->rows);
+    op_gradient(run, "dlogits", UPDATED, run->variant & 1 ? DTYPE_F32 : run->dtype, EB_LOGITS);
+    for (i64 i = 0; i < run->rows * run->columns; i++) /* flat rows and steep ones */
+        op_values(run, EB_LOGITS)[i] =
+            op_round((float)(op_values(run, EB_LOGITS)[i] * (i / run->columns % 3)), run->dtype);
+    for (i64 i = 0; i < run->rows; i++)
+        op_values(run, EB_LSE)[i] = log_sum_exp(op_values(run, EB_LOGITS) + i * run->columns, run->columns);
+}
+
+static void call_entropy_backward(struct device *device, struct op_run *run)
+{
+    device->ops->entropy_backward(device, op_as_matrix(run, EB_DLOGITS), op_as_matrix(run, EB_LOGITS),
+                                  run->variant & 2 ? NULL : op_data(run, EB_LSE), op_data(run, EB_COEFFICIENT));
+}
+
+/* -p log p, of p = 1 / (1 + exp(-x)) and of 1 - p. */
+static double entropy_of_bit(double x)
+{
+    double p = 1 / (1 + exp(-x));
+    return -p * log(p) - (1 - p) * log(1 - p);
+}
+
+static double objective_entropy(struct op_run *run, i64 begin, i64 end)
+{
+    double sum = 0;
+    for (i64 i = begin; i < end; i++) {
+        const double *x = op_values(run, EB_LOGITS) + i * run->columns, lse = log_sum_exp(x, run->columns);
+        double entropy = 0;
+        for (i64 j = 0; j < run->columns; j++)
+            entropy += run->variant & 2 ? entropy_of_bit(x[j]) : exp(x[j] - lse) * (lse - x[j]);
+        sum += op_values(run, EB_COEFFICIENT)[i] * entropy;
+    }
+    return sum;
+}
+
 /* ---- bit_cross_entropy: bit 0: no entropy (forward), f32 dlogits (backward) ---- */
 enum { BCE_LOGITS, BCE_BITS, BCE_LOSS, BCE_ENTROPY };
 enum { BCEB_LOGITS, BCEB_BITS, BCEB_COEFFICIENT, BCEB_DLOGITS };
@@ -492,6 +534,8 @@ const struct op_case loss_cases[] = {
     {"cross_entropy", 2, setup_cross_entropy, call_cross_entropy, reference_cross_entropy, .usual = {1024, 16384}},
     {"cross_entropy_backward", 2, setup_cross_entropy_backward, call_cross_entropy_backward,
      .objective = objective_cross_entropy, .usual = {1024, 16384}},
+    {"entropy_backward", 4, setup_entropy_backward, call_entropy_backward, .objective = objective_entropy,
+     .usual = {1024, 16384}},
     {"bit_cross_entropy", 2, setup_bit_cross_entropy, call_bit_cross_entropy, reference_bit_cross_entropy,
      .usual = {4096, 32}},
     {"bit_cross_entropy_backward", 2, setup_bit_cross_entropy_backward, call_bit_cross_entropy_backward,

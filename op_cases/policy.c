@@ -74,7 +74,8 @@ static void setup_policy_loss(struct op_run *run)
         op_values(run, SUR_SEGMENT)[i] = (double)(i == 0 || i == run->rows ? i * run->columns : i * run->columns - 1);
 }
 
-static const struct policy_loss_options unclipped = {POLICY_LOSS_MISC, 9, 0, 1e9, 0, 0.5f};
+static const struct policy_loss_options unclipped = {
+    .algorithm = POLICY_LOSS_MISC, .eps = 9, .eps_high = 9, .mismatch_high = 1e9, .scale = 0.5f};
 
 static void call_policy_loss(struct device *device, struct op_run *run)
 {

@@ -473,12 +473,46 @@ static void spread_coefficients(const struct learner *l, struct tape *tape, stru
     join_lists(l, tape->device, out, all, true);
 }
 
+/* Gives the entropies of all drawn tokens their coefficients: those of -entropy . weight . mean_j H_j. */
+static void seed_entropies(const struct learner *l, struct tape *tape, struct forward *out, i64 first, i64 count)
+{
+    const struct drawn_order *o = l->drawn_order;
+    const struct learn_sample *s = &l->samples[first];
+    i64 n = 0, at = 0, sources = o ? o->sources : out->loss[TARGET_TEXT][0].n;
+    void *host;
+    float *to = tape_stage(tape, &host, sources * 4);
+    memset(host, 0, (size_t)sources * 4);
+    for (i64 i = 0; i < count; n += s[i++].y.n) {
+        double total = 0, scale = -l->s->entropy * s[i].y.weight * (double)policy_scale(&l->policy);
+        for (i64 j = n; j < n + s[i].y.n; j++)
+            total += o && o->share ? (double)o->share[j] : 1;
+        for (i64 j = n; j < n + s[i].y.n; j++)
+            ((float *)host)[o ? o->source[j] : j] = (float)(scale * (o && o->share ? (double)o->share[j] : 1) / total);
+    }
+    tape_put(tape);
+    for (int kind = 0; kind < TARGETS; kind++)
+        for (i64 level = 0; level < target_levels(kind, &l->trainer.model->config.sizes); level++) {
+            struct loss *loss = &out->loss[kind][level];
+            if (kind == TARGET_MTP || !loss->value)
+                continue;
+            loss_seed_entropy(loss, to + at);
+            at += loss->n;
+        }
+    require(at == sources, "entropies of other targets");
+}
+
 static void objective(struct trainer *t, struct micro_batch *m, struct forward *out, const double total[TARGETS])
 {
     struct learner *l = t->objective_context;
     struct device *device = m->tape.device;
-    const struct policy_loss_options s = {l->s->algorithm,     l->s->eps, l->s->mismatch_low,
-                                          l->s->mismatch_high, l->s->kl,  policy_scale(&l->policy)};
+    const struct policy_loss_options s = {.algorithm = l->s->algorithm,
+                                          .kl_estimator = l->s->kl_estimator,
+                                          .eps = l->s->eps,
+                                          .eps_high = l->s->clip_high > 0 ? l->s->clip_high : l->s->eps,
+                                          .mismatch_low = l->s->mismatch_low,
+                                          .mismatch_high = l->s->mismatch_high,
+                                          .kl = l->s->kl,
+                                          .scale = policy_scale(&l->policy)};
     const struct drawn_order *o = l->drawn_order;
     i64 begin = l->micro[m->micro], count = l->micro[m->micro + 1] - begin;
     (void)total;
@@ -489,6 +523,8 @@ static void objective(struct trainer *t, struct micro_batch *m, struct forward *
                              r.advantage, r.weight, count, &s);
     if (o)
         spread_coefficients(l, &m->tape, out, coefficient);
+    if (l->s->entropy > 0)
+        seed_entropies(l, &m->tape, out, begin, count);
 }
 
 void learner_sums(struct policy_loss_sums *out, struct learner *l)
@@ -612,6 +648,27 @@ static void add_sample(struct learner *l, const struct rollout_group *c, const s
             *drawn++ = r->logprob[i];
 }
 
+/* What the reward of an answer loses for its length: in the unit of max_tokens, which pictures and clips
+ * do not have. */
+static double penalty_of(const struct learner *l, const struct answer *r)
+{
+    bool scaled = r->medium.kind == STREAM_IMAGE_OUT || r->medium.kind == STREAM_VIDEO_OUT;
+    if (r->has_medium && scaled)
+        return 0;
+    return overlong_penalty(l->s, r->has_medium ? r->medium.frames : r->count, l->max_tokens);
+}
+
+/* Fills the rewards that the advantages are of. False: some are missing. */
+static bool fill_rewards(double *reward, const struct learner *l, const struct rollout_group *c)
+{
+    bool graded = true;
+    for (i64 r = 0; r < c->size; r++) {
+        reward[r] = c->rollouts[r].reward - penalty_of(l, &c->rollouts[r].answer);
+        graded &= !c->rollouts[r].ungraded;
+    }
+    return graded;
+}
+
 /* Skips rollout groups with equal or missing rewards, since they give no gradient. */
 void learner_load(struct learner *l, struct rollout_group *const *rollout_groups, i64 count, const double *success)
 {
@@ -619,11 +676,15 @@ void learner_load(struct learner *l, struct rollout_group *const *rollout_groups
     l->count = 0;
     i64 most = 0;
     l->drawn = l->drawn_most = 0;
+    l->overlong = 0;
     for (i64 i = 0; i < count; i++) {
         most += rollout_groups[i]->size;
-        for (i64 r = 0; r < rollout_groups[i]->size; r++)
+        for (i64 r = 0; r < rollout_groups[i]->size; r++) {
             l->drawn_most += rollout_groups[i]->rollouts[r].answer.count;
+            l->overlong += penalty_of(l, &rollout_groups[i]->rollouts[r].answer);
+        }
     }
+    l->overlong /= (double)max_i64(most, 1);
     l->logprobs = arena_alloc(&l->arena, 3 * l->drawn_most * 4);
     l->samples = arena_alloc(&l->arena, most * (i64)sizeof *l->samples);
     l->micro = arena_alloc(&l->arena, (most + 1) * 8);
@@ -631,12 +692,7 @@ void learner_load(struct learner *l, struct rollout_group *const *rollout_groups
         const struct rollout_group *c = rollout_groups[i];
         i64 mark = arena_mark(&l->arena);
         double *reward = arena_alloc(&l->arena, c->size * 16), *advantage = reward + c->size;
-        bool graded = true;
-        for (i64 r = 0; r < c->size; r++) {
-            reward[r] = c->rollouts[r].reward;
-            graded &= !c->rollouts[r].ungraded;
-        }
-        if (!graded || !advantages(advantage, reward, c->size, l->s)) {
+        if (!fill_rewards(reward, l, c) || !advantages(advantage, reward, c->size, l->s)) {
             arena_reset(&l->arena, mark);
             continue;
         }
@@ -705,6 +761,7 @@ int learner_step(struct learn_result *result, struct learner *l, struct rollout_
             status = update_minibatch(result, l, first, end, update);
     }
     result->spread = spread;
+    result->overlong = l->overlong;
     learner_sums(&result->sums, l);
     result->optimizer.grad_norm /= (double)max_i64(result->updates, 1);
     result->seconds = clock_s() - begin;

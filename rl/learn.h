@@ -34,12 +34,14 @@ struct learner {
     /* Weigh the tokens of a scale by 1 / side in all means of a response; false: alike. */
     bool weigh_scales;
     struct model *start;        /* reference model of the KL term; NULL without */
+    i64 max_tokens;             /* longest text, or frames of a sound, for the soft limit of length */
     i64 minibatches, positions; /* positions: limit per micro-batch; one longer sample may exceed it */
     struct tape tape;           /* forward-only measurements */
     struct arena arena, host;   /* arena: samples of a step; host: one measured micro-batch */
     struct learn_sample *samples;
     float *logprobs;       /* [3, drawn_most] log-probabilities of all sampled ids: rollout, old, start */
     i64 drawn, drawn_most; /* ids added so far, and capacity */
+    double overlong;       /* mean penalty of the loaded answers */
     i64 count;
     i64 route_width;                 /* L * K of the routes to replay; 0: the router chooses */
     const i32 *routes;               /* [L, n, K] routes of the batch filled last */
@@ -52,12 +54,13 @@ struct learner {
 };
 struct learn_result {
     struct policy_loss_sums sums;
+    double overlong;                     /* mean of what answers lost for their length */
     i64 rollout_groups, spread, updates; /* updates of this step; a minibatch without samples makes none */
     struct optimizer_result optimizer;   /* mean norm of the updates, last learning rate, number skipped */
     double flops, seconds;
     i64 positions;
 };
-/* Borrows model, vocabulary and settings. The caller then sets the policy, media and the trainer's
+/* Borrows model, vocabulary and settings. The caller then sets the policy, media, max_tokens and the trainer's
  * sub-model, optimizer, lr, bias_speed, seed and recompute. */
 void learner_open(struct learner *learner, struct model *model, const struct vocabulary *vocabulary,
                   const struct policy_loss_settings *settings, i64 minibatches, i64 positions);

@@ -143,6 +143,7 @@ static int estimate_learner(struct step_memory *out, const struct sampler *s, co
     l->route_width = settings->replay_routes ? s->route_width : 0;
     l->policy = sampler_policy(s);
     l->start = start;
+    l->max_tokens = settings->max_tokens;
     l->trainer.optimizer = &settings->optimizer;
     l->trainer.lr = lr_of_settings(&settings->optimizer, settings->steps * settings->minibatches);
     l->trainer.recompute = settings->recompute;

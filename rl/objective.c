@@ -18,6 +18,14 @@ bool advantages(double *advantage, const double *reward, i64 count, const struct
     return spread;
 }
 
+double overlong_penalty(const struct policy_loss_settings *s, i64 length, i64 most)
+{
+    i64 over = length - (most - s->overlong_buffer);
+    if (s->overlong_buffer == 0 || over <= 0)
+        return 0;
+    return s->overlong_penalty * fmin(1, (double)over / (double)s->overlong_buffer);
+}
+
 double well_learned_weight(const struct policy_loss_settings *s, double advantage, double entropy, double success)
 {
     return advantage > 0 && entropy < s->mask_entropy && success > s->mask_success ? 1 - s->mask_share : 1;

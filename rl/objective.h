@@ -7,6 +7,9 @@
  *   gspo [R eq. 2]  both per sequence
  *   grpo [R eq. 1]  both per id
  *
+ * With `entropy` above 0, J has entropy . mean_j H_j besides, the entropy of the distribution that y_j is
+ * drawn from; of a position of bits that of all of them. Its gradient is the op `entropy_backward`.
+ *
  * `old` are the weights at the beginning of the step, pi_rollout those that sampled. This header
  * adds advantages, sample weights and hints. */
 #ifndef WEFT_RL_OBJECTIVE_H
@@ -15,9 +18,13 @@
 
 struct policy_loss_settings {
     int algorithm;
-    double eps;
+    double eps, clip_high; /* the ratio is clipped to 1 - eps, 1 + clip_high; clip_high 0: that of eps */
     double mismatch_low, mismatch_high;
     double kl;
+    int kl_estimator;
+    double entropy;      /* weight of the mean entropy of the drawn tokens' distributions; 0: off */
+    i64 overlong_buffer; /* last tokens of the longest answer, where a penalty grows to overlong_penalty; 0: off */
+    double overlong_penalty;
     bool divide_by_std;
     double advantage_eps;
     double mask_share, mask_entropy, mask_success; /* alpha, eta, tau of WPSM [R eq. 4]; share 0: off */
@@ -41,6 +48,11 @@ struct policy_loss_sums { /* sums of the op `policy_loss`, for the log */
  * Returns false, with advantages of 0, if all rewards are equal, so that there is nothing to learn.
  * This is always so in a group of one. */
 bool advantages(double *advantage, const double *reward, i64 count, const struct policy_loss_settings *settings);
+
+/* What the reward of an answer of `length` tokens loses, of at most `most`: nothing before the last
+ * overlong_buffer of them, then evenly more, up to overlong_penalty at `most` (DAPO, arXiv 2503.14476,
+ * eq. 13: there the penalty is 1). */
+double overlong_penalty(const struct policy_loss_settings *settings, i64 length, i64 most);
 
 /* Weight of a response under WPSM [R eq. 4]: 1 - alpha for a positive response with mean entropy
  * below eta to a prompt with success rate above tau, else 1. The report's formula omits the sign of

@@ -40,11 +40,22 @@ const struct setting rl_table[] = {
         "misc: ratio and clip per sequence, mismatch mask per token; gspo: both per sequence; grpo: both per token"),
     ROW(policy_loss.eps, "eps", NUMBER, "0.2", 0, 10, NULL,
         "clip range of the ratio; lower for long answers, e.g. 3e-4"),
+    ROW(policy_loss.clip_high, "clip_high", NUMBER, "0", 0, 10, NULL,
+        "clip range upwards, where eps is then the one downwards; 0: eps both ways"),
     ROW(policy_loss.mismatch_low, "mismatch_low", NUMBER, "0.5", 0, 1, NULL,
         "minimum ratio of training to rollout probability"),
     ROW(policy_loss.mismatch_high, "mismatch_high", NUMBER, "5", 1, 1e9, NULL,
         "maximum of this ratio; values outside are masked"),
     ROW(policy_loss.kl, "kl", NUMBER, "0", 0, 100, NULL, "weight of the KL divergence from the initial model"),
+    ROW(policy_loss.kl_estimator, "kl_estimator", CHOICE, "k3", 0, 0, "k3|k2|k1",
+        "estimate of this divergence by a drawn token, d = log pi_start - log pi: k3: exp(d) - d - 1; k2: d^2 / 2; "
+        "k1: -d"),
+    ROW(policy_loss.entropy, "entropy", NUMBER, "0", 0, 100, NULL,
+        "weight of the mean entropy per token, which is maximized; 0: none"),
+    ROW(policy_loss.overlong_buffer, "overlong.buffer", INTEGER, "0", 0, 1 << 20, NULL,
+        "last tokens before max_tokens where answers lose reward for their length; 0: none"),
+    ROW(policy_loss.overlong_penalty, "overlong.penalty", NUMBER, "1", 0, 1e9, NULL,
+        "reward that an answer of max_tokens loses"),
     ROW(policy_loss.divide_by_std, "divide_by_std", BOOL, "true", 0, 0, NULL,
         "divide advantages by the group's sample standard deviation"),
     ROW(policy_loss.advantage_eps, "advantage_eps", NUMBER, "1e-4", 0, 10, NULL, "added to this standard deviation"),
@@ -179,6 +190,7 @@ static void open_learner(struct stage_run *r)
     r->learner.policy = sampler_policy(&r->sampler);
     r->learner.media = r->sampler.media;
     r->learner.weigh_scales = s->weigh_scales;
+    r->learner.max_tokens = s->max_tokens;
     r->learner.trainer.sub = is_set(s->sub) ? &r->policy : NULL;
     r->learner.start = r->has_start ? &r->start : NULL;
     r->learner.trainer.optimizer = &s->optimizer;
@@ -439,6 +451,8 @@ static void log_step(struct training_step *said, const struct stage_run *r, cons
     metrics_put(m, "ratio_distance", y->sums.ratio / responses);
     if (r->has_start)
         metrics_put(m, "kl", y->sums.kl / responses);
+    if (r->s->policy_loss.overlong_buffer)
+        metrics_put(m, "overlong", y->overlong);
     metrics_put(m, "draw_s", t->draw);
     metrics_put(m, "judge_s", t->grader);
     metrics_put(m, "learn_s", t->learn);
@@ -603,6 +617,9 @@ int rl_check_settings(const void *settings)
         return error_usage("keep_best is %s: expected heldout, the mean reward on eval_prompts", s->best.measure);
     if (best_on(&s->best) && !(s->eval_prompts && *s->eval_prompts))
         return error_usage("keep_best measures rewards on held-out prompts: expected eval_prompts");
+    if (s->policy_loss.overlong_buffer > s->max_tokens)
+        return error_usage("overlong.buffer is %lld: expected at most max_tokens, %lld",
+                           (long long)s->policy_loss.overlong_buffer, (long long)s->max_tokens);
     return grader_check_settings(&s->grader);
 }
 

@@ -149,8 +149,12 @@ struct tensor *op_skinny_experts(struct tape *tape, struct tensor *x, struct ten
 struct loss {
     float *value, *entropy;
     i64 n;
-    float *divergence; /* from the teacher's distribution; NULL without a teacher */
+    float *divergence;          /* from the teacher's distribution; NULL without a teacher */
+    struct loss_record *record; /* its backward, for loss_seed_entropy; NULL: none, or gradients are computed already */
 };
+/* Adds coefficient[i] times the gradient of row i's entropy to that of a loss whose logits are kept. Of bits
+ * it is the entropy of all of them, not their mean. Between the forward and tape_backward. */
+void loss_seed_entropy(struct loss *loss, const float *coefficient);
 /* Distillation: a teacher's rows at the targets. They turn the gradient of a target into that of (1 - w)
  * times the loss plus w times the soft cross entropy against the teacher's distribution. `value` stays
  * the loss. The teacher gets no gradient. */

@@ -19,7 +19,7 @@ struct loss_record {
     struct tape_record record;
     struct tensor *logits, *target_values;
     const void *target;
-    const float *coefficient;
+    const float *coefficient, *entropy_coefficient; /* the latter NULL: the entropy has no gradient */
     float *lse, *teacher_lse;
     struct soft_targets soft; /* teacher NULL: none */
     enum distance kind;
@@ -39,7 +39,7 @@ static struct loss_record *record_loss(struct tape *tape, struct tensor *logits,
 
 static struct loss new_loss(struct tape *tape, i64 n, bool want_entropy)
 {
-    return (struct loss){tape_alloc(tape, n * 4), want_entropy ? tape_alloc(tape, n * 4) : NULL, n, NULL};
+    return (struct loss){tape_alloc(tape, n * 4), want_entropy ? tape_alloc(tape, n * 4) : NULL, n, NULL, NULL};
 }
 
 /* Rows of logits and what their loss needs, as both forms of the cross entropy read it. */
@@ -70,6 +70,19 @@ static void diverge(struct tape *tape, float *divergence, float *teacher_lse, st
     ops->soft_cross_entropy(tape->device, divergence, logits, lse, teacher, teacher_lse);
 }
 
+/* lse NULL: of bits */
+static void add_entropy(struct device *device, struct matrix dlogits, const struct loss_record *r, const float *lse)
+{
+    if (r->entropy_coefficient)
+        device->ops->entropy_backward(device, dlogits, tensor_matrix(r->logits), lse, r->entropy_coefficient);
+}
+
+void loss_seed_entropy(struct loss *loss, const float *coefficient)
+{
+    require(loss->record != NULL, "a loss whose gradient is computed already");
+    loss->record->entropy_coefficient = coefficient;
+}
+
 static void cross_entropy_backward(struct tape_record *base, struct device *device, struct tape *tape)
 {
     struct loss_record *self = (struct loss_record *)base;
@@ -82,6 +95,7 @@ static void cross_entropy_backward(struct tape_record *base, struct device *devi
     if (self->soft.teacher)
         s.teacher = tensor_matrix(self->soft.teacher);
     write_dlogits(device, d.matrix, &s);
+    add_entropy(device, d.matrix, self, self->lse);
 }
 
 struct loss op_cross_entropy(struct tape *tape, struct tensor *logits, const i32 *target, const float *coefficient,
@@ -101,6 +115,7 @@ struct loss op_cross_entropy(struct tape *tape, struct tensor *logits, const i32
         r->teacher_lse = teacher_lse;
         r->soft = soft ? *soft : (struct soft_targets){0};
     }
+    loss.record = r;
     return loss;
 }
 
@@ -202,6 +217,7 @@ static void bit_cross_entropy_backward(struct tape_record *base, struct device *
     else
         device->ops->bit_cross_entropy_backward(device, d.matrix, tensor_matrix(self->logits), self->target,
                                                 self->coefficient);
+    add_entropy(device, d.matrix, self, NULL);
 }
 
 struct loss op_bit_cross_entropy(struct tape *tape, struct tensor *logits, const u8 *bits, const float *coefficient,
@@ -217,6 +233,7 @@ struct loss op_bit_cross_entropy(struct tape *tape, struct tensor *logits, const
     struct loss_record *r = record_loss(tape, logits, bits, coefficient, bit_cross_entropy_backward);
     if (r && soft)
         r->soft = *soft;
+    loss.record = r;
     return loss;
 }
 

@@ -11,7 +11,7 @@
     OP(matmul) OP(rmsnorm) OP(rmsnorm_backward) OP(add_rmsnorm) OP(rope) OP(rope_cache) OP(swiglu) OP(swiglu_backward) OP(copy) \
     OP(add) OP(zero) OP(attention) OP(activate) OP(activate_backward) OP(bias_add) OP(column_sums) OP(fill) \
     OP(fill_ids) OP(copy_ids) OP(widen_bytes) OP(narrow_bytes) OP(shift_divide) OP(running_mean) OP(gather) \
-    OP(scatter_add) OP(scatter) OP(cross_entropy) OP(cross_entropy_backward) OP(coefficients) OP(zero_unwritten) \
+    OP(scatter_add) OP(scatter) OP(cross_entropy) OP(cross_entropy_backward) OP(entropy_backward) OP(coefficients) OP(zero_unwritten) \
     OP(sum_squares) OP(adamw) OP(sum_by_stream) OP(sum_values) OP(route) OP(route_given) OP(route_backward) \
     OP(route_balance) OP(route_sort) OP(route_regroup) OP(combine) OP(combine_backward) OP(dispatch) \
     OP(matmul_grouped) OP(matmul_grouped_swiglu) OP(matmul_grouped_weights) OP(resize) OP(resize_backward) OP(sample) OP(sample_bits) \

@@ -35,7 +35,14 @@ static void *put(const void *values, i64 bytes)
 static void coefficients_of(float *coefficient, struct policy_loss_sums *sums, const struct policy_loss_settings *s,
                             const struct response *y, const float *loss, const float *share)
 {
-    const struct policy_loss_options settings = {s->algorithm, s->eps, s->mismatch_low, s->mismatch_high, s->kl, 1};
+    const struct policy_loss_options settings = {.algorithm = s->algorithm,
+                                                 .kl_estimator = s->kl_estimator,
+                                                 .eps = s->eps,
+                                                 .eps_high = s->clip_high > 0 ? s->clip_high : s->eps,
+                                                 .mismatch_low = s->mismatch_low,
+                                                 .mismatch_high = s->mismatch_high,
+                                                 .kl = s->kl,
+                                                 .scale = 1};
     const i32 segment[2] = {0, (i32)y->n};
     i64 bytes = y->n * 4;
     struct {
@@ -54,9 +61,22 @@ static void coefficients_of(float *coefficient, struct policy_loss_sums *sums, c
         device_free(&device, on[i].block, on[i].bytes);
 }
 
-static double clip(double x, double eps)
+static double upper(const struct policy_loss_settings *s)
 {
-    return x < 1 - eps ? 1 - eps : x > 1 + eps ? 1 + eps : x;
+    return 1 + (s->clip_high > 0 ? s->clip_high : s->eps);
+}
+
+static double clip(double x, const struct policy_loss_settings *s)
+{
+    return x < 1 - s->eps ? 1 - s->eps : x > upper(s) ? upper(s) : x;
+}
+
+/* Schulman's estimators of KL(pi, pi_start) by a draw of pi, of r = pi_start / pi. */
+static double kl_estimate(const struct policy_loss_settings *s, double r)
+{
+    return s->kl_estimator == POLICY_LOSS_K1   ? -log(r)
+           : s->kl_estimator == POLICY_LOSS_K2 ? log(r) * log(r) / 2
+                                               : r - 1 - log(r);
 }
 
 static double keep(const struct policy_loss_settings *s, double k)
@@ -85,8 +105,8 @@ static double policy_loss(const struct policy_loss_settings *s, const struct rl_
         double own = now[j] - e->old[j],
                k = exp(s->algorithm == POLICY_LOSS_GSPO ? mean_k : (double)e->old[j] - e->rollout[j]);
         double ratio = s->algorithm == POLICY_LOSS_GRPO ? exp(own) : exp(mean_ratio) * exp(now[j] - bare[j]);
-        double d = e->start[j] - now[j], part = share_of(e, j) / total;
-        value += part * (keep(s, k) * fmin(ratio * a, clip(ratio, s->eps) * a) - s->kl * (exp(d) - d - 1));
+        double r = exp(e->start[j]) / exp(now[j]), part = share_of(e, j) / total;
+        value += part * (keep(s, k) * fmin(ratio * a, clip(ratio, s) * a) - s->kl * kl_estimate(s, r));
     }
     return e->y.weight * value;
 }
@@ -122,14 +142,18 @@ static bool near_a_kink(const struct policy_loss_settings *s, const struct rl_ob
         mean += share_of(e, j) * (-(double)e->loss[j] - e->old[j]) / total;
     for (i64 j = 0; j < e->n; j++) {
         double r = exp(s->algorithm == POLICY_LOSS_GRPO ? -(double)e->loss[j] - e->old[j] : mean);
-        if (fabs(r - 1 - s->eps) < 1e-3 || fabs(r - 1 + s->eps) < 1e-3)
+        if (fabs(r - upper(s)) < 1e-3 || fabs(r - 1 + s->eps) < 1e-3)
             return true;
     }
     return false;
 }
 
-static void check_example(const struct policy_loss_settings *s, struct rl_objective_example *e, i64 *clipped,
-                          i64 *masked)
+/* Examples whose clip and mask had an effect. */
+struct effects {
+    i64 clipped, masked;
+};
+
+static void check_example(const struct policy_loss_settings *s, struct rl_objective_example *e, struct effects *seen)
 {
     double now[MOST], moved[MOST], h = 1e-5;
     struct policy_loss_sums sums = {0};
@@ -147,25 +171,52 @@ static void check_example(const struct policy_loss_settings *s, struct rl_object
                      (long long)e->n, e->coefficient[j], slope);
     }
     assert_true(fabs(sums.value - policy_loss(s, e, now, now)) < 1e-9);
-    *clipped += sums.clipped > 0;
-    *masked += sums.masked > 0;
+    if (s->kl > 0) {
+        double mean = 0, total = 0;
+        for (i64 j = 0; j < e->n; j++) {
+            mean += share_of(e, j) * kl_estimate(s, exp(e->start[j] - now[j]));
+            total += share_of(e, j);
+        }
+        assert_float_equal(sums.kl, mean / total, 1e-9);
+    }
+    seen->clipped += sums.clipped > 0;
+    seen->masked += sums.masked > 0;
+}
+
+static struct effects check_examples(const struct policy_loss_settings *s)
+{
+    struct effects seen = {0, 0};
+    for (i64 i = 0; i < 300; i++) {
+        struct rl_objective_example e;
+        draw_example(&e, i, 0.3);
+        if (!near_a_kink(s, &e))
+            check_example(s, &e, &seen);
+    }
+    return seen;
 }
 
 TEST(test_coefficients_are_the_slope)
 {
     for (int algorithm = POLICY_LOSS_MISC; algorithm <= POLICY_LOSS_GRPO; algorithm++)
-        for (int with_kl = 0; with_kl < 2; with_kl++) {
+        for (int kl = 0; kl < 4; kl++) { /* without, and each estimator */
             struct policy_loss_settings s = {
-                .algorithm = algorithm, .eps = 0.1, .mismatch_low = 0.5, .mismatch_high = 2, .kl = with_kl ? 0.3 : 0};
-            i64 clipped = 0, masked = 0;
-            for (i64 i = 0; i < 300; i++) {
-                struct rl_objective_example e;
-                draw_example(&e, i, 0.3);
-                if (!near_a_kink(&s, &e))
-                    check_example(&s, &e, &clipped, &masked);
-            }
-            assert_true(clipped > 20 && masked > 5);
+                .algorithm = algorithm, .eps = 0.1, .mismatch_low = 0.5, .mismatch_high = 2, .kl = kl ? 0.3 : 0};
+            s.kl_estimator = max_i64(0, kl - 1);
+            struct effects seen = check_examples(&s);
+            assert_true(seen.clipped > 20 && seen.masked > 5);
         }
+}
+
+TEST(test_clip_high_widens_one_side)
+{
+    for (int algorithm = POLICY_LOSS_MISC; algorithm <= POLICY_LOSS_GRPO; algorithm++) {
+        struct policy_loss_settings s = {
+            .algorithm = algorithm, .eps = 0.1, .clip_high = 0.28, .mismatch_low = 0.5, .mismatch_high = 2};
+        struct policy_loss_settings even = s;
+        even.clip_high = 0;
+        struct effects seen = check_examples(&s), evenly = check_examples(&even);
+        assert_true(seen.clipped > 20 && seen.clipped < evenly.clipped);
+    }
 }
 
 /* Without masks, GSPO-token's gradient is GSPO's: d/dlog p_j of s A with s = exp(mean log r). */
@@ -237,6 +288,20 @@ TEST(test_advantages)
     s.divide_by_std = false;
     assert_true(advantages(a, mixed, 4, &s));
     assert_true(a[0] == 0.75 && a[3] == -0.25);
+}
+
+/* DAPO, eq. 13, with 10 tokens at most and a buffer of 4. */
+TEST(test_the_last_tokens_cost_reward)
+{
+    static const double lost[] = {0, 0, 0, 0, 0, 0, 0, 0.25, 0.5, 0.75, 1};
+    struct policy_loss_settings s = {.overlong_buffer = 4, .overlong_penalty = 1};
+    for (i64 n = 0; n <= 10; n++)
+        assert_float_equal(overlong_penalty(&s, n, 10), lost[n], 1e-12);
+    assert_float_equal(overlong_penalty(&s, 12, 10), 1, 1e-12); /* behind an observation */
+    s.overlong_penalty = 0.4;
+    assert_float_equal(overlong_penalty(&s, 8, 10), 0.2, 1e-12);
+    s.overlong_buffer = 0;
+    assert_true(overlong_penalty(&s, 10, 10) == 0);
 }
 
 TEST(test_well_learned_positives)
@@ -405,6 +470,34 @@ TEST(test_well_learned_positives_weigh_less)
     learner_close(&l);
     for (i64 i = 0; i < 2; i++)
         rollout_group_release(&list[i]);
+    id_list_release(&task.ids);
+    model_close(&m);
+}
+
+/* Answers of equal rewards that differ by what they lose for their length: 0, 1/4 and 1/2 of the penalty. */
+TEST(test_long_answers_have_lower_advantages)
+{
+    struct policy_loss_settings s = {.mismatch_high = 1e9, .overlong_buffer = 4, .overlong_penalty = 0.8};
+    struct model m;
+    struct task task;
+    struct rollout_group list[1], *rollout_groups[1];
+    struct learner l;
+    open_model(&m);
+    open_cohorts(list, rollout_groups, &task, 1);
+    for (i64 r = 0; r < 3; r++)
+        list[0].rollouts[r].reward = 1;
+    learner_open(&l, &m, &vocabulary, &s, 1, 4096);
+    l.max_tokens = 6; /* of answers of 2, 3 and 4 ids */
+    learner_load(&l, rollout_groups, 1, NULL);
+    assert_int_equal(l.count, 3);
+    for (i64 r = 0; r < 3; r++)
+        assert_float_equal(l.samples[r].y.advantage, 0.2 * (double)(1 - r), 1e-12);
+    assert_float_equal(l.overlong, 0.2, 1e-12);
+    s.overlong_buffer = 0;
+    learner_load(&l, rollout_groups, 1, NULL);
+    assert_true(l.count == 0 && l.overlong == 0);
+    learner_close(&l);
+    rollout_group_release(&list[0]);
     id_list_release(&task.ids);
     model_close(&m);
 }

@@ -458,6 +458,81 @@ static void move(struct weight *w, double by)
     memory_free(values);
 }
 
+/* ---- The entropy's part of J, in plain loops over the policy's logits ---- */
+
+/* Weight of the entropy of each row of logits; the coefficient of the policy loss while all advantages and
+ * ratios are 1. */
+struct row_weights {
+    float *of[TARGETS][LEVELS_MOST]; /* NULL: not known yet */
+    double value;                    /* of the pass */
+};
+static struct row_weights row_weights;
+static void (*policy_objective)(struct trainer *, struct micro_batch *, struct forward *, const double[TARGETS]);
+
+static double entropy_of_row(const float *z, i64 n, bool bits)
+{
+    double sum = 0, most = -1e300, h = 0;
+    for (i64 j = 0; j < n; j++)
+        most = fmax(most, (double)z[j]);
+    for (i64 j = 0; j < n; j++)
+        sum += exp((double)z[j] - most);
+    for (i64 j = 0; j < n && !bits; j++) {
+        double p = exp((double)z[j] - most) / sum;
+        h -= p > 0 ? p * log(p) : 0;
+    }
+    for (i64 j = 0; j < n && bits; j++) {
+        double p = 1 / (1 + exp(-(double)z[j]));
+        h -= p * log(p) + (1 - p) * log(1 - p);
+    }
+    return h;
+}
+
+/* In the pass that weighs, the trained objective's coefficients are the weights. */
+static void measuring_objective(struct trainer *t, struct micro_batch *m, struct forward *out,
+                                const double total[TARGETS])
+{
+    const struct learner *l = t->objective_context;
+    policy_objective(t, m, out, total);
+    row_weights.value = 0;
+    for (int kind = 0; kind < TARGETS; kind++)
+        for (i64 level = 0; level < (kind == TARGET_AUDIO ? TOY_LEVELS : 1); level++) {
+            if (kind == TARGET_MTP || !out->loss[kind][level].value)
+                continue;
+            struct matrix logits = tensor_matrix(out->logits[kind][level]);
+            double scale = (double)l->policy.temperature / (kind == TARGET_VISION ? TOY_BITS : 1);
+            float **weight = &row_weights.of[kind][level], *z = memory_alloc(logits.rows * logits.columns * 4);
+            if (!*weight) {
+                *weight = memory_alloc(logits.rows * 4);
+                device_get(&device, *weight, out->coefficient[kind][level], logits.rows * 4);
+            }
+            device_get(&device, z, logits.data, logits.rows * logits.columns * 4);
+            for (i64 i = 0; i < logits.rows; i++)
+                row_weights.value += (double)(*weight)[i] * scale * l->s->entropy *
+                                     entropy_of_row(z + i * logits.columns, logits.columns, kind == TARGET_VISION);
+            memory_free(z);
+        }
+}
+
+/* Makes all ratios and advantages 1. */
+static void measure_entropy(struct learner *l)
+{
+    for (i64 i = 0; i < l->count; i++) {
+        l->samples[i].y.advantage = 1;
+        l->samples[i].y.weight = 1 + 0.1 * (double)i;
+        l->samples[i].y.rollout = l->samples[i].y.old;
+    }
+    policy_objective = l->trainer.objective;
+    l->trainer.objective = measuring_objective;
+}
+
+static void forget_entropy(void)
+{
+    for (int kind = 0; kind < TARGETS; kind++)
+        for (i64 level = 0; level < LEVELS_MOST; level++)
+            memory_free(row_weights.of[kind][level]);
+    row_weights = (struct row_weights){0};
+}
+
 static double value_of(struct learner *l)
 {
     struct step_result result;
@@ -465,14 +540,15 @@ static double value_of(struct learner *l)
     learner_sums(&sums, l);
     assert_int_equal(train_step(&result, &l->trainer, 0), 0);
     learner_sums(&sums, l);
-    return sums.value;
+    return sums.value + row_weights.value;
 }
 
 /* Of the heads of text, bits and codes, and of a layer below them, against differences of J. */
-static void check_slopes(const struct sampler *sampler, struct rollout_group *const *groups, bool weigh_scales)
+static void check_slopes(const struct sampler *sampler, struct rollout_group *const *groups, bool weigh_scales,
+                         double entropy)
 {
     struct policy_loss_settings s = {
-        .algorithm = POLICY_LOSS_GRPO, .eps = 9, .mismatch_high = 1e9, .divide_by_std = true};
+        .algorithm = POLICY_LOSS_GRPO, .eps = 9, .mismatch_high = 1e9, .divide_by_std = true, .entropy = entropy};
     struct weight *const weights[] = {model.norm,          model.vision_norm,  model.vision_head,   model.audio_norm[0],
                                       model.audio_head[1], model.vision_embed, model.layer[0].norm1};
     struct learner l;
@@ -483,6 +559,8 @@ static void check_slopes(const struct sampler *sampler, struct rollout_group *co
     learner_load(&l, groups, TASKS, NULL);
     learner_plan(&l, 0, l.count);
     assert_int_equal(learner_measure(&l, NULL), 0);
+    if (entropy > 0)
+        measure_entropy(&l);
     value_of(&l);
     double slope[COUNT_OF(weights)] = {0};
     for (i64 i = 0; i < COUNT_OF(weights); i++) {
@@ -501,17 +579,18 @@ static void check_slopes(const struct sampler *sampler, struct rollout_group *co
             fail_msg("%s at temperature %g: gradient %g, measured %g", weights[i]->spec.name,
                      (double)l.policy.temperature, slope[i], measured);
     }
+    forget_entropy();
     learner_close(&l);
 }
 
 TEST(test_gradients_are_slopes)
 {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         struct sampler sampler;
         struct rollout_group *groups[TASKS];
-        open_sampler(&sampler, TASKS, i == 1 ? 0.7f : 1);
+        open_sampler(&sampler, TASKS, i % 2 ? 0.7f : 1);
         draw_groups(groups, &sampler);
-        check_slopes(&sampler, groups, i == 2);
+        check_slopes(&sampler, groups, i == 2 || i == 4, i < 3 ? 0 : 3);
         close_groups(groups);
         sampler_close(&sampler);
     }

@@ -1,5 +1,5 @@
-/* Cross-entropy of rows of logits with lse and optional entropy, and the backward. Rows whose
- * target is IGNORED have loss and gradient 0. */
+/* Cross-entropy of rows of logits with lse and optional entropy, and the backward; the backward of the
+ * entropy alone. Rows whose target is IGNORED have loss and gradient 0. */
 #include "kernels/cpu/rows.h"
 
 enum { IGNORED = -100 };
@@ -106,4 +106,72 @@ void CPU(cross_entropy_backward)(struct device *device, struct matrix dlogits, s
     job.coefficient = coefficient;
     job.rows_tile = tile_rows(logits.columns);
     workers_run(ceil_div(logits.rows, job.rows_tile), run_backward, &job);
+}
+
+/* ---- Entropy ---- */
+
+/* log p, clamped where p is 0, so that -inf contributes nothing. */
+INLINED float log_share(float x, float lse)
+{
+    return x - lse < -100 ? -100 : x - lse;
+}
+
+INLINED float sum_of_p_log_p(const void *x, float lse, i64 n, enum dtype dtype)
+{
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (i64 i = 0; i < n; i++) {
+        float log_p = log_share(element_load(x, i, dtype), lse);
+        sum += vector_exp(log_p) * log_p;
+    }
+    return sum;
+}
+
+/* sum: of p log p, which is -H. */
+INLINED void add_class_gradients(void *dx, const void *x, float lse, float sum, float coefficient, i64 n,
+                                 enum dtype out_dtype, enum dtype dtype)
+{
+#pragma omp simd
+    for (i64 i = 0; i < n; i++) {
+        float log_p = log_share(element_load(x, i, dtype), lse);
+        float slope = -vector_exp(log_p) * (log_p - sum);
+        element_store(dx, i, element_load(dx, i, out_dtype) + coefficient * slope, out_dtype);
+    }
+}
+
+INLINED void add_bit_gradients(void *dx, const void *x, float coefficient, i64 n, enum dtype out_dtype,
+                               enum dtype dtype)
+{
+#pragma omp simd
+    for (i64 i = 0; i < n; i++) {
+        float value = element_load(x, i, dtype), slope = -value * vector_sigmoid(value) * vector_sigmoid(-value);
+        element_store(dx, i, element_load(dx, i, out_dtype) + coefficient * slope, out_dtype);
+    }
+}
+
+static void run_entropy_backward(void *context, i64 tile, int worker)
+{
+    const struct cross_entropy_job *job = context;
+    (void)worker;
+    i64 n = job->logits.columns, begin = tile * job->rows_tile, end = min_i64(begin + job->rows_tile, job->logits.rows);
+    enum dtype dtype = job->logits.dtype, out_dtype = job->dlogits.dtype;
+    for (i64 i = begin; i < end; i++) {
+        void *dx = matrix_at(job->dlogits, i, 0);
+        const void *x = matrix_at(job->logits, i, 0);
+        if (!job->kept_lse) {
+            BY_DTYPES(out_dtype, dtype, add_bit_gradients, dx, x, job->coefficient[i], n);
+            continue;
+        }
+        float sum = BY_DTYPE(dtype, sum_of_p_log_p, x, job->kept_lse[i], n);
+        BY_DTYPES(out_dtype, dtype, add_class_gradients, dx, x, job->kept_lse[i], sum, job->coefficient[i], n);
+    }
+}
+
+void CPU(entropy_backward)(struct device *device, struct matrix dlogits, struct matrix logits, const float *lse,
+                           const float *coefficient)
+{
+    (void)device;
+    struct cross_entropy_job job = {.logits = logits, .dlogits = dlogits, .kept_lse = lse, .coefficient = coefficient};
+    job.rows_tile = tile_rows(logits.columns);
+    workers_run(ceil_div(logits.rows, job.rows_tile), run_entropy_backward, &job);
 }

@@ -93,6 +93,52 @@ static __global__ void gradients(struct matrix dlogits, struct matrix logits, co
     }
 }
 
+/* Adds to dx: -factor p (log p + H); one block per row, which is read twice. */
+template <typename Out, typename In>
+__device__ static void add_class_gradients(struct matrix dlogits, const In *x, i64 row, float least, float factor)
+{
+    float sum = 0;
+    COLUMNS(i, dlogits.columns)
+    {
+        float log_p = clamped(to_f32(x[i]) - least);
+        sum += expf(log_p) * log_p;
+    }
+    sum = block_sum(sum);
+    Out *dx = row_of<Out>(dlogits, row);
+    COLUMNS(i, dlogits.columns)
+    {
+        float log_p = clamped(to_f32(x[i]) - least);
+        dx[i] = from_f32<Out>(to_f32(dx[i]) - factor * expf(log_p) * (log_p - sum));
+    }
+}
+
+template <typename Out, typename In>
+static __global__ void entropy_gradients(struct matrix dlogits, struct matrix logits, const float *lse,
+                                         const float *coefficient)
+{
+    grid_wait();
+    i64 row = blockIdx.x;
+    const In *x = row_of<In>(logits, row);
+    Out *dx = row_of<Out>(dlogits, row);
+    if (lse) {
+        add_class_gradients<Out, In>(dlogits, x, row, lse[row], coefficient[row]);
+        return;
+    }
+    COLUMNS(i, logits.columns)
+    {
+        float value = to_f32(x[i]), slope = value * sigmoid(value) * sigmoid(-value);
+        dx[i] = from_f32<Out>(to_f32(dx[i]) - coefficient[row] * slope);
+    }
+}
+
+extern "C" void cuda_entropy_backward(struct device *device, struct matrix dlogits, struct matrix logits,
+                                      const float *lse, const float *coefficient)
+{
+    if (logits.rows > 0)
+        LAUNCH_BY_DTYPES(device, dlogits.dtype, logits.dtype, entropy_gradients, (unsigned)logits.rows,
+                         threads_for(logits.columns), 0, dlogits, logits, lse, coefficient);
+}
+
 extern "C" void cuda_cross_entropy_backward(struct device *device, struct matrix dlogits, struct matrix logits,
                                             const float *lse, const i32 *target, const float *coefficient)
 {
