@@ -11,6 +11,7 @@ static const struct panel panels[] = {
     {"entropy", "Entropy of an id", "nats", 4, true, false},
     {"length", "Length of answers", "ids", 5, true, false},
     {"spread", "Prompts whose answers differ in reward", "of the step's prompts", 1, true, true},
+    {"redrawn", "Groups of equal rewards that were drawn again", "groups", 2, true, false},
     {"clipped", "Answers whose ratio was clipped", "of answers", 6, true, true},
     {"kl", "Divergence from the start", "nats", 3, true, false},
     {"grad_norm", "Norm of the gradient before clipping", "L2", 7, true, false},
@@ -48,6 +49,76 @@ static void put_rewards_of_one(struct page *p, const struct run_stage *s, const 
     series_release(&heldout);
 }
 
+/* ---- By set of prompts ---- */
+
+enum { SETS_MOST = 8 }; /* lines of a chart */
+
+struct set_names {
+    char *list[SETS_MOST];
+    i64 count;
+};
+
+static void add_name(struct set_names *names, const char *name, size_t length)
+{
+    bool known = names->count == SETS_MOST;
+    for (i64 i = 0; i < names->count; i++)
+        known |= strlen(names->list[i]) == length && strncmp(names->list[i], name, length) == 0;
+    if (!known)
+        names->list[names->count++] = string_format("%.*s", (int)length, name);
+}
+
+/* The first sets that have figures, set/NAME/reward. */
+static struct set_names sets_of(const struct json_lines *lines)
+{
+    static const char begin[] = "set/", end[] = "/reward";
+    struct set_names names = {.count = 0};
+    struct json_iterator at;
+    for (i64 i = 0; i < lines->count; i++)
+        for (bool more = json_first(&at, lines->list[i]); more; more = json_next(&at, lines->list[i])) {
+            size_t length = strlen(at.key), around = strlen(begin) + strlen(end);
+            if (length > around && strncmp(at.key, begin, strlen(begin)) == 0 &&
+                strcmp(at.key + length - strlen(end), end) == 0)
+                add_name(&names, at.key + strlen(begin), length - around);
+        }
+    return names;
+}
+
+static void put_set_figure(struct page *p, const struct run_stage *s, const struct set_names *names, const char *figure,
+                           const char *title, const char *unit)
+{
+    struct metric_series series[SETS_MOST];
+    struct chart_line lines[SETS_MOST];
+    for (i64 i = 0; i < names->count; i++) {
+        char *key = string_format("set/%s/%s", names->list[i], figure);
+        series[i] = series_of(&s->metrics, key);
+        lines[i] = (struct chart_line){names->list[i], (int)i, series[i].x, series[i].y, series[i].n};
+        memory_free(key);
+    }
+    figure_chart(p, title,
+                 &(struct chart){.about = title,
+                                 .x_name = "step",
+                                 .y_name = unit,
+                                 .lines = lines,
+                                 .line_count = (int)names->count,
+                                 .from_zero = true});
+    for (i64 i = 0; i < names->count; i++)
+        series_release(&series[i]);
+}
+
+/* Of one run. */
+static void put_sets(struct page *p, const struct run_stage *s)
+{
+    struct set_names names = sets_of(&s->metrics);
+    if (names.count) {
+        put_set_figure(p, s, &names, "reward", "Mean reward in training, by set", "reward");
+        put_set_figure(p, s, &names, "length", "Length of answers, by set", "tokens");
+        put_set_figure(p, s, &names, "spread", "Share of prompts whose answers differ in reward, by set",
+                       "of the set's prompts");
+    }
+    for (i64 i = 0; i < names.count; i++)
+        memory_free(names.list[i]);
+}
+
 static void put_training_rewards(struct page *p, const char *stage, const struct run_stage *s, const struct json *rl)
 {
     static const struct panel reward = {"reward", "Mean reward in training", "reward", 0, true, false};
@@ -58,6 +129,8 @@ static void put_training_rewards(struct page *p, const char *stage, const struct
         figure_panel(p, stage, &reward);
     for (i64 i = 0; i < COUNT_OF(panels); i++)
         figure_panel(p, stage, &panels[i]);
+    if (p->run_count == 1)
+        put_sets(p, s);
     buffer_printf(&p->html, "</div>");
 }
 

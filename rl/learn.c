@@ -1,5 +1,6 @@
 /* One learning step: graded answers into micro-batches, their coefficients, updates. */
 #include "rl/learn.h"
+#include "rl/advantages.h"
 
 #include <string.h>
 
@@ -648,27 +649,6 @@ static void add_sample(struct learner *l, const struct rollout_group *c, const s
             *drawn++ = r->logprob[i];
 }
 
-/* What the reward of an answer loses for its length: in the unit of max_tokens, which pictures and clips
- * do not have. */
-static double penalty_of(const struct learner *l, const struct answer *r)
-{
-    bool scaled = r->medium.kind == STREAM_IMAGE_OUT || r->medium.kind == STREAM_VIDEO_OUT;
-    if (r->has_medium && scaled)
-        return 0;
-    return overlong_penalty(l->s, r->has_medium ? r->medium.frames : r->count, l->max_tokens);
-}
-
-/* Fills the rewards that the advantages are of. False: some are missing. */
-static bool fill_rewards(double *reward, const struct learner *l, const struct rollout_group *c)
-{
-    bool graded = true;
-    for (i64 r = 0; r < c->size; r++) {
-        reward[r] = c->rollouts[r].reward - penalty_of(l, &c->rollouts[r].answer);
-        graded &= !c->rollouts[r].ungraded;
-    }
-    return graded;
-}
-
 /* Skips rollout groups with equal or missing rewards, since they give no gradient. */
 void learner_load(struct learner *l, struct rollout_group *const *rollout_groups, i64 count, const double *success)
 {
@@ -681,24 +661,26 @@ void learner_load(struct learner *l, struct rollout_group *const *rollout_groups
         most += rollout_groups[i]->size;
         for (i64 r = 0; r < rollout_groups[i]->size; r++) {
             l->drawn_most += rollout_groups[i]->rollouts[r].answer.count;
-            l->overlong += penalty_of(l, &rollout_groups[i]->rollouts[r].answer);
+            l->overlong += answer_penalty(l->s, &rollout_groups[i]->rollouts[r].answer, l->max_tokens);
         }
     }
     l->overlong /= (double)max_i64(most, 1);
     l->logprobs = arena_alloc(&l->arena, 3 * l->drawn_most * 4);
     l->samples = arena_alloc(&l->arena, most * (i64)sizeof *l->samples);
     l->micro = arena_alloc(&l->arena, (most + 1) * 8);
+    double *deviation = l->s->divide_by_set ? set_deviations(l->s, rollout_groups, count, l->max_tokens) : NULL;
     for (i64 i = 0; i < count; i++) {
         const struct rollout_group *c = rollout_groups[i];
         i64 mark = arena_mark(&l->arena);
-        double *reward = arena_alloc(&l->arena, c->size * 16), *advantage = reward + c->size;
-        if (!fill_rewards(reward, l, c) || !advantages(advantage, reward, c->size, l->s)) {
+        double *advantage = arena_alloc(&l->arena, c->size * 8);
+        if (!group_advantages(advantage, l->s, c, l->max_tokens, deviation)) {
             arena_reset(&l->arena, mark);
             continue;
         }
         for (i64 r = 0; r < c->size; r++)
             add_sample(l, c, &c->rollouts[r].answer, advantage[r], success ? success[c->prompt_index] : 0);
     }
+    memory_free(deviation);
 }
 
 i64 learner_plan(struct learner *l, i64 first, i64 end)

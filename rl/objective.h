@@ -25,7 +25,7 @@ struct policy_loss_settings {
     double entropy;      /* weight of the mean entropy of the drawn tokens' distributions; 0: off */
     i64 overlong_buffer; /* last tokens of the longest answer, where a penalty grows to overlong_penalty; 0: off */
     double overlong_penalty;
-    bool divide_by_std;
+    bool divide_by_std, divide_by_set; /* by the group's standard deviation; by that of the step's set instead */
     double advantage_eps;
     double mask_share, mask_entropy, mask_success; /* alpha, eta, tau of WPSM [R eq. 4]; share 0: off */
     double mask_solved;                            /* minimum reward of an answer that solves its prompt */

@@ -431,6 +431,7 @@ void prompts_release(struct prompts *all)
         memory_free(all->list[i].asked);
     }
     memory_free(all->list);
+    memory_free(all->sets);
     notes_release(&all->notes);
     *all = (struct prompts){0};
 }

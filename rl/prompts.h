@@ -31,13 +31,21 @@ struct task {                                                 /* a prompt and th
     double pass;          /* pass@k; -1: unknown */
     struct prompt *asked; /* a prompt with media, or for one, laid out; owned. NULL: `ids` are all */
     i64 positions;        /* of the prompt without hint, with what opens a medium */
+    i64 set;              /* index of its set; 0 without sets */
 };
 static inline enum modality task_makes(const struct task *task)
 {
     return task->asked ? task->asked->to : MODALITY_TEXT;
 }
+struct data_source;
+struct prompt_set {                   /* prompts with a share of their own: prompt_sets.h */
+    const struct data_source *source; /* borrowed */
+    i64 first, count;                 /* in the list */
+};
 struct prompts {
     struct task *list;
+    struct prompt_set *sets;
+    i64 set_count;           /* 0: all prompts are one set without a name */
     i64 count, longest;      /* positions of the longest prompt with its full hint */
     i64 longest_medium;      /* positions of the longest picture or clip that is asked for; 0: none */
     struct skip_notes notes; /* keys that are not read */

@@ -9,7 +9,7 @@ void replay_buffer_open(struct replay_buffer *p, const struct prompts *prompts, 
 {
     *p = (struct replay_buffer){
         .prompts = prompts, .tokenizer = tokenizer, .per_step = per_step, .group = group, .batches = batches};
-    prompt_order_init(&p->order, prompts->count, seed);
+    prompt_mix_init(&p->mix, prompts, per_step, seed);
     p->rollout_groups = memory_alloc(per_step * batches * (i64)sizeof *p->rollout_groups);
     p->pass = memory_alloc(prompts->count * 8);
     for (i64 i = 0; i < prompts->count; i++)
@@ -22,38 +22,71 @@ static void free_rollout_group(struct rollout_group *c)
     memory_free(c);
 }
 
+static void forget_replaced(struct replay_buffer *p)
+{
+    for (i64 i = 0; i < p->replaced_count; i++)
+        free_rollout_group(p->replaced[i].group);
+    memory_free(p->replaced);
+    p->replaced = NULL;
+    p->replaced_count = 0;
+}
+
 void replay_buffer_close(struct replay_buffer *p)
 {
     for (i64 i = 0; i < p->count; i++)
         free_rollout_group(p->rollout_groups[i]);
+    forget_replaced(p);
     memory_free(p->rollout_groups);
     memory_free(p->pass);
-    prompt_order_release(&p->order);
+    prompt_mix_release(&p->mix);
     *p = (struct replay_buffer){0};
 }
 
-static struct rollout_group *add_rollout_group(struct replay_buffer *p, i64 number, i64 hint)
+static struct rollout_group *new_rollout_group(const struct replay_buffer *p, i64 index, i64 number, i64 hint)
 {
     struct rollout_group *c = memory_alloc(sizeof *c);
-    i64 index = prompt_order_at(&p->order, number);
     const struct task *prompt = &p->prompts->list[index];
     rollout_group_init(c, prompt, index, number, p->group);
     c->hint = hint;
     for (i64 i = 0; i < hint; i++)
         id_list_push(&c->ids, prompt->think.ids[i]);
-    p->rollout_groups[p->count++] = c;
     return c;
+}
+
+static struct rollout_group *add_rollout_group(struct replay_buffer *p, i64 number, i64 hint)
+{
+    return p->rollout_groups[p->count++] = new_rollout_group(p, prompt_mix_at(&p->mix, number), number, hint);
+}
+
+void replay_buffer_first(struct rollout_group **groups, const struct replay_buffer *p)
+{
+    for (i64 i = 0; i < p->per_step; i++)
+        groups[i] = p->rollout_groups[i];
+    for (i64 i = p->replaced_count - 1; i >= 0; i--) /* the first replaced last */
+        groups[p->replaced[i].index] = p->replaced[i].group;
+}
+
+/* The identities of groups drawn again count downwards from the last one, behind no number of a prompt. */
+void replay_buffer_redraw(struct replay_buffer *p, i64 index, i64 time)
+{
+    struct rollout_group *old = p->rollout_groups[index];
+    require(index < p->per_step && time > 0 && time <= p->redraw, "a group that is not to be drawn again");
+    p->replaced = memory_resize(p->replaced, p->replaced_count * (i64)sizeof *p->replaced,
+                                (p->replaced_count + 1) * (i64)sizeof *p->replaced);
+    p->replaced[p->replaced_count++] = (struct replaced_group){old, index};
+    p->rollout_groups[index] = new_rollout_group(p, old->prompt_index, old->number, old->hint);
+    p->rollout_groups[index]->identity = (u32)(UINT32_MAX - (old->number * p->redraw + time - 1));
 }
 
 int replay_buffer_fill(struct replay_buffer *p, i64 step, const struct policy_loss_settings *s)
 {
     while (p->count < p->per_step * p->batches) {
         i64 number = p->count ? p->rollout_groups[p->count - 1]->number + 1 : step * p->per_step;
-        i64 index = prompt_order_at(&p->order, number);
+        i64 index = prompt_mix_at(&p->mix, number);
         const struct task *prompt = &p->prompts->list[index];
         i64 thoughts = prompt->think.count - prompt->think_head;
-        if (number > UINT32_MAX)
-            return error_set("prompt %lld: a run takes at most 2^32", (long long)number);
+        if (number > UINT32_MAX / (1 + p->redraw))
+            return error_set("prompt %lld: a run takes at most 2^32, each drawn again counted", (long long)number);
         i64 hint = s->hint_share > 0 ? (i64)(hint_share(s, step, p->pass[index]) * (double)thoughts) : 0;
         add_rollout_group(p, number, hint > 0 ? prompt->think_head + hint : 0);
     }
@@ -62,6 +95,7 @@ int replay_buffer_fill(struct replay_buffer *p, i64 step, const struct policy_lo
 
 void replay_buffer_drop(struct replay_buffer *p)
 {
+    forget_replaced(p);
     for (i64 i = 0; i < p->per_step; i++)
         free_rollout_group(p->rollout_groups[i]);
     p->count -= p->per_step;
@@ -104,6 +138,12 @@ void replay_buffer_mark(struct replay_buffer_mark *mark, const struct replay_buf
 void replay_buffer_rewind(struct replay_buffer *p, const struct replay_buffer_mark *mark)
 {
     require(mark->count <= p->count * p->group, "a mark of another pool");
+    while (p->replaced_count) { /* the latest first */
+        const struct replaced_group *r = &p->replaced[--p->replaced_count];
+        free_rollout_group(p->rollout_groups[r->index]);
+        p->rollout_groups[r->index] = r->group;
+    }
+    forget_replaced(p);
     while (p->count * p->group > mark->count)
         free_rollout_group(p->rollout_groups[--p->count]);
     for (i64 i = 0; i < mark->count; i++)
@@ -300,7 +340,7 @@ static int load_rollout_group(struct replay_buffer *p, struct replay_buffer_read
     const i64 *media = in->media.media ? in->media.media + MEDIUM * p->group * p->count : NULL;
     const i64 *routed = in->media.prompts ? in->media.prompts + p->count : NULL;
     i64 number = rollout_group[0], hint = rollout_group[1];
-    if (number < 0 || hint < 0 || hint > p->prompts->list[prompt_order_at(&p->order, number)].think.count)
+    if (number < 0 || hint < 0 || hint > p->prompts->list[prompt_mix_at(&p->mix, number)].think.count)
         return error_set("%s: prompt %lld with a hint of %lld %s: the prompts have changed", path, (long long)number,
                          (long long)hint, plural(hint, "id", "ids"));
     struct rollout_group *c = add_rollout_group(p, number, hint);

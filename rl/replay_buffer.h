@@ -8,17 +8,24 @@
 #ifndef WEFT_RL_REPLAY_BUFFER_H
 #define WEFT_RL_REPLAY_BUFFER_H
 #include "rl/objective.h"
+#include "rl/prompt_sets.h"
 #include "rl/rollout.h"
 
 struct replay_buffer {
     const struct prompts *prompts;
     const struct text_tokenizer *tokenizer;
-    struct prompt_order order;
+    struct prompt_mix mix;
     struct rollout_group **rollout_groups; /* [count], ordered by number */
     i64 count, per_step, group, batches;
     const struct generator *media; /* tokenizers of prompts with media; NULL: text alone */
     i64 route_width;               /* the sampler's; 0: no routes are kept */
     double *pass;                  /* [prompts] pass@k of the initial model, for hints; -1: unknown */
+    i64 redraw;                    /* times that a group may be drawn again */
+    struct replaced_group {        /* groups of this step that were drawn again, as they were before */
+        struct rollout_group *group;
+        i64 index;
+    } * replaced;
+    i64 replaced_count;
 };
 void replay_buffer_open(struct replay_buffer *buffer, const struct prompts *prompts,
                         const struct text_tokenizer *tokenizer, i64 per_step, i64 group, i64 batches, u64 seed);
@@ -28,6 +35,12 @@ void replay_buffer_close(struct replay_buffer *buffer);
 int replay_buffer_fill(struct replay_buffer *buffer, i64 step, const struct policy_loss_settings *settings);
 void replay_buffer_drop(
     struct replay_buffer *buffer); /* frees the first per_step rollout groups, after training on them */
+/* Puts a group of the same prompt and hint without answers in place of one of the first per_step, for the
+ * `time`-th time, from 1 on: its draws have other random numbers. replay_buffer_rewind puts the old ones
+ * back. */
+void replay_buffer_redraw(struct replay_buffer *buffer, i64 index, i64 time);
+void replay_buffer_first(struct rollout_group **groups,
+                         const struct replay_buffer *buffer); /* [per_step] as first drawn */
 
 /* A mark records the progress of unfinished rollouts between two steps. replay_buffer_rewind drops
  * rollout groups and ids that were added after the mark. */

@@ -13,14 +13,16 @@
  * model, rl.json, metrics.jsonl, rewards.jsonl and checkpoints.
  *
  * Where is what:
- *   stage.c      the stage rl: its loop, measurements, checkpoints
- *   prompts.c    files of prompts and their order; prompt_media.c: prompts with media and for media
+ *   stage.c      the stage rl: its loop, measurements, checkpoints; set_figures.c: figures by set
+ *   prompts.c    files of prompts and their order; prompt_media.c: prompts with media and for media;
+ *                prompt_sets.c: several sets, and which comes when
  *   replay_buffer.c  answers sampled ahead for later steps
  *   rollout.c    sampling of answers; policy.c: the temperature and forbidden ids, for both sides
  *   grader.c     rewards and rewards.jsonl; verify*.c: the rules; program.c: external programs,
  *                program_process.c: their limits; program_sandbox.c, program_calls.c: their sandbox;
  *                judge.c: frozen models that read media
- *   objective.c  advantages, weights and hints; the loss itself is the op policy_loss
+ *   objective.c  weights, hints and how advantages are computed, advantages.c: of rollout groups; the loss
+ *                itself is the op policy_loss
  *   learn.c      answers into micro-batches and updates; eval.c: the stage eval,
  *                eval_ngrams.c: what n-grams reach
  *   memory_estimate.c  memory before it begins
@@ -34,10 +36,11 @@
 #include "train/train.h"
 
 struct rl_settings {
-    char *from, *prompts, *eval_prompts, *day; /* day: YYYY-MM-DD of a chat template that writes it */
-    char *sub;                                 /* name of the sub-model that is the policy; "": the full model */
+    char *from, *eval_prompts, *day; /* day: YYYY-MM-DD of a chat template that writes it */
+    struct source_list prompts;
+    char *sub; /* name of the sub-model that is the policy; "": the full model */
     i64 steps, prompts_per_step, group, buffer_batches, slots, minibatches, max_tokens;
-    i64 eval_steps, eval_limit, micro_positions;
+    i64 eval_steps, eval_limit, micro_positions, redraw;
     i64 speculate; /* retired */
     struct training_settings training;
     struct best_settings best;

@@ -5,6 +5,7 @@
 void rollout_group_init(struct rollout_group *c, const struct task *prompt, i64 prompt_index, i64 number, i64 size)
 {
     *c = (struct rollout_group){.prompt = prompt, .prompt_index = prompt_index, .number = number, .size = size};
+    c->identity = (u32)number;
     for (i64 i = 0; i < prompt->ids.count && !prompt->asked; i++)
         id_list_push(&c->ids, prompt->ids.ids[i]);
     c->rollouts = memory_alloc(size * (i64)sizeof *c->rollouts);
@@ -157,7 +158,7 @@ static struct generate_request request_of(struct rollout_group *c, struct part *
     r.parts = parts;
     r.part_count = rollout_group_parts(parts, c);
     r.copies = c->size;
-    r.identity = (u32)c->number;
+    r.identity = c->identity;
     r.routes = &c->routes;
     if (task_makes(c->prompt) == MODALITY_TEXT || task_makes(c->prompt) == MODALITY_AUDIO)
         r.most = s->most;

@@ -34,6 +34,7 @@ struct rollout_group {
     i64 prompt_index, number; /* index in its file; number in the endless sequence of prompts */
     /* prompt, then the hint: "<think>\n" and reference reasoning; behind task.asked: the hint alone */
     struct id_list ids;
+    u32 identity;         /* of its random numbers: the number, unless it is drawn again */
     i64 hint;             /* number of hint ids */
     struct routes routes; /* routes of the prompt's positions; before a medium all but the last */
     struct rollout *rollouts;

@@ -2,10 +2,12 @@
 #include "rl/rl.h"
 
 #include "core/json.h"
+#include "rl/advantages.h"
 #include "rl/memory_estimate.h"
 #include "rl/learn.h"
 #include "rl/prompt_media.h"
 #include "rl/replay_buffer.h"
+#include "rl/set_figures.h"
 #include "train/pretrain.h"
 #include "train/taught.h"
 
@@ -17,7 +19,10 @@ const struct setting rl_table[] = {
     ROW(from, "from", REFERENCE, NULL, 0, 0, NULL, "initial model; optimizer moments start at zero"),
     ROW(sub, "sub", STRING, "", 0, 0, NULL,
         "named sub-model of `from` (weft extract --name) that is drawn from and trained; none: the full model"),
-    ROW(prompts, "prompts", REFERENCE, NULL, 0, 0, NULL, "prompts with the fields of verl, .jsonl or .json"),
+    ROW(prompts, "prompts", SOURCES, NULL, 0, 0, NULL,
+        "prompts with the fields of verl, .jsonl or .json; or named sets, {NAME: {data: .., share: 2}, ..}: prompts of "
+        "a "
+        "step in proportion to `share`, or to `weight` times the prompts of a set"),
     ROW(eval_prompts, "eval_prompts", REFERENCE, "", 0, 0, NULL, "held-out prompts"),
     ROW(eval_steps, "eval_steps", INTEGER, "20", 0, 1e9, NULL,
         "steps between held-out evaluations; 0: only at start and end"),
@@ -27,6 +32,8 @@ const struct setting rl_table[] = {
     ROW(steps, "steps", INTEGER, "40", 1, 1e9, NULL, "training steps, each on its own prompts"),
     ROW(prompts_per_step, "prompts_per_step", INTEGER, "32", 1, 1e6, NULL, "prompts per step"),
     ROW(group, "group", INTEGER, "8", 2, 1e4, NULL, "answers per prompt"),
+    ROW(redraw, "redraw", INTEGER, "0", 0, 100, NULL,
+        "times that groups of equal rewards are drawn again in a step, with the same prompts"),
     ROW(buffer_batches, "buffer_batches", INTEGER, "1", 1, 1000, NULL,
         "steps whose prompts are sampled concurrently; more hide long answers, but train on samples of older weights"),
     ROW(slots, "seats", INTEGER, "0", 0, 1e6, NULL, "prompts sampled concurrently; 0: all in the buffer"),
@@ -58,6 +65,8 @@ const struct setting rl_table[] = {
         "reward that an answer of max_tokens loses"),
     ROW(policy_loss.divide_by_std, "divide_by_std", BOOL, "true", 0, 0, NULL,
         "divide advantages by the group's sample standard deviation"),
+    ROW(policy_loss.divide_by_set, "divide_by_set", BOOL, "false", 0, 0, NULL,
+        "divide advantages by the sample standard deviation of the step's rewards in their set, not in their group"),
     ROW(policy_loss.advantage_eps, "advantage_eps", NUMBER, "1e-4", 0, 10, NULL, "added to this standard deviation"),
     ROW(policy_loss.mask_share, "mask.share", NUMBER, "0", 0, 1, NULL,
         "masking of well-learned positive answers; 0: none, 1: full"),
@@ -143,7 +152,7 @@ static int open_prompts(struct stage_run *r)
     r->tokenizer = text_tokenizer_load(r->s->from);
     r->media = (struct prompt_media){r->stage->device, r->s->from, r->stage->dtype};
     if (!r->tokenizer || text_chat_set_day(r->tokenizer, r->s->day) < 0 ||
-        prompts_load(&r->prompts, r->s->prompts, r->tokenizer, &r->media, 0))
+        prompt_sets_load(&r->prompts, &r->s->prompts, r->tokenizer, &r->media))
         return -1;
     if (!r->s->eval_prompts || !*r->s->eval_prompts)
         return 0;
@@ -401,10 +410,10 @@ static int draw_and_grade(struct stage_run *r, struct step_times *times, i64 ste
 
 /* Running success rate per prompt, an average with weight 0.5, since a prompt recurs only a few
  * times. Rollout groups with a hint or ungraded answers are skipped. */
-static void move_success(struct stage_run *r)
+static void move_success(struct stage_run *r, struct rollout_group *const *groups)
 {
     for (i64 i = 0; i < r->s->prompts_per_step; i++) {
-        const struct rollout_group *c = r->buffer.rollout_groups[i];
+        const struct rollout_group *c = groups[i];
         double *success = &r->success[c->prompt_index], now = rollout_group_success(c, r->s->policy_loss.mask_solved);
         if (now >= 0)
             *success = *success < 0 ? now : 0.5 * (*success + now);
@@ -412,14 +421,14 @@ static void move_success(struct stage_run *r)
 }
 
 /* Statistics of the step's answers before any update on them. */
-static struct eval_scores measure_answers(const struct stage_run *r)
+static struct eval_scores measure_answers(const struct stage_run *r, struct rollout_group *const *groups)
 {
     struct eval_scores x = {0};
     double drawn = 0;
     for (i64 i = 0; i < r->s->prompts_per_step; i++)
         for (i64 c = 0; c < r->s->group; c++) {
-            const struct answer *y = &r->buffer.rollout_groups[i]->rollouts[c].answer;
-            x.reward += r->buffer.rollout_groups[i]->rollouts[c].reward;
+            const struct answer *y = &groups[i]->rollouts[c].answer;
+            x.reward += groups[i]->rollouts[c].reward;
             x.length += (double)y->count;
             x.ended += y->ended;
             x.answers++;
@@ -436,7 +445,7 @@ static struct eval_scores measure_answers(const struct stage_run *r)
 }
 
 static void log_step(struct training_step *said, const struct stage_run *r, const struct eval_scores *x,
-                     const struct learn_result *y, const struct step_times *t)
+                     const struct learn_result *y, const struct step_times *t, i64 redrawn)
 {
     struct metrics *m = said->metrics;
     double responses = fmax(1, y->sums.responses), spread = (double)y->spread / (double)y->rollout_groups;
@@ -451,6 +460,8 @@ static void log_step(struct training_step *said, const struct stage_run *r, cons
     metrics_put(m, "ratio_distance", y->sums.ratio / responses);
     if (r->has_start)
         metrics_put(m, "kl", y->sums.kl / responses);
+    if (r->s->redraw)
+        metrics_put(m, "redrawn", (double)redrawn);
     if (r->s->policy_loss.overlong_buffer)
         metrics_put(m, "overlong", y->overlong);
     metrics_put(m, "draw_s", t->draw);
@@ -484,29 +495,69 @@ static int measure_step(double *value, void *context, i64 step, struct metrics *
     return 0;
 }
 
+/* Replaces groups of equal rewards, for the `time`-th time. Returns their number. */
+static i64 replace_flat(struct stage_run *r, i64 time)
+{
+    i64 count = 0;
+    for (i64 i = 0; i < r->s->prompts_per_step; i++)
+        if (group_spread(&r->s->policy_loss, r->buffer.rollout_groups[i], r->s->max_tokens) == 0) {
+            replay_buffer_redraw(&r->buffer, i, time);
+            count++;
+        }
+    return count;
+}
+
+/* Draws groups without spread again, at most `redraw` times. *redrawn: how many, each time counted. */
+static int draw_again(i64 *redrawn, struct stage_run *r, struct step_times *times, i64 step, struct progress *bar)
+{
+    int status = 0;
+    for (i64 time = 1; time <= r->s->redraw && status == 0; time++) {
+        i64 count = replace_flat(r, time);
+        if (count == 0)
+            break;
+        *redrawn += count;
+        status = draw_and_grade(r, times, step, bar);
+    }
+    return status;
+}
+
+/* Figures and success are of the first draws, which no reward has chosen. */
+static struct eval_scores note_answers(struct stage_run *r, struct metrics *metrics)
+{
+    struct rollout_group **first = memory_alloc(r->s->prompts_per_step * (i64)sizeof *first);
+    replay_buffer_first(first, &r->buffer);
+    move_success(r, first);
+    struct eval_scores scores = measure_answers(r, first);
+    set_figures_put(metrics, r->s, &r->prompts, first);
+    memory_free(first);
+    return scores;
+}
+
 static int run_step(void *context, i64 step, struct training_step *said)
 {
     struct stage_run *r = context;
     struct learn_result learnt;
     struct step_times times = {0};
+    i64 redrawn = 0;
     replay_buffer_mark(&r->mark, &r->buffer);
     if (replay_buffer_fill(&r->buffer, step, &r->s->policy_loss))
         return -1;
     int status = draw_and_grade(r, &times, step, said->bar);
+    if (status == 0)
+        status = draw_again(&redrawn, r, &times, step, said->bar);
     if (status && interrupted()) { /* discard: the repeated step gives the same result */
         replay_buffer_rewind(&r->buffer, &r->mark);
         return STAGE_INTERRUPTED;
     }
     if (status)
         return status;
-    move_success(r);
-    struct eval_scores scores = measure_answers(r);
+    struct eval_scores scores = note_answers(r, said->metrics);
     if (learner_step(&learnt, &r->learner, r->buffer.rollout_groups, r->s->prompts_per_step, r->success, r->updates))
         return -1;
     r->updates += learnt.updates;
     replay_buffer_drop(&r->buffer);
     times.learn = learnt.seconds;
-    log_step(said, r, &scores, &learnt, &times);
+    log_step(said, r, &scores, &learnt, &times, redrawn);
     return 0;
 }
 
@@ -591,6 +642,7 @@ static int run_with_model(struct stage_run *r)
         r->success[i] = -1;
     replay_buffer_open(&r->buffer, &r->prompts, r->tokenizer, r->s->prompts_per_step, r->s->group, r->s->buffer_batches,
                        r->stage->seed);
+    r->buffer.redraw = r->s->redraw;
     int status = open_sampler(r);
     if (status == 0) {
         struct model_config *c = &r->model.config;
@@ -620,7 +672,7 @@ int rl_check_settings(const void *settings)
     if (s->policy_loss.overlong_buffer > s->max_tokens)
         return error_usage("overlong.buffer is %lld: expected at most max_tokens, %lld",
                            (long long)s->policy_loss.overlong_buffer, (long long)s->max_tokens);
-    return grader_check_settings(&s->grader);
+    return prompt_sets_check(&s->prompts) || grader_check_settings(&s->grader) ? -1 : 0;
 }
 
 int rl_check_machine(const void *settings)

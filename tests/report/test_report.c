@@ -826,6 +826,31 @@ TEST(test_answers_before_and_after)
     memory_free(run);
 }
 
+/* Lines of the sets, in their order; a set may lack a step. */
+TEST(test_rewards_by_set)
+{
+    char *run = run_folder("sets");
+    put_done(run, "rl", "rl");
+    put(run, "rl", "metrics.jsonl",
+        "{\"step\":1,\"reward\":0.25,\"set/sums/reward\":0.25,\"set/sums/length\":9,\"set/sums/spread\":0.5}\n"
+        "{\"step\":2,\"reward\":0.5,\"set/sums/reward\":0.25,\"set/sums/length\":8,\"set/sums/spread\":0.5,"
+        "\"set/art/reward\":0.75,\"set/art/length\":30,\"set/art/spread\":1}\n"
+        "{\"step\":3,\"reward\":0.5,\"set/sums/reward\":0.5,\"set/sums/length\":8,\"set/sums/spread\":0.5,"
+        "\"set/art/reward\":0.5,\"set/art/length\":30,\"set/art/spread\":1}\n");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, "Mean reward in training, by set");
+    shows(&page, "Length of answers, by set");
+    shows(&page, "Share of prompts whose answers differ in reward, by set");
+    shows(&page, ">sums</text>");
+    shows(&page, ">art</text>");
+    put(run, "rl", "metrics.jsonl", "{\"step\":1,\"reward\":0.25}\n{\"step\":2,\"reward\":0.75}\n");
+    buffer_release(&page);
+    page = page_of((const char *const *)&run, 1);
+    lacks(&page, "by set");
+    buffer_release(&page);
+    memory_free(run);
+}
+
 /* The start is above ln 8192 for text, below ln 2 for bits. */
 TEST(test_a_start_above_a_guess_is_shown_beside_it)
 {

@@ -1,6 +1,7 @@
 /* The policy loss: coefficients against finite differences of the policy loss in double; masks,
  * clips, advantages, hints; and the gradient of a batch of answers equals the sum over its answers
  * alone. */
+#include "rl/advantages.h"
 #include "rl/learn.h"
 #include "tests/test.h"
 
@@ -500,6 +501,39 @@ TEST(test_long_answers_have_lower_advantages)
     rollout_group_release(&list[0]);
     id_list_release(&task.ids);
     model_close(&m);
+}
+
+/* Two sets whose rewards differ tenfold: advantages are divided by the deviation over all answers of a set. */
+TEST(test_advantages_by_set)
+{
+    static const double reward[3][3] = {{1, 0, 0}, {1, 1, 0}, {20, 0, 10}};
+    struct policy_loss_settings s = {
+        .mismatch_high = 1e9, .divide_by_std = true, .divide_by_set = true, .advantage_eps = 1e-3};
+    struct task tasks[2] = {{.set = 0}, {.set = 1}};
+    struct rollout_group list[3], *groups[3];
+    double advantage[3];
+    for (i64 i = 0; i < 3; i++) {
+        rollout_group_init(&list[i], &tasks[i == 2], 0, i, 3);
+        groups[i] = &list[i];
+        for (i64 r = 0; r < 3; r++)
+            list[i].rollouts[r].reward = reward[i][r];
+    }
+    double *deviation = set_deviations(&s, groups, 3, 8);
+    assert_float_equal(deviation[0], sqrt(0.3), 1e-12); /* of 1 0 0 1 1 0: 6 / 4 / 5 */
+    assert_float_equal(deviation[1], 10, 1e-12);
+    for (i64 i = 0; i < 3; i++) {
+        double mean = (reward[i][0] + reward[i][1] + reward[i][2]) / 3;
+        assert_true(group_advantages(advantage, &s, groups[i], 8, deviation));
+        for (i64 r = 0; r < 3; r++)
+            assert_float_equal(advantage[r], (reward[i][r] - mean) / (deviation[i == 2] + 1e-3), 1e-12);
+        assert_int_equal(group_spread(&s, groups[i], 8), 1);
+    }
+    list[2].rollouts[0].ungraded = true;
+    assert_int_equal(group_spread(&s, groups[2], 8), -1);
+    assert_false(group_advantages(advantage, &s, groups[2], 8, deviation));
+    memory_free(deviation);
+    for (i64 i = 0; i < 3; i++)
+        rollout_group_release(&list[i]);
 }
 
 /* Moves the last norm's weights along a fixed direction. */

@@ -62,12 +62,12 @@ static int teardown(void **state)
     return remove_directory(state);
 }
 
-static void run(const char *out, const char *more)
+static void run_on(const char *prompts, const char *out, const char *more)
 {
     struct rl_settings s = {0};
     char *text = string_format("{from: %s, prompts: %s, steps: %d, prompts_per_step: %d, group: %d, max_tokens: 6,"
                                "checkpoint_steps: 1, keep: 9, minibatches: 1, optimizer: {lr: 1e-2}%s}",
-                               path_of("model"), path_of("prompts.jsonl"), STEPS, PROMPTS, GROUP, more);
+                               path_of("model"), prompts, STEPS, PROMPTS, GROUP, more);
     struct yaml *document = yaml_parse(text, (i64)strlen(text), "test");
     assert_non_null(document);
     succeed(settings_read(&s, rl_table, yaml_root(document), NULL, NULL, 0));
@@ -83,6 +83,11 @@ static void run(const char *out, const char *more)
     settings_release(&s, rl_table);
     yaml_free(document);
     memory_free(text);
+}
+
+static void run(const char *out, const char *more)
+{
+    run_on(path_of("prompts.jsonl"), out, more);
 }
 
 /* Reads the values of a key in a file's lines, indexed by step, prompt and rollout. */
@@ -175,33 +180,96 @@ static void read_last_state(struct buffer *out, const char *run)
     memory_free(path);
 }
 
-/* Stopped after any step, with answers in the making, success that weighs answers, held-out prompts
- * and a model to stay near. */
-TEST(a_resumed_stage_ends_as_if_it_had_not_stopped)
+/* Stopped after any step. */
+static void check_resumed(const char *prompts, const char *out, const char *more)
 {
     struct buffer whole = {0}, resumed = {0};
-    char *more = string_format(", eval_prompts: %s, eval_steps: 2, buffer_batches: 2, kl: 0.1, mask: {share: 0.5, "
-                               "entropy: 99, success: 0.1}",
-                               path_of("prompts.jsonl"));
-    run(path_of("whole"), more);
-    read_last_state(&whole, path_of("whole"));
+    run_on(prompts, out, more);
+    read_last_state(&whole, out);
     for (int stop = 1; stop < STEPS; stop += 2) {
-        char *out = string_copy(path_of("whole"));
         for (int step = stop + 1; step <= STEPS; step++) {
             char *path = string_format("%s/checkpoints/step-%06d", out, step);
             succeed(directory_remove(path));
             memory_free(path);
         }
-        run(out, more);
+        run_on(prompts, out, more);
         buffer_clear(&resumed);
         read_last_state(&resumed, out);
         assert_int_equal(resumed.length, whole.length);
         assert_memory_equal(resumed.data, whole.data, (size_t)whole.length);
-        memory_free(out);
     }
     buffer_release(&whole);
     buffer_release(&resumed);
+}
+
+/* With answers in the making, success that weighs answers, held-out prompts and a model to stay near. */
+TEST(a_resumed_stage_ends_as_if_it_had_not_stopped)
+{
+    char *more = string_format(", eval_prompts: %s, eval_steps: 2, buffer_batches: 2, kl: 0.1, mask: {share: 0.5, "
+                               "entropy: 99, success: 0.1}",
+                               path_of("prompts.jsonl"));
+    check_resumed(path_of("prompts.jsonl"), path_of("whole"), more);
     memory_free(more);
+}
+
+/* ---- Sets ---- */
+
+/* Two sets: `half` as above, and `never`, whose answers are never right. */
+static char *two_sets(void)
+{
+    struct buffer lines = {0};
+    for (int i = 0; i < 3; i++)
+        buffer_printf(
+            &lines, "{\"prompt\":\"never %d\",\"reward_model\":{\"style\":\"exact\",\"ground_truth\":\"x y z\"}}\n", i);
+    succeed(file_replace(path_of("never.jsonl"), lines.data, lines.length));
+    buffer_release(&lines);
+    char *half = string_copy(path_of("prompts.jsonl"));
+    char *sets =
+        string_format("{half: {data: %s, share: 3}, never: {data: %s, share: 1}}", half, path_of("never.jsonl"));
+    memory_free(half);
+    return sets;
+}
+
+TEST(a_resumed_stage_with_sets_ends_as_if_it_had_not_stopped)
+{
+    char *sets = two_sets(), *out = string_copy(path_of("sets"));
+    check_resumed(sets, out,
+                  ", buffer_batches: 2, redraw: 2, divide_by_set: true, divide_by_std: false, entropy: 0.01, "
+                  "overlong: {buffer: 3}, mask: {share: 0.5, entropy: 99, success: 0.1}");
+    memory_free(out);
+    memory_free(sets);
+}
+
+/* One prompt in four is of the set that is never right. */
+TEST(figures_by_set_are_those_of_its_first_answers)
+{
+    char *sets = two_sets(), *out = string_copy(path_of("figures"));
+    char *metrics = string_format("%s/metrics.jsonl", out), *rewards = string_format("%s/rewards.jsonl", out);
+    struct buffer text = {0};
+    double lines = 0, redrawn = 0;
+    run_on(sets, out, ", redraw: 3");
+    succeed(file_read(&text, rewards));
+    for (char *at = text.data; (at = strchr(at, '\n')); at++)
+        lines++;
+    for (i64 step = 0; step < STEPS; step++) {
+        double half = metric(metrics, step, "set/half/reward"), all = metric(metrics, step, "reward");
+        double spread = metric(metrics, step, "set/half/spread"), again = metric(metrics, step, "redrawn");
+        assert_true(metric(metrics, step, "set/never/reward") == 0 && metric(metrics, step, "set/never/spread") == 0);
+        assert_float_equal(all, 0.75 * half, 1e-9); /* 3 of 4 prompts */
+        assert_float_equal(
+            metric(metrics, step, "length"),
+            0.75 * metric(metrics, step, "set/half/length") + 0.25 * metric(metrics, step, "set/never/length"), 1e-9);
+        /* Of the set that is never right the group is drawn again each time, of the other until it has spread. */
+        assert_true(again >= 3 + 3 * (1 - spread) - 1e-9 && again <= 3 + 3 * 3 * (1 - spread) + 1e-9);
+        assert_true(metric(metrics, step, "spread") >= 0.75 * spread - 1e-9);
+        redrawn += again;
+    }
+    assert_float_equal(lines, GROUP * (STEPS * PROMPTS + redrawn), 1e-9);
+    buffer_release(&text);
+    memory_free(metrics);
+    memory_free(rewards);
+    memory_free(out);
+    memory_free(sets);
 }
 
 /* Answers of older weights: by now, the router would choose other experts. */
