@@ -74,6 +74,7 @@ struct weight {
     i64 first_matrix, matrices, rows;
     i64 first_column, columns;
     i64 piece_first[4], piece_rows[4]; /* this rank's rows of each piece on disk */
+    i64 kept; /* elements at the beginning of each matrix that the optimizer leaves as they are */
 };
 struct weights_layout {        /* coordinates of this rank; all zero: one rank */
     i64 data_rank, data_ranks; /* ranks that share masters and moments; expert ranks are among them */

@@ -10,7 +10,7 @@ const struct setting audio_stage_table[] = {
         "folder of recordings, as for `prepare`; captions optional, media of conversations too; its validation split "
         "is held out"),
     SPLIT_ROWS(struct audio_settings),
-    START_ROWS(struct audio_settings),
+    START_ROWS(struct audio_settings, "all|decoder", ""),
     ROW(films, "films", BOOL, "false", 0, 0, NULL, "also use the sound of clips; silent clips are counted"),
     ROW(steps, "steps", INTEGER, "2000", 1, 1e9, NULL, "training steps"),
     ROW(batch, "batch", INTEGER, "12", 1, 65536, NULL, "crops per step"),

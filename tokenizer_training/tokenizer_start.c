@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool is_given(const char *reference)
@@ -21,10 +22,15 @@ int tokenizer_start_check(const struct start_settings *s)
 {
     if (is_given(s->from) && is_given(s->continues))
         return error_usage("from and continue are exclusive: start from a tokenizer, or continue a stage");
-    if (s->train == TRAIN_DECODER && !tokenizer_starts(s))
-        return error_usage("train: decoder has no codes to keep: expected `from` with a tokenizer, or `continue` with "
-                           "a stage");
+    if (s->train != TRAIN_ALL && !tokenizer_starts(s))
+        return error_usage("%s has no codes to keep: expected `from` with a tokenizer, or `continue` with a stage",
+                           tokenizer_train_name(s->train));
     return 0;
+}
+
+const char *tokenizer_train_name(int train)
+{
+    return train == TRAIN_DECODER ? "train: decoder" : train == TRAIN_BITS ? "train: bits" : "train: all";
 }
 
 /* ---- sizes ---- */
@@ -34,6 +40,13 @@ struct size {
     const char *key;
     i64 asked, usual, has;
 };
+
+static int refuse_fewer(const struct size *s, const char *holder)
+{
+    return error_usage("%s is %lld, fewer than the %lld of the tokenizer of %s, which keeps all it has: omit %s, or "
+                       "train a new tokenizer",
+                       s->key, (long long)s->asked, (long long)s->has, holder, s->key);
+}
 
 static int check_sizes(const struct size *sizes, i64 count, bool decoder, const char *holder)
 {
@@ -45,9 +58,7 @@ static int check_sizes(const struct size *sizes, i64 count, bool decoder, const 
             return error_usage("%s is %lld, and the tokenizer of %s has %lld: train: decoder keeps its codes; omit %s",
                                s->key, (long long)s->asked, holder, (long long)s->has, s->key);
         if (s->asked < s->has)
-            return error_usage("%s is %lld, fewer than the %lld of the tokenizer of %s, which keeps all it has: omit "
-                               "%s, or train a new tokenizer",
-                               s->key, (long long)s->asked, (long long)s->has, holder, s->key);
+            return refuse_fewer(s, holder);
         return error_usage("%s is %lld, and the tokenizer of %s has %lld, which keeps its sizes: omit %s, or train a "
                            "new tokenizer",
                            s->key, (long long)s->asked, holder, (long long)s->has, s->key);
@@ -61,13 +72,41 @@ static i64 entry(const struct integer_list *list, i64 i)
     return i < list->count ? list->values[i] : -1;
 }
 
+/* The default of the setting `bits`. */
+static i64 usual_bits(void)
+{
+    const struct setting *row = vision_stage_table;
+    while (strcmp(row->key, "bits") != 0)
+        row++;
+    return strtoll(row->fallback, NULL, 10);
+}
+
+/* Bits may be added to those of `from`. Their default adds none, unless they are what learns. */
+static i64 grown_bits(const struct vision_settings *s, i64 has)
+{
+    bool grows = is_given(s->start.from) && s->start.train != TRAIN_DECODER;
+    return grows && (s->bits != usual_bits() || (s->start.train == TRAIN_BITS && s->bits > has)) ? s->bits : has;
+}
+
+static int check_bits(const struct vision_settings *s, const struct vision_config *has, const char *holder)
+{
+    const struct size bits = {"bits", s->bits, usual_bits(), has->bits};
+    i64 grown = grown_bits(s, has->bits);
+    if (grown < has->bits)
+        return refuse_fewer(&bits, holder);
+    if (s->start.train == TRAIN_BITS && grown == has->bits && has->kept_bits == 0)
+        return error_usage("train: bits has no new bits that could learn: the tokenizer of %s has %lld bits, and bits "
+                           "is %lld: expected more",
+                           holder, (long long)has->bits, (long long)s->bits);
+    return grown > has->bits ? 0 : check_sizes(&bits, 1, s->start.train == TRAIN_DECODER, holder);
+}
+
 static int check_vision(const struct vision_settings *s, const struct vision_config *has, const char *holder)
 {
     struct vision_settings usual = {0};
     const struct setting_override data = {.key = "data", .value = "./none"};
     require(settings_read(&usual, vision_stage_table, NULL, NULL, &data, 1) == 0, "%s", error_text());
     const struct size sizes[] = {
-        {"bits", s->bits, usual.bits, has->bits},
         {"stride", s->stride, usual.stride, has->stride},
         {"channels", entry(&s->channels, 0), entry(&usual.channels, 0), has->channels[0]},
         {"channels", entry(&s->channels, 1), entry(&usual.channels, 1), has->channels[1]},
@@ -77,7 +116,7 @@ static int check_vision(const struct vision_settings *s, const struct vision_con
     };
     int status = check_sizes(sizes, COUNT_OF(sizes), s->start.train == TRAIN_DECODER, holder);
     settings_release(&usual, vision_stage_table);
-    return status;
+    return status ? status : check_bits(s, has, holder);
 }
 
 static int check_audio(const struct audio_settings *s, const struct audio_config *has, const char *holder)
@@ -146,7 +185,7 @@ void tokenizer_take_sizes(const struct setting *table, void *settings, const voi
     s->size = f->size;
     s->frames = f->frames;
     s->stride = f->stride;
-    s->bits = f->bits;
+    s->bits = grown_bits(s, f->bits);
     s->centre = f->centre;
     s->channels = f->channels;
     s->blocks = f->blocks;
@@ -223,7 +262,7 @@ int vision_start_open(struct tokenizer_start *start, struct vision_settings *own
         tokenizer_start_close(start);
         return -1;
     }
-    own->bits = c->bits;
+    own->bits = grown_bits(own, c->bits);
     own->stride = c->stride;
     own->centre = c->centred;
     own->channels = (struct integer_list){c->channels, 2};
@@ -263,16 +302,7 @@ int vision_start_load(struct vision *vision, const struct tokenizer_start *start
         return 0;
     if (vision_load(&base, vision->device, start->folder, DTYPE_F32, true)) /* with all digits of the weights */
         return -1;
-    for (i64 i = 0; i < base.weights.count; i++) { /* the same order; of amplitudes there may be more rows now */
-        struct weight *from = &base.weights.list[i], *to = &vision->weights.list[i];
-        i64 rows = from->matrices * from->rows;
-        require(strcmp(from->spec.name, to->spec.name) == 0 && from->columns == to->columns, "weight %s, %s",
-                from->spec.name, to->spec.name);
-        float *values = memory_alloc(rows * from->columns * 4);
-        weight_get(&base.weights, from, 0, rows, values);
-        weight_put(&vision->weights, to, 0, rows, values);
-        memory_free(values);
-    }
+    vision_take(vision, &base);
     vision_close(&base);
     return 0;
 }

@@ -3,7 +3,7 @@
  *
  * A tokenizer's sizes and shapes stay. A size that is left at its default takes the tokenizer's value;
  * any other must equal it. The settings of shapes (size, frames, scales, rate_hz, aspects) are not read,
- * unless a tokenizer of stills is to learn clips. */
+ * unless a tokenizer of stills is to learn clips. A tokenizer of pictures may get more bits (vision_take). */
 #ifndef WEFT_TOKENIZER_TRAINING_TOKENIZER_START_H
 #define WEFT_TOKENIZER_TRAINING_TOKENIZER_START_H
 #include "tokenizer_training/audio_step.h"

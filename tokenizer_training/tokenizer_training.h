@@ -51,20 +51,21 @@ int text_stage_sizes(struct token_sizes *sizes, const void *settings);
             "shuffle window for media of packed archives and tables beyond memory_mb, MiB; 0: keep them in memory")
 
 /* What a stage that trains on media starts from (tokenizer_start.h), and what it trains. */
-enum { TRAIN_ALL, TRAIN_DECODER };
+enum { TRAIN_ALL, TRAIN_DECODER, TRAIN_BITS /* of pictures */ };
 struct start_settings {
     char *from, *continues;
     int train;
 };
-#define START_ROWS(type)                                                                                               \
+#define START_ROWS(type, choices, help)                                                                                \
     SETTING(type, start.from, "from", REFERENCE, "", 0, 0, NULL,                                                       \
             "initial tokenizer, whose sizes and shapes stay; optimizer moments and random draws start anew"),          \
         SETTING(type, start.continues, "continue", REFERENCE, "", 0, 0, NULL,                                          \
                 "stage to continue as one run, with its moments, random draws and step, up to `steps` in total"),      \
-        SETTING(type, start.train, "train", CHOICE, "all", 0, 0, "all|decoder",                                        \
-                "decoder: the codes of `from` or `continue` stay as they are, and only the decoder learns")
+        SETTING(type, start.train, "train", CHOICE, "all", 0, 0, choices,                                              \
+                "decoder: the codes of `from` or `continue` stay as they are, and only the decoder learns" help)
 int tokenizer_start_check(const struct start_settings *settings);
 bool tokenizer_starts(const struct start_settings *settings); /* it is not new */
+const char *tokenizer_train_name(int train);                  /* "train: decoder" */
 /* What a recipe alone shows to be wrong of a stage that starts from the stage `name` of the same kind, of
  * the settings `other`. Returns -1 and a message. */
 int tokenizer_check_started(const struct setting *table, const void *settings, const void *other, const char *name);

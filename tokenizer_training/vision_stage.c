@@ -10,7 +10,8 @@ const struct setting vision_stage_table[] = {
         "folder of images and clips, as for `prepare`; captions optional, media of conversations too; its validation "
         "split is held out"),
     SPLIT_ROWS(struct vision_settings),
-    START_ROWS(struct vision_settings),
+    START_ROWS(struct vision_settings, "all|decoder|bits",
+               "; bits: the first bits stay as they are, and more `bits` learn"),
     ROW(steps, "steps", INTEGER, "4000", 1, 1e9, NULL, "training steps on stills"),
     ROW(clip_steps, "clip_steps", INTEGER, "600", 0, 1e9, NULL,
         "subsequent training steps on clips; 0: a tokenizer for stills only"),
@@ -326,10 +327,10 @@ static int started_config(struct vision_config *config, const struct vision_stag
         clips &= config->shapes[i].frames == 1;
     if (!clips)
         return 0;
-    if (start->base.folder || run->trainer.settings->start.train == TRAIN_DECODER)
+    if (start->base.folder || run->trainer.settings->start.train != TRAIN_ALL)
         return error_usage(
             "the tokenizer of %s has no shapes of clips, and %s keeps its shapes: expected clip_steps: 0",
-            start->folder, start->base.folder ? "continue" : "train: decoder");
+            start->folder, start->base.folder ? "continue" : tokenizer_train_name(run->trainer.settings->start.train));
     if (add_shapes(config, run->trainer.settings, run->trainer.media, true))
         return -1;
     return config->shapes[before].scale_count == scales
@@ -344,6 +345,10 @@ static int run_stage(struct vision_stage_run *run, const struct stage *stage, co
     const struct vision_settings *s = t->settings;
     bool clips = s->clip_steps > 0 && t->media->clip_count > 0;
     struct vision_config config = run->start.vision;
+    config.bits = s->bits;
+    config.kept_bits = s->start.train == TRAIN_ALL        ? 0
+                       : s->bits > run->start.vision.bits ? run->start.vision.bits
+                                                          : run->start.vision.kept_bits;
     if (s->clip_steps > 0 && !clips)
         log_warn("%s: no clips in %s: a tokenizer of stills", stage->name, s->data);
     int status =

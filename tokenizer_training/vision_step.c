@@ -11,8 +11,8 @@ void vision_trainer_open(struct vision_trainer *t, struct device *device, const 
     const struct vision_settings *s = t->settings;
     i64 frames = max_i64(max_i64(s->batch, s->still_batch), t->clip_steps ? s->clip_batch * s->frames : 0);
     vision_open(&t->vision, device, config, dtype, true);
-    if (s->start.train == TRAIN_DECODER)
-        vision_keep_encoder(&t->vision);
+    if (s->start.train != TRAIN_ALL)
+        vision_keep_bits(&t->vision, s->start.train == TRAIN_BITS ? config->kept_bits : config->bits);
     tape_open(&t->tape, device, dtype, (i64)16 << 30);
     tape_segments_open(&t->tape, 1);
     i64 largest = 0;
@@ -127,11 +127,12 @@ static void forget_moments(struct weights *weights)
         weight_clear_moments(weights, &weights->list[i]);
 }
 
-/* Decay of the running mean. Of a new tokenizer it starts small, so that a first guess does not
- * determine the quantisation. */
+/* Decay of the running mean. Of a new tokenizer, and of new bits, it starts small, so that a first guess
+ * does not determine the quantisation. */
 static double amplitude_keep(const struct vision_settings *s, i64 step)
 {
-    double most = s->start.from && *s->start.from ? 1 : (double)step / (double)(step + 10);
+    bool begun = s->start.from && *s->start.from && s->start.train != TRAIN_BITS;
+    double most = begun ? 1 : (double)step / (double)(step + 10);
     return fmin(s->amplitude_keep, most);
 }
 
@@ -168,7 +169,7 @@ int vision_step(struct vision_step_result *result, struct vision_trainer *t, i64
     device_get(device, &sums, on_device, sizeof sums);
     result->losses = vision_losses_of(sums.losses, vision, size);
     result->optimizer = optimizer_result_of(sums.squares, lr);
-    if (!result->optimizer.skipped && !vision->keeps_encoder) /* a skipped update moves no other state either */
+    if (!result->optimizer.skipped) /* a skipped update moves no other state either */
         vision_state_update(vision, batch.shape, &means, amplitude_keep(s, step),
                             amplitude_keep(s, batch.clips ? updates : step));
     result->loss = vision_weighted(&result->losses, &s->loss);
@@ -188,8 +189,7 @@ double vision_step_flops(const struct vision_trainer *t, i64 step)
     struct vision_size size = {batch.draw.n, batch.draw.frames, batch.shape->height, batch.shape->width};
     device_open_meta(&device);
     vision_open(&counted, &device, &t->vision.config, t->vision.dtype, true);
-    if (t->vision.keeps_encoder)
-        vision_keep_encoder(&counted);
+    vision_keep_bits(&counted, t->vision.kept_bits);
     if (step >= t->still_steps)
         vision_inflate(&counted);
     tape_open(&tape, &device, t->vision.dtype, (i64)16 << 30);

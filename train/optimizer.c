@@ -3,13 +3,14 @@
 
 #include <math.h>
 
-/* The update of one part of a weight. A part (one expert, or a whole other weight) has
- * one gradient or none. */
+/* The update of one part of a weight, without the elements that are kept. A part (one expert, or a
+ * whole other weight) has one gradient or none. */
 static struct update update_of(const struct weight *w, i64 part)
 {
     i64 begin = max_i64(part * w->rows, w->share_first);
-    i64 end = min_i64((part + 1) * w->rows, w->share_first + w->share_rows), at = begin * w->columns;
-    i64 first = (begin - w->share_first) * w->columns;
+    i64 end = min_i64((part + 1) * w->rows, w->share_first + w->share_rows);
+    i64 at = max_i64(begin * w->columns, part * w->rows * w->columns + w->kept);
+    i64 first = at - w->share_first * w->columns;
     return (struct update){
         .p = w->master + first,
         .m = w->m + first,
@@ -18,7 +19,7 @@ static struct update update_of(const struct weight *w, i64 part)
         .copy_dtype = w->value.dtype,
         .g = (const float *)w->value.grad + at,
         .written = w->value.grad_written ? NULL : w->value.matrices_written + part,
-        .count = max_i64(0, end - begin) * w->columns,
+        .count = max_i64(0, end * w->columns - at),
         .lr_factor = w->spec.lr_factor,
         .decay_factor = w->spec.decay};
 }

@@ -301,6 +301,198 @@ TEST(the_decoder_learns_alone)
     }
 }
 
+/* Bits and pictures of a still and a clip. */
+struct coded {
+    i64 d;
+    struct buffer bits, pixels;
+};
+
+static struct coded coded_by(const char *name, enum dtype dtype)
+{
+    struct coded out = {0};
+    struct vision vision;
+    i64 bytes = 5 * 32 * 32 * 3;
+    u8 *pixels = memory_alloc(bytes), *again = memory_alloc(bytes);
+    for (i64 i = 0; i < bytes; i++)
+        pixels[i] = (u8)(i / 3072 * 20 + i * 7 % 150);
+    succeed(vision_load(&vision, &device, path_of(name), dtype, false));
+    out.d = vision.config.bits;
+    for (i64 i = 0; i < vision.config.shape_count; i++) {
+        const struct vision_shape *s = &vision.config.shapes[i];
+        i64 count = s->latent_frames * vision_tokens(s) * out.d;
+        u8 *bits = memory_alloc(count);
+        vision_reconstruct(&vision, again, bits, pixels, 1, s);
+        buffer_append(&out.bits, (const char *)bits, count);
+        buffer_append(&out.pixels, (const char *)again, s->frames * s->height * s->width * 3);
+        memory_free(bits);
+    }
+    vision_close(&vision);
+    memory_free(pixels);
+    memory_free(again);
+    return out;
+}
+
+/* The first bits of all codes of `grown` are those of `base`; so are the pictures, to rounding, if asked. */
+static void expect_grown(const char *base, const char *grown, enum dtype dtype, bool pictures)
+{
+    struct coded a = coded_by(base, dtype), b = coded_by(grown, dtype);
+    i64 positions = a.bits.length / a.d;
+    assert_int_equal(b.bits.length, positions * b.d);
+    assert_true(b.d > a.d);
+    for (i64 i = 0; i < positions; i++)
+        assert_memory_equal(b.bits.data + i * b.d, a.bits.data + i * a.d, (size_t)a.d);
+    assert_int_equal(a.pixels.length, b.pixels.length);
+    i64 most = dtype == DTYPE_F32 ? 1 : 3;
+    for (i64 i = 0; i < a.pixels.length && pictures; i++)
+        assert_in_range((u8)a.pixels.data[i] + most - (u8)b.pixels.data[i], 0, 2 * most);
+    buffer_release(&a.bits);
+    buffer_release(&a.pixels);
+    buffer_release(&b.bits);
+    buffer_release(&b.pixels);
+}
+
+static struct vision_config config_of(const char *name)
+{
+    struct vision_config config;
+    succeed(vision_config_load(&config, path_of(name)));
+    return config;
+}
+
+/* Values [first, +count) of row `row` of a tensor. */
+static void values_of(float *out, const char *name, const char *tensor, i64 row, i64 first, i64 count)
+{
+    struct safetensors set;
+    char *path = string_format("%s/weights.safetensors", path_of(name));
+    succeed(safetensors_open(&set, path));
+    const struct tensor_view *view = safetensors_find(&set, tensor);
+    assert_non_null(view);
+    struct tensor_view part = tensor_view_part(view, row * view->shape[view->rank - 1] + first, count);
+    succeed(tensor_view_to_f32(out, &part));
+    safetensors_close(&set);
+    memory_free(path);
+}
+
+static bool same_values(const char *a, const char *b, const char *tensor, i64 row, i64 first, i64 count)
+{
+    float one[64], two[64];
+    values_of(one, a, tensor, row, first, count);
+    values_of(two, b, tensor, row, first, count);
+    return memcmp(one, two, (size_t)count * 4) == 0;
+}
+
+/* Before the first update nothing is heard of the new bits, whatever will learn. */
+TEST(new_bits_change_nothing_at_first)
+{
+    run("vis-grown", 9, VISION "from: @/vis, bits: 10, steps: 2, clip_steps: 2, amplitude_keep: 1" STILL);
+    expect_grown("vis", "vis-grown", DTYPE_F32, true);
+    expect_grown("vis", "vis-grown", DTYPE_BF16, true);
+    assert_true(same_tensor("vis", "vis-grown", "amplitude"));
+    assert_int_equal(config_of("vis-grown").bits, 10);
+    assert_int_equal(config_of("vis-grown").kept_bits, 0);
+    assert_int_equal(config_of("vis-grown").shape_count, config_of("vis").shape_count);
+    run("vis-first", 9, VISION "from: @/vis, bits: 10, train: bits, steps: 2, clip_steps: 2" STILL);
+    expect_grown("vis", "vis-first", DTYPE_F32, true);
+    assert_int_equal(config_of("vis-first").kept_bits, 6);
+    run("vis-usual", 9, VISION "from: @/vis, train: bits, steps: 1, clip_steps: 0" STILL); /* to the default */
+    expect_grown("vis", "vis-usual", DTYPE_F32, true);
+    assert_int_equal(config_of("vis-usual").bits, 32);
+    assert_int_equal(vision_bits_stay(path_of("vis"), path_of("vis-first")), 1);
+}
+
+/* At the sizes of the defaults, where products are tiled: whatever the number of new bits. */
+TEST(first_bits_stay_at_usual_sizes)
+{
+    enum { PICTURES = 6, BYTES = 64 * 64 * 3 };
+    static const i64 more[] = {1, 13, 32, 96};
+    struct vision_config config = {.stride = 16, .bits = 32, .channels = {64, 128}, .blocks = {1, 1}};
+    succeed(vision_add_shape(&config, 1, 64, 64, 0, NULL, 0));
+    const struct vision_shape *s = &config.shapes[0];
+    i64 positions = PICTURES * vision_tokens(s);
+    u8 *pixels = memory_alloc(PICTURES * BYTES), *again = memory_alloc(PICTURES * BYTES);
+    u8 *bits = memory_alloc(positions * 32), *grown = memory_alloc(positions * 128);
+    for (i64 i = 0; i < PICTURES * BYTES; i++)
+        pixels[i] = (u8)rng_below((struct rng_key){5, RNG_TEST}, 256, (u32)(i / 97), (u32)(i % 3), 0, 0);
+    for (enum dtype dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype++)
+        for (i64 k = 0; k < COUNT_OF(more); k++) {
+            struct vision few, many;
+            struct vision_config wide = config;
+            wide.bits += more[k];
+            vision_open(&few, &device, &config, dtype, false);
+            vision_open(&many, &device, &wide, dtype, false);
+            vision_init(&few, 3);
+            vision_init(&many, 4);
+            vision_take(&many, &few);
+            vision_reconstruct(&few, again, bits, pixels, PICTURES, s);
+            vision_reconstruct(&many, again, grown, pixels, PICTURES, s);
+            for (i64 i = 0; i < positions; i++)
+                assert_memory_equal(grown + i * wide.bits, bits + i * 32, 32);
+            vision_close(&few);
+            vision_close(&many);
+        }
+    memory_free(pixels);
+    memory_free(again);
+    memory_free(bits);
+    memory_free(grown);
+}
+
+#define GROWS "train: bits, optimizer: {shape: constant, warmup: 1, weight_decay: 0.1}"
+
+/* Codes of the old bits stay byte for byte while new ones and the decoder learn, of `from` and `continue`. */
+TEST(first_bits_stay_while_more_learn)
+{
+    run("vis-bits", 9, VISION "from: @/vis, bits: 10, steps: 2, clip_steps: 2, " GROWS);
+    run("vis-bits-more", 8, VISION "continue: @/vis-bits, steps: 2, clip_steps: 4, " GROWS);
+    run("vis-bits-whole", 9, VISION "from: @/vis, bits: 10, steps: 2, clip_steps: 4, " GROWS);
+    expect_same("vis-bits-more", "vis-bits-whole", "weights.safetensors");
+    expect_same("vis-bits-more", "vis-bits-whole", "config.json");
+    succeed(directory_remove(path_of("vis-bits-whole/checkpoints/step-000006")));
+    succeed(directory_remove(path_of("vis-bits-whole/checkpoints/step-000005")));
+    run("vis-bits-whole", 9, VISION "from: @/vis, bits: 10, steps: 2, clip_steps: 4, " GROWS); /* resumed */
+    expect_same("vis-bits-more", "vis-bits-whole", "weights.safetensors");
+    run("vis-bits-again", 9, VISION "from: @/vis-bits, bits: 10, steps: 1, clip_steps: 1, " GROWS);
+    run("vis-bits-decoder", 9, VISION "from: @/vis-bits, train: decoder, steps: 1, clip_steps: 0" STEADY);
+    static const char *const grown[] = {"vis-bits", "vis-bits-more", "vis-bits-again", "vis-bits-decoder"};
+    for (i64 i = 0; i < COUNT_OF(grown); i++) {
+        expect_grown("vis", grown[i], DTYPE_F32, false);
+        expect_grown("vis", grown[i], DTYPE_BF16, false);
+        assert_int_equal(config_of(grown[i]).kept_bits, 6);
+        assert_true(same_tensor("vis", grown[i], "amplitude"));
+        assert_true(same_tensor("vis", grown[i], "encoder.in.weight"));
+        assert_int_equal(vision_bits_stay(path_of("vis"), path_of(grown[i])), 1);
+    }
+    for (i64 row = 6; row < 10; row++)
+        assert_false(same_values("vis-first", "vis-bits", "encoder.out.weight", row, 0, 5));
+    assert_false(same_values("vis-first", "vis-bits", "encoder.out.bias", 0, 6, 4));
+    assert_false(same_values("vis-first", "vis-bits", "decoder.in.weight", 0, 0, 6));
+    assert_false(same_values("vis-first", "vis-bits", "decoder.in.weight", 0, 6, 4));
+    assert_false(same_values("vis-bits", "vis-bits-again", "encoder.out.weight", 9, 0, 5));
+    run("vis-all", 9, VISION "from: @/vis-bits, steps: 1, clip_steps: 0" STEADY);
+    assert_int_equal(config_of("vis-all").kept_bits, 0);
+    assert_int_equal(config_of("vis-all").bits, 10);
+    assert_int_equal(vision_bits_stay(path_of("vis"), path_of("vis-all")), 0);
+    run("vis-twice", 9, VISION "from: @/vis-bits, bits: 12, steps: 1, clip_steps: 0, " GROWS);
+    expect_grown("vis-bits", "vis-twice", DTYPE_F32, false);
+    assert_int_equal(config_of("vis-twice").kept_bits, 10);
+}
+
+/* The means of the old bits stay; those of the new ones run. */
+TEST(centres_of_first_bits_stay)
+{
+    run("centre", 7, VISION SIZES "centre: true, steps: 2, clip_steps: 2" STEADY);
+    run("centre-bits", 9, VISION "from: @/centre, bits: 10, steps: 2, clip_steps: 2, " GROWS);
+    expect_grown("centre", "centre-bits", DTYPE_F32, false);
+    assert_int_equal(vision_bits_stay(path_of("centre"), path_of("centre-bits")), 1);
+    for (i64 clips = 0; clips < 2; clips++) {
+        float means[4];
+        assert_true(same_values("centre", "centre-bits", "centre", clips, 0, 6));
+        values_of(means, "centre-bits", "centre", clips, 6, 4);
+        for (i64 i = 0; i < 4; i++)
+            assert_true(means[i] != 0);
+    }
+    run("centre-all", 9, VISION "from: @/centre, bits: 10, steps: 1, clip_steps: 1" STEADY);
+    assert_false(same_values("centre", "centre-all", "centre", 0, 0, 6));
+}
+
 TEST(bad_starts_are_refused)
 {
     static const struct {
@@ -310,7 +502,13 @@ TEST(bad_starts_are_refused)
         {VISION "from: @/vis, train: decoder, bits: 8", "bits is 8, and the tokenizer of"},
         {VISION "from: @/vis, train: decoder, bits: 8", "train: decoder keeps its codes; omit bits"},
         {VISION "from: @/vis, bits: 4", "bits is 4, fewer than the 6 of the tokenizer of"},
-        {VISION "from: @/vis, bits: 64", "bits is 64, and the tokenizer of"},
+        {VISION "continue: @/vis, steps: 3, bits: 64", "bits is 64, and the tokenizer of"},
+        {VISION "from: @/vis, bits: 4, train: bits", "bits is 4, fewer than the 6 of the tokenizer of"},
+        {VISION "from: @/vis, bits: 6, train: bits", "train: bits has no new bits that could learn: the tokenizer of"},
+        {VISION "continue: @/vis, steps: 3, train: bits", "train: bits has no new bits that could learn"},
+        {VISION "from: @/vis-bits, bits: 8, train: bits", "bits is 8, fewer than the 10 of the tokenizer of"},
+        {VISION "from: @/still, bits: 8, train: bits", "train: bits keeps its shapes: expected clip_steps: 0"},
+        {VISION "from: @/kept", "the first 7 bits of 6 are kept: expected at most as many as there are"},
         {VISION "from: @/vis, channels: [8, 6]", "channels is 6, and the tokenizer of"},
         {VISION "from: @/vis, centre: true", "centre is 1, and the tokenizer of"},
         {VISION "from: @/vis, blocks: [1, 0]", "blocks is 0, fewer than the 1"},
@@ -332,6 +530,11 @@ TEST(bad_starts_are_refused)
         {AUDIO "continue: @/aud, steps: 4", "4 steps, and"},
         {AUDIO "from: @/aud, train: decoder", "was trained in f32", true},
     };
+    static const char kept[] =
+        "{\"kind\": \"vision\", \"stride\": 8, \"bits\": 6, \"kept_bits\": 7, \"channels\": [8, 5], "
+        "\"shapes\": [{\"frames\": 1, \"height\": 32, \"width\": 32, \"scales\": [1, 4]}]}";
+    succeed(directory_make(path_of("kept")));
+    succeed(file_replace(path_of("kept/config.json"), kept, (i64)strlen(kept)));
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         succeed(directory_remove(path_of("bad")));
         if (!cases[i].says) /* 16 is the default of stride; shapes of the settings are not read */

@@ -56,6 +56,7 @@ struct vision_config {
     i64 blocks[2];   /* residual blocks at each, in encoder and decoder */
     bool inflated;   /* enables the temporal layers */
     bool centred;    /* bits are of the latent around its running mean, of stills and of clips */
+    i64 kept_bits;   /* the first bits, which are those of the tokenizer with fewer bits that it grew from */
     i64 shape_count;
     struct vision_shape shapes[VISION_SHAPES_MOST];
 };
@@ -105,8 +106,8 @@ struct vision {
     struct device *device;
     enum dtype dtype; /* activations */
     struct vision_weights at;
-    struct tape tape;   /* forward pass of encode and decode */
-    bool keeps_encoder; /* its weights have no gradient */
+    struct tape tape; /* forward pass of encode and decode */
+    i64 kept_bits;    /* bits that do not learn, with all that makes them; 0: all learn */
 };
 /* Creates and allocates the weights of a checked configuration. vision_init or loading must set
  * them. */
@@ -120,6 +121,9 @@ void vision_close(struct vision *vision);
 int vision_load(struct vision *vision, struct device *device, const char *directory, enum dtype dtype, bool training);
 int vision_save(const struct vision *vision, const char *directory); /* the folder must exist */
 int vision_config_load(struct vision_config *config, const char *directory);
+/* 1: the first bits of all codes of `grown` are those of `base`, two folders, for its encoder, amplitudes and
+ * centres are the same there; 0: they are not; -1 and a message: a folder cannot be read. */
+int vision_bits_stay(const char *base, const char *grown);
 struct json *vision_config_json(const struct vision_config *config);
 int vision_config_parse(struct vision_config *config, const struct json *value, const char *origin);
 
@@ -204,11 +208,17 @@ struct vision_means vision_loss(double *sums, struct tape *tape, const struct vi
                                 const struct vision_loss_weights *weights);
 struct vision_losses vision_losses_of(const double *sums, const struct vision *vision, struct vision_size size);
 double vision_weighted(const struct vision_losses *losses, const struct vision_loss_weights *weights); /* their sum */
-/* a_k += (1 - keep) (mean |u_k| - a_k), and the centre moves by (1 - keep_centre) times the latent's mean */
+/* a_k += (1 - keep) (mean |u_k| - a_k), and the centre moves by (1 - keep_centre) times the latent's mean.
+ * Where bits are kept, so are all a_k and the centre of those bits. */
 void vision_state_update(struct vision *vision, const struct vision_shape *shape, const struct vision_means *means,
                          double keep, double keep_centre);
-/* Only the decoder learns from now on. */
-void vision_keep_encoder(struct vision *vision);
+/* Only the decoder and the bits behind the first `bits` learn from now on: codes of the first ones stay,
+ * with all that makes them, amplitudes too. All bits: only the decoder learns. */
+void vision_keep_bits(struct vision *vision, i64 bits);
+/* Copies the weights of a tokenizer of the same sizes, but for `bits`, of which it may have fewer, and rows of
+ * amplitudes. More bits keep their initial projection, and the decoder does not hear them: its weights of
+ * them are 0. So codes of the first bits and decoded pictures are those of `from`. */
+void vision_take(struct vision *vision, const struct vision *from);
 /* Enables the temporal layers after training on stills; the codes of stills do not change. */
 void vision_inflate(struct vision *vision);
 

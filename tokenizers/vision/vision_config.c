@@ -139,6 +139,9 @@ int vision_config_check(const struct vision_config *c)
     if (c->bits < 1 || c->bits > 256)
         return error_usage("%lld %s of a vision token; expected 1 to 256", (long long)c->bits,
                            plural(c->bits, "bit", "bits"));
+    if (c->kept_bits < 0 || c->kept_bits > c->bits)
+        return error_usage("the first %lld bits of %lld are kept: expected at most as many as there are",
+                           (long long)c->kept_bits, (long long)c->bits);
     for (int i = 0; i < 2; i++) {
         if (c->channels[i] < 1 || c->channels[i] > 4096)
             return error_usage("%lld %s of the vision tokenizer; expected 1 to 4096", (long long)c->channels[i],
@@ -206,6 +209,8 @@ struct json *vision_config_json(const struct vision_config *c)
     json_set(out, "inflated", json_of_bool(c->inflated));
     if (c->centred)
         json_set(out, "centred", json_of_bool(true));
+    if (c->kept_bits)
+        json_set(out, "kept_bits", json_of_integer(c->kept_bits));
     for (i64 i = 0; i < c->shape_count; i++)
         json_push(shapes, shape_json(&c->shapes[i]));
     json_set(out, "shapes", shapes);
@@ -244,7 +249,8 @@ int vision_config_parse(struct vision_config *config, const struct json *value, 
     const struct json *channels = json_get(value, "channels"), *blocks = json_get(value, "blocks");
     const struct json *shapes = json_get(value, "shapes");
     *config = (struct vision_config){.inflated = json_bool(json_get(value, "inflated"), false),
-                                     .centred = json_bool(json_get(value, "centred"), false)};
+                                     .centred = json_bool(json_get(value, "centred"), false),
+                                     .kept_bits = json_integer(json_get(value, "kept_bits"), 0)};
     if (strcmp(json_string(json_get(value, "kind"), "vision"), "vision") != 0)
         return error_set("%s: this is no vision tokenizer but a \"%s\"", origin,
                          json_string(json_get(value, "kind"), ""));

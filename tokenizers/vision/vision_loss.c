@@ -138,13 +138,14 @@ double vision_weighted(const struct vision_losses *losses, const struct vision_l
 void vision_state_update(struct vision *vision, const struct vision_shape *shape, const struct vision_means *means,
                          double keep, double keep_centre)
 {
-    i64 d = vision->config.bits;
+    i64 d = vision->config.bits, kept = vision->kept_bits;
     float *a = vision->at.amplitude->master + shape->amplitude * VISION_SCALES_MOST;
-    vision->device->ops->running_mean(vision->device, a, means->magnitude, shape->scale_count, keep);
-    if (!vision->at.centre)
+    if (kept == 0)
+        vision->device->ops->running_mean(vision->device, a, means->magnitude, shape->scale_count, keep);
+    if (!vision->at.centre || kept == d)
         return;
     float *centre = vision->at.centre->master + (shape->frames > 1) * d;
-    vision->device->ops->copy(vision->device, matrix_of(centre, DTYPE_F32, 1, d),
-                              matrix_of(means->latent, DTYPE_F32, 1, d),
+    vision->device->ops->copy(vision->device, matrix_of(centre + kept, DTYPE_F32, 1, d - kept),
+                              matrix_of(means->latent + kept, DTYPE_F32, 1, d - kept),
                               (float)((1 - keep_centre) / (double)means->rows), true);
 }

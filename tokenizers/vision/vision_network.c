@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { PATCH = 4, PATCH_VALUES = PATCH * PATCH * 3 };
 static const float norm_eps = 1e-6f;
@@ -82,8 +83,8 @@ static void add_decoder(struct weights *weights, struct vision_weights *at, cons
     at->dec_out_bias = add_vector(weights, "decoder.out.bias", PATCH_VALUES, INIT_ZEROS);
 }
 
-/* The optimizer skips weights without a gradient: the temporal ones without inflation, and those of an
- * encoder that stays. The encoder's rows come first. */
+/* The optimizer skips weights without a gradient: the temporal ones without inflation, and those that make
+ * bits that stay. The encoder's rows come first, the projection to bits is the last of them. */
 static void mark_trained(struct vision *vision)
 {
     const struct vision_weights *at = &vision->at;
@@ -91,13 +92,18 @@ static void mark_trained(struct vision *vision)
                                  at->dec_time1, at->dec_expand, at->dec_time2};
     for (i64 i = 0; i < COUNT_OF(temporal); i++)
         temporal[i]->value.needs_grad = vision->weights.training && vision->config.inflated;
-    for (i64 i = 0; vision->keeps_encoder && &vision->weights.list[i] != at->dec_in; i++)
+    for (i64 i = 0; vision->kept_bits && &vision->weights.list[i] != at->dec_in; i++)
         vision->weights.list[i].value.needs_grad = false;
+    if (vision->kept_bits == 0 || vision->kept_bits == vision->config.bits)
+        return;
+    at->enc_out->value.needs_grad = at->enc_out_bias->value.needs_grad = vision->weights.training;
+    at->enc_out->kept = vision->kept_bits * at->enc_out->columns;
+    at->enc_out_bias->kept = vision->kept_bits;
 }
 
-void vision_keep_encoder(struct vision *vision)
+void vision_keep_bits(struct vision *vision, i64 bits)
 {
-    vision->keeps_encoder = true;
+    vision->kept_bits = bits;
     mark_trained(vision);
 }
 
@@ -154,6 +160,34 @@ void vision_init(struct vision *vision, u64 seed)
     weights_init(&vision->weights, seed);
     put_taps(&vision->weights, vision->at.enc_reduce, vision->config.channels[1], false);
     put_taps(&vision->weights, vision->at.dec_expand, vision->config.channels[1], true);
+}
+
+/* Copies the beginning of each row, or of each of `blocks` blocks of a row. The rest keeps its values, or
+ * becomes 0. */
+static void take_weight(struct vision *vision, struct weight *to, const struct vision *source, struct weight *from,
+                        i64 blocks, bool zeros)
+{
+    i64 has = from->columns / blocks, width = to->columns / blocks;
+    float *values = memory_alloc(to->rows * to->columns * 4), *taken = memory_alloc(from->rows * from->columns * 4);
+    require(strcmp(from->spec.name, to->spec.name) == 0 && from->rows <= to->rows && has <= width, "weight %s, %s",
+            from->spec.name, to->spec.name);
+    if (!zeros)
+        weight_get(&vision->weights, to, 0, to->rows, values);
+    weight_get(&source->weights, from, 0, from->rows, taken);
+    for (i64 i = 0; i < from->rows * blocks; i++)
+        memcpy(values + i * width, taken + i * has, (size_t)has * 4);
+    weight_put(&vision->weights, to, 0, to->rows, values);
+    memory_free(values);
+    memory_free(taken);
+}
+
+void vision_take(struct vision *vision, const struct vision *from)
+{
+    for (i64 i = 0; i < from->weights.count; i++) { /* the same order */
+        struct weight *to = &vision->weights.list[i];
+        bool reads_bits = to == vision->at.dec_in; /* 3x3 positions of d bits */
+        take_weight(vision, to, from, &from->weights.list[i], reads_bits ? 9 : 1, reads_bits);
+    }
 }
 
 void vision_inflate(struct vision *vision)
