@@ -235,6 +235,15 @@ static int check_names(const struct model *model, const struct safetensors *set,
     return weights_check_names(&model->weights, set, FILE_HF, harmless, directory);
 }
 
+/* Weights of a vision token's bits, of which a file has fewer; 0: it has all. */
+static void set_stored_bits(struct model *model, i64 bits)
+{
+    if (!model->config.bits)
+        return;
+    model->vision_embed->spec.stored_columns = bits;
+    model->vision_head->spec.stored_rows = bits;
+}
+
 static int load_extra(struct model *model, const char *directory)
 {
     struct safetensors extra;
@@ -287,6 +296,7 @@ struct model_work {
     const struct model_config *config;
     struct model_source source;
     bool training;
+    i64 bits; /* of a vision token; 0: those of the directory */
 };
 
 static int open_model(struct model *model, struct device *device, const struct model_work *w,
@@ -340,6 +350,9 @@ static int load(struct model *model, struct device *device, struct model_work *w
     const char *directory = w->source.directory;
     if (inventory_check(directory) || model_config_load(&config, directory) || safetensors_open_model(&set, directory))
         return -1;
+    i64 bits = config.bits;
+    bool grows = bits && w->bits > bits;
+    config.bits = grows ? w->bits : bits;
     w->config = &config;
     if (w->source.dtype == DTYPE_OTHER)
         w->source.dtype = device->has_bf16 ? embed_dtype(&set) : DTYPE_F32;
@@ -355,8 +368,11 @@ static int load(struct model *model, struct device *device, struct model_work *w
         status = check_names(model, &set, directory);
         if (status == 0)
             status = weights_load(&model->weights, &set, FILE_HF, directory);
-        if (status == 0)
+        if (status == 0) {
+            set_stored_bits(model, grows ? bits : 0);
             status = load_extra(model, directory);
+            set_stored_bits(model, 0);
+        }
         if (status)
             model_close(model);
     }
@@ -365,15 +381,15 @@ static int load(struct model *model, struct device *device, struct model_work *w
 }
 
 int model_load_over(const struct parallel *parallel, struct model *model, struct device *device, const char *directory,
-                    enum dtype dtype, bool training)
+                    enum dtype dtype, bool training, i64 bits)
 {
-    struct model_work w = {.source = {.directory = directory, .dtype = dtype}, .training = training};
+    struct model_work w = {.source = {.directory = directory, .dtype = dtype}, .training = training, .bits = bits};
     return load(model, device, &w, parallel);
 }
 
 int model_load(struct model *model, struct device *device, const char *directory, enum dtype dtype, bool training)
 {
-    return model_load_over(NULL, model, device, directory, dtype, training);
+    return model_load_over(NULL, model, device, directory, dtype, training, 0);
 }
 
 void model_source_take(struct model_source *source, int choice)

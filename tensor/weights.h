@@ -48,6 +48,8 @@ struct weight_spec {  /* a row of the table; shapes are those of the unsharded w
     enum tensor_axis tensor_axis;
     bool expert_axis; /* matrices are distributed over expert ranks */
     enum elastic_axis elastic;
+    /* What a file has, where a tensor grows as it is read: weights_load completes it with zeros. 0: all. */
+    i64 stored_rows, stored_columns;
     i64 layer;   /* -1: before the first layer; L: after the last */
     bool shared; /* layers of several pipeline chunks read it, so every pipeline rank holds it */
 };

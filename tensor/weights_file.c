@@ -96,11 +96,30 @@ static int put_view(struct weights *weights, struct weight *w, i64 row, const st
     return status;
 }
 
+/* Puts a whole matrix, of which a tensor is the first rows and columns; the rest is 0. */
+static int put_grown(struct weights *weights, struct weight *w, const struct tensor_view *view, i64 rows, i64 columns,
+                     const char *origin)
+{
+    const struct weight_spec *s = &w->spec;
+    require(s->matrices == 1 && !s->pieces[1].name && w->rows == s->rows, "%s cannot grow", s->name);
+    float *stored = memory_alloc(rows * columns * 4), *values = memory_alloc(s->rows * s->columns * 4);
+    int status = finite_values(stored, view, 0, rows * columns, origin);
+    for (i64 r = 0; r < rows; r++)
+        memcpy(values + r * s->columns, stored + r * columns, (size_t)columns * 4);
+    if (status == 0)
+        put_block(weights, w, 0, values, s->rows);
+    memory_free(stored);
+    memory_free(values);
+    return status;
+}
+
 static int load_piece(struct weights *weights, struct weight *w, const struct safetensors *set, i64 part, int piece,
                       i64 row, const char *origin)
 {
     char name[512];
-    i64 shape[2] = {w->spec.pieces[piece].rows, w->spec.columns};
+    bool grows = w->spec.stored_rows || w->spec.stored_columns;
+    i64 shape[2] = {w->spec.stored_rows ? w->spec.stored_rows : w->spec.pieces[piece].rows,
+                    w->spec.stored_columns ? w->spec.stored_columns : w->spec.columns};
     int rank = w->spec.disk_rank;
     part_name(name, sizeof name, w->spec.pieces[piece].name, w->first_matrix + part);
     const struct tensor_view *view = safetensors_find(set, name);
@@ -108,6 +127,8 @@ static int load_piece(struct weights *weights, struct weight *w, const struct sa
         return error_set("%s: tensor %s is missing: is this the checkpoint its config.json describes?", origin, name);
     if (check_shape(origin, view, rank, rank == 2 ? shape : shape + 1))
         return -1;
+    if (grows)
+        return put_grown(weights, w, view, shape[0], shape[1], origin);
     return put_view(weights, w, part * w->rows + row, view, w->piece_first[piece], w->piece_rows[piece], origin);
 }
 

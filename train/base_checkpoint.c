@@ -3,6 +3,7 @@
 #include "train/base_checkpoint.h"
 
 #include "core/json.h"
+#include "tokenizers/vision/vision.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -100,8 +101,8 @@ static int compare_files(const char *has, const char *now)
     struct buffer a = {0}, b = {0};
     int status = file_read(&a, has) || file_read(&b, now) ? -1 : 0;
     if (status == 0 && (a.length != b.length || memcmp(a.data, b.data, (size_t)a.length) != 0))
-        status = error_set("%s differs from %s: the shards were made with another tokenizer, and the model to continue "
-                           "knows only its own; prepare shards with that one",
+        status = error_set("%s differs from %s: the shards were made with another tokenizer, and the model to go on "
+                           "with knows only its own; prepare shards with that one",
                            now, has);
     buffer_release(&a);
     buffer_release(&b);
@@ -126,24 +127,41 @@ static int compare_folders(const char *has, const char *now)
     return status;
 }
 
-static int check_tokenizers(const struct base_checkpoint *c, const char *shards)
+/* Those from `first` on, and that of text. */
+static int check_tokenizers(const char *model, const char *shards, int first)
 {
     char *text = path_join(shards, "text"), *now = text_tokenizer_file(text);
-    char *has = path_join(c->folder, now ? strrchr(now, '/') + 1 : "tokenizer.json");
+    char *has = path_join(model, now ? strrchr(now, '/') + 1 : "tokenizer.json");
     if (!now)
         now = path_join(text, "tokenizer.json");
     int status = compare_files(has, now);
     memory_free(text);
     memory_free(has);
     memory_free(now);
-    for (int i = TOKENIZER_TEXT + 1; i < TOKENIZERS && status == 0; i++) {
-        has = string_format("%s/weft/%s", c->folder, tokenizer_names[i]);
+    for (int i = first; i < TOKENIZERS && status == 0; i++) {
+        has = string_format("%s/weft/%s", model, tokenizer_names[i]);
         now = path_join(shards, tokenizer_names[i]);
         status = compare_folders(has, now);
         memory_free(has);
         memory_free(now);
     }
     return status;
+}
+
+int base_tokenizers_grow(const char *model, const char *shards)
+{
+    if (check_tokenizers(model, shards, TOKENIZER_VISION + 1))
+        return -1;
+    char *base = string_format("%s/weft/%s", model, tokenizer_names[TOKENIZER_VISION]);
+    char *grown = path_join(shards, tokenizer_names[TOKENIZER_VISION]);
+    int same = vision_bits_stay(base, grown);
+    if (same == 0)
+        log_warn("%s: its first bits are not those of %s, from which it did not grow with train: bits: their losses "
+                 "begin anew",
+                 grown, base);
+    memory_free(base);
+    memory_free(grown);
+    return same < 0 ? -1 : 0;
 }
 
 int base_checkpoint_check(const struct base_checkpoint *c, const struct pretrain_settings *s)
@@ -153,7 +171,7 @@ int base_checkpoint_check(const struct base_checkpoint *c, const struct pretrain
         return -1;
     char *shards = shard_folders_first(s->data.all);
     int status = !shards || check_sizes(&stands, s, c->folder) || check_audio_layers(&stands.model, s, c->folder) ||
-                         check_tokenizers(c, shards)
+                         check_tokenizers(c->folder, shards, TOKENIZER_VISION)
                      ? -1
                      : 0;
     memory_free(shards);

@@ -17,4 +17,8 @@ void base_checkpoint_close(struct base_checkpoint *base_checkpoint);
  * not allow continuing. */
 int base_checkpoint_check(const struct base_checkpoint *base_checkpoint, const struct pretrain_settings *settings);
 
+/* Tokenizers of a model directory whose vision tokens get more bits, beside those of a shard folder. Returns -1
+ * and a message if the others differ. Warns if the first bits are not those of the model's tokenizer. */
+int base_tokenizers_grow(const char *model, const char *shards);
+
 #endif

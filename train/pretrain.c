@@ -130,12 +130,28 @@ static int open_new_model(struct pretrain_run *r)
     return 0;
 }
 
+/* Bits of a vision token: those of the shards, if a model to start from has fewer. */
+static int grow_bits(struct model_config *c, const struct pretrain_run *r, const char *from)
+{
+    struct shard_meta meta;
+    char *shards = r->base_checkpoint.folder || c->bits == 0 ? NULL : shard_folders_first(r->s->data.all);
+    int status = shards && shard_meta_load(&meta, shards) ? -1 : 0;
+    i64 bits = shards && status == 0 ? meta.bits : 0;
+    if (bits > c->bits) {
+        status = base_tokenizers_grow(from, shards);
+        log_info("vision tokens have %lld bits, %lld of them new", (long long)bits, (long long)(bits - c->bits));
+        c->bits = bits;
+    }
+    memory_free(shards);
+    return status;
+}
+
 static int open_old_model(struct pretrain_run *r, const char *from)
 {
     struct model_config c;
-    if (model_config_load(&c, from) || check_memory(r, &c))
+    if (model_config_load(&c, from) || grow_bits(&c, r, from) || check_memory(r, &c))
         return -1;
-    return model_load_over(r->stage->ranks, &r->model, r->stage->device, from, r->stage->dtype, true);
+    return model_load_over(r->stage->ranks, &r->model, r->stage->device, from, r->stage->dtype, true, c.bits);
 }
 
 /* An answer ends at the end of a message or of a sample. */
