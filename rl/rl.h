@@ -25,6 +25,7 @@
  *                itself is the op policy_loss
  *   learn.c      answers into micro-batches and updates; eval.c: the stage eval,
  *                eval_ngrams.c: what n-grams reach
+ *   harm.c       whether the held-out reward fell below its start
  *   memory_estimate.c  memory before it begins
  * The stage owns buffer, sampler and learner; they borrow its model. */
 #ifndef WEFT_RL_H
@@ -44,7 +45,7 @@ struct rl_settings {
     i64 speculate; /* retired */
     struct training_settings training;
     struct best_settings best;
-    double temperature;
+    double temperature, stop_below;
     bool recompute, replay_routes, weigh_scales;
     struct policy_loss_settings policy_loss;
     struct grader_settings grader;

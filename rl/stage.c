@@ -3,6 +3,7 @@
 
 #include "core/json.h"
 #include "rl/advantages.h"
+#include "rl/harm.h"
 #include "rl/memory_estimate.h"
 #include "rl/learn.h"
 #include "rl/prompt_media.h"
@@ -26,6 +27,9 @@ const struct setting rl_table[] = {
     ROW(eval_prompts, "eval_prompts", REFERENCE, "", 0, 0, NULL, "held-out prompts"),
     ROW(eval_steps, "eval_steps", INTEGER, "20", 0, 1e9, NULL,
         "steps between held-out evaluations; 0: only at start and end"),
+    ROW(stop_below, "stop_below", NUMBER, "3", 0, 1e9, NULL,
+        "the stage ends when the held-out reward is below its start by more standard errors than this, of the "
+        "differences by prompt (20 prompts at least): an error, or with keep_best the best step; 0: never"),
     ROW(eval_limit, "eval_limit", INTEGER, "0", 0, 1e9, NULL, "maximum held-out prompts; 0: all"),
     ROW(day, "day", STRING, "", 0, 0, NULL,
         "YYYY-MM-DD that a chat template which writes the day gets; none: the day of each call"),
@@ -108,8 +112,11 @@ struct stage_run { /* state of one call */
     struct learner learner;
     struct grader *grader;
     struct judge judge;
-    struct json *heldout; /* rewards on held-out prompts, at start and end */
-    double *success;      /* [prompts] running success rate; -1: unknown */
+    struct json *heldout;                /* rewards on held-out prompts, at start and end */
+    double *start_rewards, *now_rewards; /* [held-out prompts] before the first step, and as measured last */
+    bool knows_start;
+    struct best_settings best; /* the settings', until a fall ends the stage */
+    double *success;           /* [prompts] running success rate; -1: unknown */
     i64 updates;
 };
 struct step_times {
@@ -242,6 +249,29 @@ static int measure(struct eval_scores *out, const struct eval_details *kept, str
     return status;
 }
 
+/* Compares what was measured last with the start. -1 and a message: it fell, and no better step is kept. */
+static int check_harm(struct stage_run *r, i64 step)
+{
+    if (!r->knows_start || r->held_out.count == 0)
+        return 0;
+    struct reward_change c = reward_change_of(r->start_rewards, r->now_rewards, r->held_out.count);
+    if (!reward_fell(&c, r->s->stop_below))
+        return 0;
+    char *said = string_format("step %lld: the held-out reward fell from %.3f to %.3f, by more than %g standard "
+                               "errors of %.3f over %lld prompts",
+                               (long long)step, c.start, c.now, r->s->stop_below, c.error, (long long)c.prompts);
+    r->best.patience = 1; /* and this measurement is not the best */
+    int status = 0;
+    if (best_on(&r->s->best))
+        log_warn("%s: training ends here, and the best step is the result", said);
+    else
+        status = error_set("%s: training harms the model. Lower optimizer.lr, which is %g, or keep the best step "
+                           "(keep_best: heldout); stop_below: 0 goes on",
+                           said, r->s->optimizer.lr);
+    memory_free(said);
+    return status;
+}
+
 /* Measures at the training temperature and greedily. */
 static int measure_heldout(struct stage_run *r, const char *when)
 {
@@ -249,7 +279,8 @@ static int measure_heldout(struct stage_run *r, const char *when)
     if (r->held_out.count == 0)
         return 0;
     struct eval_details shown = {.answers = json_array()};
-    int status = measure(&sampled, &(struct eval_details){0}, r, &r->held_out, r->s->temperature, 1);
+    int status =
+        measure(&sampled, &(struct eval_details){.best = r->now_rewards}, r, &r->held_out, r->s->temperature, 1);
     if (status == 0)
         status = measure(&greedy, &shown, r, &r->held_out, 0, 1);
     if (status) {
@@ -335,6 +366,8 @@ static int write_state(void *context, struct json *state, const char *folder)
     json_set(state, "pass", json_of_numbers(r->buffer.pass, r->prompts.count));
     json_set(state, "expert_use", json_of_numbers(use, uses));
     json_set(state, "heldout", json_copy(r->heldout));
+    if (r->knows_start)
+        json_set(state, "start_rewards", json_of_numbers(r->start_rewards, r->held_out.count));
     int status = replay_buffer_save(&r->buffer, path);
     memory_free(use);
     memory_free(path);
@@ -365,6 +398,10 @@ static int read_state(struct stage_run *r, const struct json *state, const char 
     json_numbers(r->buffer.pass, r->prompts.count, json_get(state, "pass"));
     json_free(r->heldout);
     r->heldout = json_copy(json_get(state, "heldout"));
+    const struct json *rewards = json_get(state, "start_rewards"); /* checkpoints of before have none */
+    r->knows_start = r->held_out.count && json_count(rewards) == r->held_out.count;
+    if (r->knows_start)
+        json_numbers(r->start_rewards, r->held_out.count, rewards);
     int status = replay_buffer_load(&r->buffer, path);
     memory_free(path);
     return status;
@@ -381,6 +418,10 @@ static int begin(void *context, i64 step, const struct json *state, const char *
     if (state)
         return restore(r, step, state, folder) || read_state(r, state, folder) ? -1 : 0;
     int status = measure_heldout(r, "start");
+    if (status == 0 && r->held_out.count) {
+        memcpy(r->start_rewards, r->now_rewards, (size_t)r->held_out.count * 8);
+        r->knows_start = true;
+    }
     if (status == 0)
         status = measure_passes(r);
     return status == ROLLOUT_STOPPED ? STAGE_INTERRUPTED : status;
@@ -485,14 +526,14 @@ static int measure_step(double *value, void *context, i64 step, struct metrics *
     *value = NAN;
     if (r->held_out.count == 0 || r->s->eval_steps == 0 || (edge ? !keeps : step % r->s->eval_steps != 0))
         return 0;
-    int status = measure(&x, &(struct eval_details){0}, r, &r->held_out, r->s->temperature, 1);
+    int status = measure(&x, &(struct eval_details){.best = r->now_rewards}, r, &r->held_out, r->s->temperature, 1);
     if (status)
         return interrupted() ? STAGE_INTERRUPTED : status;
     log_info("step %lld: held-out reward %.3f, entropy %.3f", (long long)step, x.reward, x.entropy);
     metrics_put(metrics, "heldout/reward", x.reward);
     metrics_put(metrics, "heldout/entropy", x.entropy);
     *value = x.reward;
-    return 0;
+    return check_harm(r, step);
 }
 
 /* Replaces groups of equal rewards, for the `time`-th time. Returns their number. */
@@ -581,7 +622,7 @@ static int finish(struct stage_run *r)
     status = json_save(path, j);
     memory_free(path);
     json_free(j);
-    return status;
+    return status ? status : check_harm(r, r->s->steps);
 }
 
 static int train(struct stage_run *r)
@@ -591,7 +632,7 @@ static int train(struct stage_run *r)
                                 .steps = r->s->steps,
                                 .unit = "tokens",
                                 .weights = &r->model.weights,
-                                .best = &r->s->best,
+                                .best = &r->best,
                                 .higher = true,
                                 .context = r,
                                 .begin = begin,
@@ -638,6 +679,8 @@ static int run_with_model(struct stage_run *r)
     if (open_policy(r))
         return -1;
     r->success = memory_alloc(r->prompts.count * 8);
+    r->start_rewards = memory_alloc(max_i64(1, 2 * r->held_out.count) * 8);
+    r->now_rewards = r->start_rewards + r->held_out.count;
     for (i64 i = 0; i < r->prompts.count; i++)
         r->success[i] = -1;
     replay_buffer_open(&r->buffer, &r->prompts, r->tokenizer, r->s->prompts_per_step, r->s->group, r->s->buffer_batches,
@@ -685,6 +728,7 @@ int rl_stage(const void *settings, const struct stage *stage)
     const struct rl_settings *s = settings;
     struct stage_run *r = memory_alloc(sizeof *r);
     r->s = s;
+    r->best = s->best;
     r->stage = stage;
     r->heldout = json_object();
     arena_open(&r->policy_memory, 64 << 20);
@@ -708,6 +752,7 @@ int rl_stage(const void *settings, const struct stage *stage)
     json_free(r->heldout);
     arena_close(&r->policy_memory);
     memory_free(r->success);
+    memory_free(r->start_rewards);
     memory_free(r);
     return status;
 }

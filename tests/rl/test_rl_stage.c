@@ -4,6 +4,7 @@
 #include "core/json.h"
 #include "core/settings.h"
 #include "dist/dist.h"
+#include "rl/harm.h"
 #include "rl/prompts.h"
 #include "rl/rl.h"
 #include "tests/scratch.h"
@@ -62,12 +63,15 @@ static int teardown(void **state)
     return remove_directory(state);
 }
 
-static void run_on(const char *prompts, const char *out, const char *more)
+static const char *lr = "1e-2";
+
+/* Returns the status of the stage. */
+static int start_on(const char *prompts, const char *out, const char *more, int steps)
 {
     struct rl_settings s = {0};
     char *text = string_format("{from: %s, prompts: %s, steps: %d, prompts_per_step: %d, group: %d, max_tokens: 6,"
-                               "checkpoint_steps: 1, keep: 9, minibatches: 1, optimizer: {lr: 1e-2}%s}",
-                               path_of("model"), prompts, STEPS, PROMPTS, GROUP, more);
+                               "checkpoint_steps: 1, keep: 9, minibatches: 1, optimizer: {lr: %s}%s}",
+                               path_of("model"), prompts, steps, PROMPTS, GROUP, lr, more);
     struct yaml *document = yaml_parse(text, (i64)strlen(text), "test");
     assert_non_null(document);
     succeed(settings_read(&s, rl_table, yaml_root(document), NULL, NULL, 0));
@@ -79,10 +83,16 @@ static void run_on(const char *prompts, const char *out, const char *more)
                           .calibrated = true,
                           .ranks = parallel_alone()};
     succeed(directory_make(out));
-    succeed(rl_stage(&s, &stage));
+    int status = rl_stage(&s, &stage);
     settings_release(&s, rl_table);
     yaml_free(document);
     memory_free(text);
+    return status;
+}
+
+static void run_on(const char *prompts, const char *out, const char *more)
+{
+    succeed(start_on(prompts, out, more, STEPS));
 }
 
 static void run(const char *out, const char *more)
@@ -283,6 +293,93 @@ TEST(experts_are_replayed_unless_asked_otherwise)
     assert_true(with.length != without.length || memcmp(with.data, without.data, (size_t)with.length) != 0);
     buffer_release(&with);
     buffer_release(&without);
+}
+
+/* ---- Harm ---- */
+
+/* Held-out prompts for which an answer is right where training finds it wrong. */
+static char *opposite_prompts(i64 count)
+{
+    struct buffer lines = {0};
+    for (i64 i = 0; i < count; i++)
+        buffer_printf(&lines,
+                      "{\"prompt\":\"words %lld\",\"reward_model\":{\"style\":\"regex\",\"ground_truth\":"
+                      "\"[^a-m0-9A-M]\\\\z\"}}\n",
+                      (long long)i);
+    succeed(file_replace(path_of("opposite.jsonl"), lines.data, lines.length));
+    buffer_release(&lines);
+    return string_copy(path_of("opposite.jsonl"));
+}
+
+enum { HARM_STEPS = 36 };
+
+static int start_harm(const char *folder, i64 held_out, const char *more)
+{
+    char *out = string_copy(folder), *opposite = opposite_prompts(held_out);
+    char *settings = string_format(", eval_prompts: %s, eval_steps: 6%s", opposite, more);
+    lr = "5e-2";
+    int status = start_on(path_of("prompts.jsonl"), out, settings, HARM_STEPS);
+    lr = "1e-2";
+    memory_free(settings);
+    memory_free(opposite);
+    memory_free(out);
+    return status;
+}
+
+/* Training against the held-out rewards ends with the first measurement below the start, at the same step when
+ * it is started again. Too few prompts tell nothing, and 0 goes on. */
+TEST(a_harmful_training_is_ended)
+{
+    static char said[500];
+    for (int time = 0; time < 2; time++) {
+        assert_int_equal(start_harm(path_of("harm"), 40, ""), -1);
+        if (!strstr(error_text(), "the held-out reward fell from") || !strstr(error_text(), "stop_below: 0 goes on"))
+            fail_msg("%s", error_text());
+        if (time)
+            assert_string_equal(error_text(), said);
+        snprintf(said, sizeof said, "%s", error_text());
+    }
+    assert_true(strncmp(said, "step 36", 7) != 0);
+    assert_int_equal(start_harm(path_of("harm-few"), 19, ""), 0);
+    assert_int_equal(start_harm(path_of("harm-on"), 40, ", stop_below: 0"), 0);
+    assert_int_equal(start_harm(path_of("harm-far"), 40, ", stop_below: 1000"), 0);
+}
+
+/* With keep_best the stage ends there too, and its result is not below the start. */
+TEST(a_harmful_training_ends_with_its_best_step)
+{
+    char *path = string_format("%s/rl.json", path_of("harm-best"));
+    if (start_harm(path_of("harm-best"), 40, ", keep_best: heldout"))
+        fail_msg("%s", error_text());
+    struct json *j = json_load(path);
+    const struct json *heldout = json_get(j, "heldout");
+    double start = json_number(json_get(json_get(json_get(heldout, "start"), "sampled"), "reward"), NAN);
+    double end = json_number(json_get(json_get(json_get(heldout, "end"), "sampled"), "reward"), NAN);
+    assert_true(end >= start);
+    char *metrics = string_format("%s/metrics.jsonl", path_of("harm-best"));
+    assert_true(isnan(metric(metrics, HARM_STEPS - 1, "reward"))); /* the last step was not taken */
+    memory_free(metrics);
+    memory_free(path);
+    json_free(j);
+}
+
+/* Of 40 prompts, 8 lose 1 and 2 gain 1: mean -6/40, squares 10 - 36/40. */
+TEST(rewards_are_compared_by_prompt)
+{
+    double start[40], now[40];
+    for (i64 i = 0; i < 40; i++) {
+        start[i] = i < 8 || i % 2;
+        now[i] = i < 8 ? 0 : i < 10 ? start[i] + 1 : start[i];
+    }
+    struct reward_change c = reward_change_of(start, now, 40);
+    double error = sqrt((10 - 0.9) / 39 / 40);
+    assert_float_equal(c.now - c.start, -0.15, 1e-12);
+    assert_float_equal(c.error, error, 1e-12);
+    assert_true(reward_fell(&c, 0.15 / error - 0.01) && !reward_fell(&c, 0.15 / error + 0.01) && !reward_fell(&c, 0));
+    c = reward_change_of(now, start, 40);
+    assert_false(reward_fell(&c, 0.1)); /* it rose */
+    c = reward_change_of(start, now, 19);
+    assert_false(reward_fell(&c, 0.1));
 }
 
 /* Sum over the prompts of pass@k of the initial model. */
