@@ -109,6 +109,8 @@ int answer_save(const char *path, struct generator *generator, const struct prom
  * a shape, or a sound of a number of frames, as a prompt. */
 int generator_dry_run_answer(struct generator *meta, const struct prompt *prompt,
                              const struct generator_options *options);
+/* What turns the largest answer to a prompt into its medium. */
+int generator_dry_run_medium(struct generator *meta, const struct prompt *prompt);
 void generator_dry_run_picture(struct generator *meta, const struct vision_shape *shape);
 void generator_dry_run_sound(struct generator *meta, i64 frames);
 

@@ -31,7 +31,7 @@ static int into_sound(struct generator *s, i64 frames)
     return status;
 }
 
-static int into_medium(struct generator *s, const struct prompt *p)
+int generator_dry_run_medium(struct generator *s, const struct prompt *p)
 {
     int status = 0;
     if (p->to == MODALITY_AUDIO)
@@ -49,7 +49,7 @@ int generator_dry_run_answer(struct generator *s, const struct prompt *p, const 
     struct generate_request request = prompt_request(p, 0, 1);
     if (generator_run(&answer, s, &request, 1, o))
         return -1;
-    return into_medium(s, p);
+    return generator_dry_run_medium(s, p);
 }
 
 void generator_dry_run_picture(struct generator *s, const struct vision_shape *shape)

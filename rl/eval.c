@@ -186,9 +186,9 @@ static int score_prompts(struct eval_scores *out, struct model *model, const str
     struct sampler_room room = {min_i64(RL_EVAL_SEATS, prompts->count), s->copies, prompts->longest, s->max_tokens,
                                 .longest_medium = prompts->longest_medium};
     int status = grader_check(grader, prompts);
-    if (status == 0)
-        status = sampler_check_memory(&room, model, sub, tokenizer);
     room.media = prompt_media_of(media);
+    if (status == 0)
+        status = sampler_check_memory(&room, model, sub, tokenizer, prompts);
     if (status == 0)
         status = sampler_open(&sampler, model, sub, tokenizer, &room);
     if (status == 0) {

@@ -176,6 +176,17 @@ void judge_estimate(struct step_memory *out, struct judge *j, const bool *makes,
         step_memory_add_weights(out, &g->vision.weights);
     if (g->has_audio)
         step_memory_add_weights(out, &g->audio.weights);
+    for (i64 i = 0; i < g->vision.config.shape_count && g->has_vision; i++) {
+        const struct vision_shape *shape = &g->vision.config.shapes[i];
+        if (makes[shape->frames > 1 ? MODALITY_VIDEO : MODALITY_IMAGE])
+            generator_dry_run_picture(g, shape);
+    }
+    if (g->has_audio && makes[MODALITY_AUDIO])
+        generator_dry_run_sound(g, sound_frames);
+    if (g->has_vision)
+        step_memory_add_tape(out, &g->vision.tape);
+    if (g->has_audio)
+        step_memory_add_tape(out, &g->audio.tape);
     struct step_memory before = *out;
     for (int kind = MODALITY_TEXT + 1; kind < MODALITIES; kind++) {
         struct step_memory with = before;

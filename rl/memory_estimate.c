@@ -63,18 +63,173 @@ static void estimate_draws(struct step_memory *out, const struct sampler *s, con
     memory_free(ids);
 }
 
-static int estimate_sampler(struct step_memory *out, const struct sampler_room *room, struct model *meta,
-                            const struct submodel *sub, const struct text_tokenizer *tokenizer, bool given)
+/* ---- Media ---- */
+
+/* Prompts that are laid out with media, or ask for one, by what they ask for and whether they have any. */
+enum { MEDIA_CASES = 2 * MODALITIES };
+
+/* The prompt of a case that takes most positions with its answer; NULL: there is none. */
+static const struct task *media_case(const struct prompts *prompts, i64 number)
+{
+    const struct task *most = NULL;
+    for (i64 i = 0; prompts && i < prompts->count; i++) {
+        const struct task *task = &prompts->list[i];
+        if (!task->asked || 2 * (i64)task_makes(task) + (task->asked->media_count > 0) != number)
+            continue;
+        if (!most || task->positions + task->asked->most > most->positions + most->asked->most)
+            most = task;
+    }
+    return most;
+}
+
+/* A copy of the tokenizers for the meta backend, whose device memory is host memory. The largest shapes are
+ * chosen, and clips and texts go on to their end: the meta backend draws the first id that is allowed. */
+static struct generator *media_on_meta(const struct generator *media)
+{
+    static const float ones[SCALES_MOST] = {[0 ... SCALES_MOST - 1] = 1};
+    if (!media)
+        return NULL;
+    struct generator *out = memory_alloc(sizeof *out);
+    *out = *media;
+    struct vocabulary *v = &out->vocabulary;
+    for (i64 i = 0; i < SHAPES_MOST; i++)
+        out->amplitude[i] = ones;
+    v->end = v->message_end = -1;
+    i32 next = v->bracket[BRACKET_NEXT], eov = v->bracket[BRACKET_EOV];
+    v->bracket[BRACKET_NEXT] = (i32)min_i64(next, eov);
+    v->bracket[BRACKET_EOV] = (i32)max_i64(next, eov);
+    return out;
+}
+
+/* A prompt that asks for the largest of the shapes that it may choose from. The caller frees it. */
+static struct task largest_of(const struct task *task, const struct vocabulary *v)
+{
+    struct task out = *task;
+    struct prompt *p = out.asked = memory_alloc(sizeof *p);
+    *p = *task->asked;
+    i64 most = -1;
+    for (i64 i = 0; i < task->asked->choice_count; i++)
+        for (i64 k = 0; k < v->shape_count; k++)
+            if (v->shape[k] == task->asked->choices[i] && medium_positions(&v->shapes[k]) > most) {
+                most = medium_positions(&v->shapes[k]);
+                p->choices[0] = v->shape[k];
+                p->choice_count = 1;
+            }
+    return out;
+}
+
+/* Groups of one prompt, answered on the meta backend. */
+struct media_groups {
+    struct task task;
+    struct rollout_group **list;
+    i64 count;
+};
+
+static void media_groups_release(struct media_groups *g)
+{
+    for (i64 i = 0; i < g->count; i++) {
+        rollout_group_release(g->list[i]);
+        memory_free(g->list[i]);
+    }
+    memory_free(g->list);
+    memory_free(g->task.asked);
+}
+
+static int draw_media_groups(struct media_groups *out, struct sampler *s, const struct task *task, i64 count, i64 size)
+{
+    *out = (struct media_groups){largest_of(task, &s->vocabulary), memory_alloc(count * (i64)sizeof *out->list), count};
+    for (i64 i = 0; i < count; i++) {
+        out->list[i] = memory_alloc(sizeof **out->list);
+        rollout_group_init(out->list[i], &out->task, 0, i, size);
+        for (i64 r = 0; r < size; r++)
+            out->list[i]->rollouts[r].reward = (double)(r % 2);
+    }
+    int status = rollouts_draw(s, out->list, count, count, NULL);
+    return status == ROLLOUT_STOPPED ? error_interrupted() : status;
+}
+
+/* Adds the decoder of an open sampler after what it has decoded. */
+static void add_decoder(struct step_memory *out, const struct sampler *s, struct model *meta)
+{
+    out->cache += s->decoder.cache.memory.peak_bytes;
+    out->rounding += arena_rounding_bytes(meta->device, &s->decoder.cache.memory);
+    step_memory_add_tape(out, &s->decoder.tape);
+}
+
+/* Of work that is done with the same arenas, one after the other. */
+static void keep_larger(struct step_memory *out, const struct step_memory *other)
+{
+    out->cache = max_i64(out->cache, other->cache);
+    out->activations = max_i64(out->activations, other->activations);
+    out->rounding = max_i64(out->rounding, other->rounding);
+    out->host = max_i64(out->host, other->host);
+    out->backend = max_i64(out->backend, other->backend);
+}
+
+/* Positions of the longest prompt of text with its hint; 0: there is none. */
+static i64 longest_text(const struct prompts *prompts)
+{
+    i64 longest = 0;
+    for (i64 i = 0; i < prompts->count; i++)
+        if (!prompts->list[i].asked)
+            longest = max_i64(longest, prompts->list[i].positions + prompts->list[i].think.count);
+    return longest;
+}
+
+/* What a sampler is estimated with. */
+struct sampler_case {
+    const struct sampler_room *room; /* its media are on the meta backend (media_on_meta) */
+    struct model *meta;
+    const struct submodel *sub;
+    const struct text_tokenizer *tokenizer;
+    const struct prompts *prompts;
+    bool given; /* answers are begun before: text is read again */
+};
+
+static int estimate_media_draws(struct step_memory *out, const struct sampler_case *c, const struct task *task)
 {
     struct sampler s;
-    struct step_memory fresh = *out, read = *out;
-    int status = sampler_open(&s, meta, sub, tokenizer, room);
-    if (status == 0) {
-        estimate_draws(&fresh, &s, room, meta, false);
-        if (given)
-            estimate_draws(&read, &s, room, meta, true);
-        *out = step_memory_gpu(&read) > step_memory_gpu(&fresh) ? read : fresh;
-        sampler_close(&s);
+    struct media_groups groups;
+    if (sampler_open(&s, c->meta, c->sub, c->tokenizer, c->room))
+        return -1;
+    int status = draw_media_groups(&groups, &s, task, c->room->slots, c->room->size);
+    add_decoder(out, &s, c->meta);
+    media_groups_release(&groups);
+    sampler_close(&s);
+    return status;
+}
+
+static int estimate_text_draws(struct step_memory *out, const struct sampler_case *c)
+{
+    struct sampler s;
+    struct step_memory read = *out;
+    struct sampler_room text = *c->room;
+    text.media = NULL;
+    if (sampler_open(&s, c->meta, c->sub, c->tokenizer, &text))
+        return -1;
+    text.longest = longest_text(c->prompts);
+    text.longest_medium = 0;
+    if (text.longest > 0)
+        estimate_draws(out, &s, &text, c->meta, false);
+    if (text.longest > 0 && c->given)
+        estimate_draws(&read, &s, &text, c->meta, true);
+    keep_larger(out, &read);
+    sampler_close(&s);
+    return 0;
+}
+
+/* The largest of texts and of the media of the prompts. */
+static int estimate_sampler(struct step_memory *out, const struct sampler_case *c)
+{
+    struct step_memory before = *out;
+    int status = estimate_text_draws(out, c);
+    for (i64 i = 0; i < MEDIA_CASES && c->room->media && status == 0; i++) {
+        struct step_memory with = before;
+        const struct task *task = media_case(c->prompts, i);
+        if (!task)
+            continue;
+        status = estimate_media_draws(&with, c, task);
+        keep_larger(out, &with);
     }
     return status;
 }
@@ -90,9 +245,10 @@ static struct rollout_group *make_rollout_group(const struct sampler *s, const s
     c->number = number;
     c->size = w->settings->group;
     c->rollouts = memory_alloc(c->size * (i64)sizeof *c->rollouts);
-    for (i64 i = 0; i < w->prompts->longest; i++)
+    i64 longest = longest_text(w->prompts);
+    for (i64 i = 0; i < longest; i++)
         id_list_push(&c->ids, 0);
-    push_routes(&c->routes, s->route_width, w->prompts->longest);
+    push_routes(&c->routes, s->route_width, longest);
     for (i64 i = 0; i < c->size; i++) {
         struct rollout *r = &c->rollouts[i];
         for (i64 k = 0; k < length; k++)
@@ -103,11 +259,11 @@ static struct rollout_group *make_rollout_group(const struct sampler *s, const s
     return c;
 }
 
-/* Enough rollout groups to fill the micro-batches of all minibatches, at most those of a step. */
-static i64 rollout_groups_needed(const struct rl_work *w, i64 length)
+/* Enough rollout groups to fill the micro-batches of all minibatches, at most those of a step. each:
+ * positions of a group. */
+static i64 rollout_groups_needed(const struct rl_work *w, i64 each)
 {
     const struct rl_settings *s = w->settings;
-    i64 each = w->prompts->longest + s->group * length;
     return min_i64(s->prompts_per_step, s->minibatches * (1 + ceil_div(2 * s->micro_positions, each)));
 }
 
@@ -115,7 +271,7 @@ static int learn(struct learner *l, const struct sampler *s, const struct rl_wor
 {
     struct learn_result result;
     double success = 0;
-    i64 count = rollout_groups_needed(w, length);
+    i64 count = rollout_groups_needed(w, longest_text(w->prompts) + w->settings->group * length);
     struct rollout_group **rollout_groups = memory_alloc(count * (i64)sizeof *rollout_groups);
     for (i64 i = 0; i < count; i++)
         rollout_groups[i] = make_rollout_group(s, w, i, length);
@@ -128,45 +284,108 @@ static int learn(struct learner *l, const struct sampler *s, const struct rl_wor
     return status;
 }
 
-/* Estimates the longest answers, and short ones, which fill a
- * micro-batch completely; keeps the larger. */
-static int estimate_learner(struct step_memory *out, const struct sampler *s, const struct rl_work *w,
-                            struct model *meta, struct model *start)
+static int learn_media(struct learner *l, struct sampler *s, const struct rl_work *w, const struct task *task)
+{
+    struct learn_result result;
+    struct media_groups groups;
+    double success = 0;
+    bool scales = modality_has_form(task_makes(task), FORM_SCALES);
+    i64 each = task->positions + w->settings->group * (scales ? task->asked->most : w->settings->max_tokens);
+    int status = draw_media_groups(&groups, s, task, rollout_groups_needed(w, each), w->settings->group);
+    if (status == 0)
+        status = learner_step(&result, l, groups.list, groups.count, &success, 0);
+    media_groups_release(&groups);
+    return status;
+}
+
+static void open_learner(struct learner *l, const struct sampler *s, const struct rl_work *w, struct model *meta,
+                         struct model *start)
 {
     const struct rl_settings *settings = w->settings;
-    struct learner *l = memory_alloc(sizeof *l);
-    struct step_memory step;
-    i64 most = max_i64(settings->max_tokens, w->prompts->longest_medium),
-        few = max_i64(1, min_i64(most, settings->micro_positions / SHORT_PARTS));
-    learner_open(l, meta, &vocabulary_of_text, &settings->policy_loss, settings->minibatches,
-                 settings->micro_positions);
+    learner_open(l, meta, s->media ? &s->vocabulary : &vocabulary_of_text, &settings->policy_loss,
+                 settings->minibatches, settings->micro_positions);
     l->route_width = settings->replay_routes ? s->route_width : 0;
     l->policy = sampler_policy(s);
+    l->media = s->media;
+    l->weigh_scales = settings->weigh_scales;
     l->start = start;
     l->max_tokens = settings->max_tokens;
     l->trainer.optimizer = &settings->optimizer;
     l->trainer.lr = lr_of_settings(&settings->optimizer, settings->steps * settings->minibatches);
     l->trainer.recompute = settings->recompute;
-    int status = learn(l, s, w, most);
-    if (status == 0)
-        status = learn(l, s, w, few);
-    step_memory_of(&step, &l->trainer);
-    step_memory_add_tape(&step, &l->tape);
+}
+
+static void close_learner(struct step_memory *step, struct learner *l)
+{
+    step_memory_of(step, &l->trainer);
+    step_memory_add_tape(step, &l->tape);
     learner_close(l);
+}
+
+/* Estimates the longest answers, and short ones, which fill a micro-batch completely; keeps the larger. */
+static int learn_texts(struct step_memory *step, const struct sampler *s, const struct rl_work *w, struct model *meta,
+                       struct model *start)
+{
+    struct learner *l = memory_alloc(sizeof *l);
+    i64 most = w->settings->max_tokens, few = max_i64(1, min_i64(most, w->settings->micro_positions / SHORT_PARTS));
+    bool any = longest_text(w->prompts) > 0;
+    open_learner(l, s, w, meta, start);
+    int status = any ? learn(l, s, w, most) : 0;
+    if (status == 0 && any)
+        status = learn(l, s, w, few);
+    close_learner(step, l);
     memory_free(l);
+    return status;
+}
+
+/* Estimates learning of what each case of prompts with media gives. s: open with media. */
+static int learn_all_media(struct step_memory *step, struct sampler *s, const struct rl_work *w, struct model *meta,
+                           struct model *start)
+{
+    struct learner *l = memory_alloc(sizeof *l);
+    int status = 0;
+    open_learner(l, s, w, meta, start);
+    for (i64 i = 0; i < MEDIA_CASES && status == 0; i++) {
+        const struct task *task = media_case(w->prompts, i);
+        status = task ? learn_media(l, s, w, task) : 0;
+    }
+    close_learner(step, l);
+    memory_free(l);
+    return status;
+}
+
+/* Puts the learner beside the samplers of *out. room: of the rollouts. */
+static int estimate_learner(struct step_memory *out, const struct sampler_case *c, const struct rl_work *w,
+                            struct model *start)
+{
+    struct step_memory step, media = {0};
+    struct sampler s;
+    struct sampler_room room = *c->room;
+    room.media = NULL;
+    int status = sampler_open(&s, c->meta, c->sub, c->tokenizer, &room);
+    if (status == 0) {
+        status = learn_texts(&step, &s, w, c->meta, start);
+        sampler_close(&s);
+    }
+    if (status == 0 && c->room->media && (status = sampler_open(&s, c->meta, c->sub, c->tokenizer, c->room)) == 0) {
+        status = learn_all_media(&media, &s, w, c->meta, start);
+        sampler_close(&s);
+    }
+    if (status)
+        return -1;
+    keep_larger(&step, &media);
     step.cache = out->cache;
     step.activations += out->activations;
     step.rounding += out->rounding;
     *out = step;
-    return status;
+    return 0;
 }
 
 /* ---- The stage ---- */
 
 /* Adds the largest sampler of held-out prompts, which exists
  * next to the sampler of training rollouts. */
-static int estimate_evaluations(struct step_memory *out, const struct rl_work *w, struct model *meta,
-                                const struct submodel *sub)
+static int estimate_evaluations(struct step_memory *out, const struct sampler_case *training, const struct rl_work *w)
 {
     const struct rl_settings *s = w->settings;
     const struct {
@@ -178,32 +397,36 @@ static int estimate_evaluations(struct step_memory *out, const struct rl_work *w
         struct step_memory with = before;
         if (!all[i].prompts || !all[i].prompts->count)
             continue;
-        const struct sampler_room room = {min_i64(RL_EVAL_SEATS, all[i].prompts->count), all[i].copies,
-                                          all[i].prompts->longest, s->max_tokens,
+        const struct sampler_room room = {min_i64(RL_EVAL_SEATS, all[i].prompts->count),
+                                          all[i].copies,
+                                          all[i].prompts->longest,
+                                          s->max_tokens,
+                                          .media = training->room->media,
                                           .longest_medium = all[i].prompts->longest_medium};
-        if (estimate_sampler(&with, &room, meta, sub, w->tokenizer, false))
+        const struct sampler_case c = {&room, training->meta, training->sub, w->tokenizer, all[i].prompts, false};
+        if (estimate_sampler(&with, &c))
             return -1;
-        *out = step_memory_gpu(&with) > step_memory_gpu(out) ? with : *out;
+        keep_larger(out, &with);
     }
     return 0;
 }
 
 static int estimate_with(struct step_memory *out, const struct rl_work *w, struct model *meta, struct model *start)
 {
-    struct sampler_room room = rl_room(w->settings, w->prompts, NULL);
-    struct sampler s;
+    struct generator *media = media_on_meta(w->media);
+    const struct sampler_room room = rl_room(w->settings, w->prompts, media);
     struct submodel full;
     submodel_full(&full, &meta->config);
     weights_pack(&meta->weights);
     bool again = w->settings->buffer_batches > 1 || w->settings->grader.program.count;
-    int status = estimate_sampler(out, &room, meta, &full, w->tokenizer, again);
+    const struct sampler_case c = {&room, meta, &full, w->tokenizer, w->prompts, again};
+    int status = estimate_sampler(out, &c);
     if (status == 0)
-        status = sampler_open(&s, meta, &full, w->tokenizer, &room);
-    if (status == 0) {
-        status = estimate_learner(out, &s, w, meta, start);
-        sampler_close(&s);
-    }
-    return status ? status : estimate_evaluations(out, w, meta, &full);
+        status = estimate_learner(out, &c, w, start);
+    if (status == 0)
+        status = estimate_evaluations(out, &c, w);
+    memory_free(media);
+    return status;
 }
 
 /* Which kinds of media the prompts ask for. */
@@ -230,6 +453,36 @@ static int add_judge(struct step_memory *out, const struct rl_work *w, struct de
     return 0;
 }
 
+static void add_tokenizer_tapes(struct step_memory *out, const struct generator *g)
+{
+    if (g->has_vision)
+        step_memory_add_tape(out, &g->vision.tape);
+    if (g->has_audio)
+        step_memory_add_tape(out, &g->audio.tape);
+}
+
+/* Adds what turns answers into pixels and samples. The tokenizers themselves are open already. */
+static int add_decoded_media(struct step_memory *out, const struct rl_work *w, struct device *meta)
+{
+    struct generator g;
+    int status = 0;
+    if (!w->media || !w->media->directory) /* without: nothing is decoded */
+        return 0;
+    if (generator_open_tokenizers(&g, meta, w->media->directory, w->dtype))
+        return -1;
+    for (i64 i = 0; i < 2 * MEDIA_CASES && status == 0; i++) {
+        const struct task *task = media_case(i < MEDIA_CASES ? w->prompts : w->held_out, i % MEDIA_CASES);
+        if (!task || task_makes(task) == MODALITY_TEXT)
+            continue;
+        struct prompt p = *task->asked;
+        p.most = task_makes(task) == MODALITY_AUDIO ? w->settings->max_tokens : p.most;
+        status = generator_dry_run_medium(&g, &p);
+    }
+    add_tokenizer_tapes(out, &g);
+    generator_close(&g);
+    return status;
+}
+
 int rl_estimate(struct step_memory *out, const struct rl_work *w, struct device *meta)
 {
     struct model *model = memory_alloc(2 * (i64)sizeof *model),
@@ -244,6 +497,8 @@ int rl_estimate(struct step_memory *out, const struct rl_work *w, struct device 
         status = estimate_with(out, w, model, start);
     if (status == 0 && start)
         step_memory_add_weights(out, &start->weights);
+    if (status == 0)
+        status = add_decoded_media(out, w, meta);
     if (status == 0)
         status = add_judge(out, w, meta);
     if (start)
@@ -281,6 +536,7 @@ int rl_check_memory(const struct rl_work *work, const struct device *device)
 /* ---- Evaluation ---- */
 
 struct sampler_work {
+    const struct prompts *prompts;
     const struct sampler_room *room;
     const struct model *model;
     const struct submodel *sub;
@@ -292,21 +548,26 @@ static int run_sampler(struct memory_estimate *out, struct device *meta, void *c
     const struct sampler_work *w = context;
     struct step_memory memory = {0};
     struct model like;
+    struct sampler_room room = *w->room;
+    struct generator *media = media_on_meta(room.media);
+    room.media = media;
     int status = model_open(&like, meta, &w->model->config, w->model->weights.dtype, false, NULL);
+    const struct sampler_case c = {&room, &like, w->sub, w->tokenizer, w->prompts, false};
     if (status == 0)
-        status = estimate_sampler(&memory, w->room, &like, w->sub, w->tokenizer, false);
+        status = estimate_sampler(&memory, &c);
     model_close(&like);
+    memory_free(media);
     step_memory_estimate(out, &memory);
     out->data_bytes = 0;
     return status;
 }
 
 int sampler_check_memory(struct sampler_room *room, struct model *model, const struct submodel *sub,
-                         const struct text_tokenizer *tokenizer)
+                         const struct text_tokenizer *tokenizer, const struct prompts *prompts)
 {
     static const char otherwise[] = "one prompt at a time is too much: take shorter answers (max_tokens), fewer of "
                                     "them (copies) or weights of 8 or 4 bits";
-    struct sampler_work w = {room, model, sub, tokenizer};
+    struct sampler_work w = {prompts, room, model, sub, tokenizer};
     const struct dry_run check = {"decoding", run_sampler,           &w,
                                   otherwise,  .slots = &room->slots, .slots_name = "prompts"};
     return dry_run_check(&check, model->device);

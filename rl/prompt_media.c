@@ -18,8 +18,7 @@ const struct generator *prompt_media_of(const struct prompt_media *m)
 
 /* ---- What a prompt asks for ---- */
 
-/* True for a part of a content that has a medium. */
-static bool names_medium(const struct json *part)
+bool part_names_medium(const struct json *part)
 {
     static const char *const types[] = {"image", "image_url", "video",      "video_url",
                                         "audio", "audio_url", "input_audio"};
@@ -53,7 +52,7 @@ bool prompt_needs_media(const struct json *source)
     for (i64 i = 0; json_kind(prompt) == JSON_ARRAY && i < json_count(prompt); i++) {
         const struct json *content = json_get(json_at(prompt, i), "content");
         for (i64 k = 0; json_kind(content) == JSON_ARRAY && k < json_count(content); k++)
-            if (names_medium(json_at(content, k)))
+            if (part_names_medium(json_at(content, k)))
                 return true;
     }
     return false;
@@ -69,6 +68,21 @@ static int read_modality(enum modality *out, const struct json *source)
     if (*out != MODALITY_TEXT && json_kind(json_get(source, "guidance")) != JSON_NULL)
         return error_set("key guidance: what is trained is the model's own distribution, and a guided one is another: "
                          "expected \"to\" without guidance");
+    return 0;
+}
+
+/* Hints open <think> behind the chat template of a text. */
+static int check_hints(const struct json *source)
+{
+    const struct json *extra = json_get(source, "extra_info");
+    static const char *const keys[] = {"think", "pass"};
+    for (i64 i = 0; i < COUNT_OF(keys); i++) {
+        const struct json *value = json_get(extra, keys[i]);
+        if (json_kind(value) != JSON_NULL && !(json_kind(value) == JSON_STRING && json_string_length(value) == 0))
+            return error_set("extra_info.%s is for hints, which prompts with media or for media do not get: expected a "
+                             "prompt of text, or no such key",
+                             keys[i]);
+    }
     return 0;
 }
 
@@ -167,7 +181,8 @@ int prompt_read_media(struct task *task, struct prompt_media *m, const struct js
 {
     enum modality to;
     struct sample_measure measure;
-    if (read_modality(&to, task->source) || open_tokenizers(m) || check_makes(&m->generator, to))
+    if (read_modality(&to, task->source) || check_hints(task->source) || open_tokenizers(m) ||
+        check_makes(&m->generator, to))
         return -1;
     struct prompt *p = task->asked = memory_alloc(sizeof *p);
     prompt_init(p, to);

@@ -6,7 +6,9 @@
  *              of the file of prompts; the rows of a table may have the bytes.
  *   media out  {"prompt": "red apple, round", "to": "image", ..}; or "video", "audio". The prompt is one
  *              user's message. It is laid out as a caption, as `weft generate --to` does, not in the
- *              template. Guidance is refused: the policy is the model's own distribution. */
+ *              template. Guidance is refused: the policy is the model's own distribution.
+ *
+ * Neither gets hints: extra_info.think and .pass are refused. */
 #ifndef WEFT_RL_PROMPT_MEDIA_H
 #define WEFT_RL_PROMPT_MEDIA_H
 #include "rl/prompts.h"
@@ -22,6 +24,8 @@ struct prompt_media {
 void prompt_media_close(struct prompt_media *media);
 /* The generator if it was opened, else NULL. */
 const struct generator *prompt_media_of(const struct prompt_media *media);
+/* True for a part of a content that has a medium. */
+bool part_names_medium(const struct json *part);
 /* True if a prompt names media or asks for one. */
 bool prompt_needs_media(const struct json *source);
 /* Lays out task->source. variables: of the chat template; record: the row of a table that has the bytes

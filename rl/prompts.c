@@ -16,17 +16,6 @@ struct prompt_writer {
     struct prompt_media *media;
 };
 
-/* True for a part of a text that has a medium too. */
-static bool names_medium(const struct json *part)
-{
-    static const char *const names[] = {"image", "image_url", "video",      "video_url",
-                                        "audio", "audio_url", "input_audio"};
-    bool names_one = false;
-    for (i64 i = 0; i < COUNT_OF(names); i++)
-        names_one |= json_kind(json_get(part, names[i])) != JSON_NULL;
-    return names_one;
-}
-
 /* A content as the template takes it: the texts of a list together, unless it takes lists. NULL and a
  * message: it has more than texts. */
 static struct json *content_of(const struct json *content, const struct chat *chat, const struct json *variables)
@@ -43,7 +32,7 @@ static struct json *content_of(const struct json *content, const struct chat *ch
         const struct json *said = json_kind(part) == JSON_STRING ? part : json_get(part, "text");
         const char *type = json_string(json_get(part, "type"), "text");
         struct json *one = json_object();
-        if (strcmp(type, "text") != 0 || json_kind(said) != JSON_STRING || names_medium(part))
+        if (strcmp(type, "text") != 0 || json_kind(said) != JSON_STRING || part_names_medium(part))
             status = error_set("key content: part %lld has the type \"%.40s\": prompts are text only", (long long)i + 1,
                                type);
         buffer_append(&text, json_string(said, ""), json_string_length(said));

@@ -658,7 +658,8 @@ static int check_memory(const struct stage_run *r)
                                              .prompts = &r->prompts,
                                              .held_out = &r->held_out,
                                              .dtype = stage->dtype,
-                                             .fp8 = stage->fp8},
+                                             .fp8 = stage->fp8,
+                                             .media = prompt_media_of(&r->media)},
                            stage->device);
 }
 

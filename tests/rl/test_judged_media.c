@@ -411,6 +411,31 @@ TEST(the_memory_check_counts_the_judge)
     prompts_release(&p);
 }
 
+/* So does what decodes the answers: a policy without its tokenizers decodes nothing. */
+TEST(the_memory_check_counts_what_decodes_answers)
+{
+    struct rl_settings s;
+    struct step_memory with, without;
+    struct device meta;
+    struct prompts p;
+    load_line(&p, "video", "the words", "a");
+    struct generator bare = media.generator;
+    bare.directory = NULL;
+    read_settings(&s, "");
+    struct rl_work w = {&s, &media.generator.model.config, tokenizer, &p, NULL, DTYPE_F32, false, &bare};
+    device_open_meta(&meta);
+    assert_int_equal(rl_estimate(&without, &w, &meta), 0);
+    w.media = &media.generator;
+    assert_int_equal(rl_estimate(&with, &w, &meta), 0);
+    device_close(&meta);
+    const struct vision_shape *clip = &media.generator.vision.config.shapes[1];
+    i64 pixels = clip->frames * clip->height * clip->width * 3 * 4; /* of the decoder's last layer, f32 */
+    assert_true(with.activations - without.activations >= pixels);
+    assert_true(with.cache == without.cache && with.copies == without.copies);
+    settings_release(&s, rl_table);
+    prompts_release(&p);
+}
+
 int main(void)
 {
     return tests_run(make, clear);

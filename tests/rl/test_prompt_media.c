@@ -131,7 +131,7 @@ TEST(tables_have_the_bytes_of_media)
 TEST(texts_stay_what_they_are)
 {
     struct prompts p;
-    load_one(&p, "{\"prompt\": \"the words\", \"images\": []" TRUTH);
+    load_one(&p, "{\"prompt\": \"the words\", \"images\": [], \"extra_info\": {\"think\": \"of this\"}" TRUTH);
     assert_null(p.list[0].asked);
     assert_int_equal(p.list[0].positions, p.list[0].ids.count);
     prompts_release(&p);
@@ -184,6 +184,10 @@ TEST(bad_prompts_are_named_by_their_line)
         {USER("\"<image> and <image>\"") ", \"images\": [\"picture.png\"]" TRUTH, "prompts.jsonl:1"},
         {USER("[{\"type\": \"smell\", \"smell\": \"x\"}]") ", \"images\": [\"picture.png\"]" TRUTH, "prompts.jsonl:1"},
         {"{\"prompt\": \"\", \"to\": \"image\"" TRUTH, "prompts.jsonl:1"},
+        {"{\"prompt\": \"a\", \"to\": \"image\", \"extra_info\": {\"think\": \"red\"}" TRUTH,
+         "prompts.jsonl:1: extra_info.think is for hints, which prompts with media or for media do not get"},
+        {USER("\"<image>?\"") ", \"images\": [\"picture.png\"], \"extra_info\": {\"think\": \"\", \"pass\": 0.5}" TRUTH,
+         "prompts.jsonl:1: extra_info.pass is for hints"},
         {"{\"prompt\": 3, \"to\": \"image\"" TRUTH, "prompts.jsonl:1"},
     };
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
