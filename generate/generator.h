@@ -2,7 +2,7 @@
  * ids, and decoded as text, PNG, MP4 or WAV. Functions return 0, or -1 and a message.
  *
  * Where is what: generator.c has prompts from files and answers to files, generator_dry_run.c estimates
- * their memory; conversation.h answers messages.
+ * their memory; conversation.h answers messages; judge.h says what is in media, for rewards.
  * model/decode.h takes the requests. */
 #ifndef WEFT_GENERATOR_H
 #define WEFT_GENERATOR_H

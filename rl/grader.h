@@ -15,7 +15,7 @@
 #ifndef WEFT_RL_GRADER_H
 #define WEFT_RL_GRADER_H
 #include "core/settings.h"
-#include "rl/judge.h"
+#include "generate/judge.h"
 #include "rl/program.h"
 #include "rl/rollout.h"
 #include "rl/verify.h"

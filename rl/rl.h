@@ -19,8 +19,7 @@
  *   replay_buffer.c  answers sampled ahead for later steps
  *   rollout.c    sampling of answers; policy.c: the temperature and forbidden ids, for both sides
  *   grader.c     rewards and rewards.jsonl; verify*.c: the rules; program.c: external programs,
- *                program_process.c: their limits; program_sandbox.c, program_calls.c: their sandbox;
- *                judge.c: frozen models that read media
+ *                program_process.c: their limits; program_sandbox.c, program_calls.c: their sandbox
  *   objective.c  weights, hints and how advantages are computed, advantages.c: of rollout groups; the loss
  *                itself is the op policy_loss
  *   learn.c      answers into micro-batches and updates; eval.c: the stage eval,

@@ -1,4 +1,4 @@
-#include "rl/judge.h"
+#include "generate/judge.h"
 
 #include "data/shapes/shaped.h"
 #include "train/memory_estimate.h"

@@ -2,8 +2,8 @@
  * hears, greedily (verifier: model). It gets the medium as a file would bring it: PNG, MP4 or WAV. So
  * sizes, codes and vocabulary may differ from the policy's, as long as the judge reads such media and
  * all of a clip. */
-#ifndef WEFT_RL_JUDGE_H
-#define WEFT_RL_JUDGE_H
+#ifndef WEFT_GENERATE_JUDGE_H
+#define WEFT_GENERATE_JUDGE_H
 #include "generate/generator.h"
 #include "train/step_memory.h"
 
