@@ -22,8 +22,7 @@
  *                program_process.c: their limits; program_sandbox.c, program_calls.c: their sandbox
  *   objective.c  weights, hints and how advantages are computed, advantages.c: of rollout groups; the loss
  *                itself is the op policy_loss
- *   learn.c      answers into micro-batches and updates; eval.c: the stage eval,
- *                eval_ngrams.c: what n-grams reach
+ *   learn.c      answers into micro-batches and updates; eval.c: the stage eval
  *   harm.c       whether the held-out reward fell below its start
  *   memory_estimate.c  memory before it begins
  * The stage owns buffer, sampler and learner; they borrow its model. */

@@ -1,5 +1,5 @@
 /* Internal to the verifiers: text spans, and the rules with files of their own (verify_numbers.c,
- * verify_math.c, verify_expression.c, verify_sets.c, verify_choice.c, verify_words.c). */
+ * verify_math.c, verify_expression.c, verify_sets.c, verify_choice.c). */
 #ifndef WEFT_RL_VERIFY_INSIDE_H
 #define WEFT_RL_VERIFY_INSIDE_H
 #include "rl/verify.h"
