@@ -246,6 +246,7 @@ static int begin(void *context, i64 step, const struct json *state, const char *
                            (long long)run->trainer.still_steps, folder, (long long)stills, (long long)stills);
     if (step > run->trainer.still_steps)
         vision_inflate(&run->trainer.vision);
+    run->trainer.begun |= json_bool(json_get(state, "begun"), false);
     return 0;
 }
 
@@ -277,6 +278,8 @@ static int write_state(void *context, struct json *state, const char *folder)
     (void)folder;
     tokenizer_put_seed(state, run->trainer.seed);
     json_set(state, "still_steps", json_of_integer(run->trainer.still_steps));
+    if (run->trainer.begun)
+        json_set(state, "begun", json_of_bool(true));
     return 0;
 }
 
@@ -356,6 +359,7 @@ static int run_stage(struct vision_stage_run *run, const struct stage *stage, co
     if (status || (clips && lr_check(&s->optimizer, s->clip_steps, "clip_steps")))
         return -1;
     t->seed = tokenizer_start_seed(&run->start, stage->seed);
+    t->begun = s->start.from && *s->start.from && s->start.train != TRAIN_BITS;
     t->still_steps = s->steps;
     t->clip_steps = clips ? s->clip_steps : 0;
     vision_trainer_open(t, stage->device, &config, stage->dtype);

@@ -129,11 +129,10 @@ static void forget_moments(struct weights *weights)
 
 /* Decay of the running mean. Of a new tokenizer, and of new bits, it starts small, so that a first guess
  * does not determine the quantisation. */
-static double amplitude_keep(const struct vision_settings *s, i64 step)
+static double amplitude_keep(const struct vision_trainer *t, i64 step)
 {
-    bool begun = s->start.from && *s->start.from && s->start.train != TRAIN_BITS;
-    double most = begun ? 1 : (double)step / (double)(step + 10);
-    return fmin(s->amplitude_keep, most);
+    double most = t->begun ? 1 : (double)step / (double)(step + 10);
+    return fmin(t->settings->amplitude_keep, most);
 }
 
 /* Device memory; the host reads it once, at the end of a step. */
@@ -170,8 +169,8 @@ int vision_step(struct vision_step_result *result, struct vision_trainer *t, i64
     result->losses = vision_losses_of(sums.losses, vision, size);
     result->optimizer = optimizer_result_of(sums.squares, lr);
     if (!result->optimizer.skipped) /* a skipped update moves no other state either */
-        vision_state_update(vision, batch.shape, &means, amplitude_keep(s, step),
-                            amplitude_keep(s, batch.clips ? updates : step));
+        vision_state_update(vision, batch.shape, &means, amplitude_keep(t, step),
+                            amplitude_keep(t, batch.clips ? updates : step));
     result->loss = vision_weighted(&result->losses, &s->loss);
     result->psnr_db = vision_psnr(result->losses.of[VISION_L2] / 4); /* for pixels in 0..1 */
     result->frames = batch.draw.n * batch.draw.frames;

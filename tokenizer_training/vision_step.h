@@ -72,6 +72,7 @@ struct vision_trainer {
     struct tape tape;
     u8 *pixels; /* room for the largest batch, in the largest shape */
     u64 seed;
+    bool begun;                  /* running means go on from those of another tokenizer */
     i64 still_steps, clip_steps; /* clip steps follow the still steps */
 };
 /* The tokenizer configuration for these settings and the shapes of these media;

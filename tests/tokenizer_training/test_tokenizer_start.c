@@ -165,6 +165,10 @@ TEST(a_tokenizer_goes_on_from_another)
     expect_same("vis", "vis-on", "config.json");
     assert_false(same_tensor("vis", "vis-on", "encoder.out.weight"));
     assert_true(same_tensor("vis", "vis-on", "amplitude"));
+    run("vis-two", 9, VISION "from: @/vis, steps: 2, clip_steps: 0" STEADY);
+    run("vis-four", 8, VISION "continue: @/vis-two, steps: 4, clip_steps: 0" STEADY);
+    run("vis-once", 9, VISION "from: @/vis, steps: 4, clip_steps: 0" STEADY);
+    expect_same("vis-four", "vis-once", "weights.safetensors");
     run("aud", 7, AUDIO AUDIO_SIZES "steps: 4, optimizer: {warmup: 1}");
     run("aud-same", 9, AUDIO "from: @/aud, steps: 2, unquantised_share: 1, codebook_decay: 1" STILL);
     assert_true(same_tensor("aud", "aud-same", "encoder.in"));
