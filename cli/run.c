@@ -57,6 +57,7 @@ int command_run(int argc, char **argv)
         run.ranks_begin = launcher_begins;
         run.ranks_left = launcher_left;
         run.ranks_change = launcher_asks;
+        run.snapshots = launcher_snapshots();
     }
     status = recipe_run(&run);
     return status < 0 ? command_failed() : status == STAGE_INTERRUPTED ? 130 : 0;

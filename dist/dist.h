@@ -13,6 +13,7 @@
  *     ops       collectives with a backward                              ops.c, experts.c
  *     buckets   gradient reduction overlapped with the backward          buckets.c
  *     zero      a weights table sharded over ranks (ZeRO-1)              zero.c
+ *     snapshot  such tables in memory that outlives the ranks            snapshot.c [snapshot.h]
  *
  * World rank = (pipeline . data + d) . tensor + t. Expert ranks are a subdivision of data ranks:
  * data rank d holds the experts of expert rank d % expert. Ranks with the same experts form a
@@ -366,5 +367,15 @@ bool zero_counted(const struct weight *weight, const struct weights_layout *plac
 /* Brings pieces of the table to world rank 0, through host memory, so that it can be saved although no
  * rank can hold it. The arguments are borrowed. */
 struct weights_reader zero_reader(const struct weights *weights, const struct parallel *parallel);
+/* Visits masters and moments that a world rank contributes to the unsharded matrices, in a fixed order: runs of
+ * `count` elements from `first`. data: device memory, for the rank and the layout of this process only. */
+struct zero_run {
+    const struct weight *weight;
+    enum weight_state state;
+    i64 first, count;
+    const void *data;
+};
+void zero_visit(const struct weights *weights, const struct layout *layout, i64 rank,
+                void (*visit)(void *context, const struct zero_run *run), void *context);
 
 #endif

@@ -42,6 +42,7 @@ struct rank_world { /* one machine's part of a world */
     const struct json *left;     /* {name of a world before: how its ranks left} */
     const struct replay *replay; /* NULL: none */
     i64 at;                      /* the world of the replay */
+    const int *snapshots;        /* NULL: ranks of other machines cannot read it */
 };
 struct ranks {
     const struct launcher_settings *settings;

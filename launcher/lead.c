@@ -7,6 +7,7 @@
  * To other launchers: {"start": GENERATION, "first", "count", "size", "port", "host"}, {"end": SECONDS}
  * (ranks that still run then are killed), {"say": LINE}, {"over": STATUS, "why"}. From them:
  * {"generation", "ends": BAD}, {"generation", "gone": OUTCOME} (ranks_outcome), {"stop"}. */
+#define _GNU_SOURCE /* memfd_create */
 #include "launcher/launcher_inside.h"
 #include "dist/dist.h"
 #include "dist/sockets.h"
@@ -16,6 +17,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -49,6 +51,7 @@ struct leader {
     struct json *left;           /* {name of a world before: how its ranks left} */
     struct replay *replay;       /* NULL: none */
     i64 at;                      /* its world that goes on, or that is next */
+    int snapshots;               /* memory that ranks of this machine share with those after them; -1: none */
     int status;
 };
 
@@ -207,6 +210,9 @@ static void start(struct leader *l)
         left -= m->count;
         w.first += m->count;
     }
+    own.snapshots = own.count == l->size && l->snapshots >= 0 ? &l->snapshots : NULL;
+    if (!own.snapshots && l->snapshots >= 0) /* what this world does makes them void */
+        (void)!ftruncate(l->snapshots, 0);
     ranks_start(&l->ranks, &own, close_in_rank, l);
     if (l->replay)
         say_replay(l);
@@ -575,6 +581,7 @@ int lead(const struct launcher_settings *settings, int listener)
     struct leader l = {.settings = settings,
                        .ranks = {.settings = settings, .silence_s = (double)launch_silence_s(NULL), .grace_s = -1},
                        .listener = listener,
+                       .snapshots = memfd_create("weft-snapshots", MFD_CLOEXEC),
                        .size_most = INT64_MAX,
                        .guests = memory_alloc(GUESTS_MOST * (i64)sizeof *l.guests),
                        .machines = memory_alloc(sizeof *l.machines),
@@ -607,6 +614,8 @@ int lead(const struct launcher_settings *settings, int listener)
     }
     if (listener >= 0)
         close(listener);
+    if (l.snapshots >= 0)
+        close(l.snapshots);
     memory_free(l.guests);
     memory_free(l.machines);
     memory_free(l.host);

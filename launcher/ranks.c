@@ -43,6 +43,11 @@ int launcher_begins(void *context, struct json *line, const char *journal)
     return here.replays ? replay_check(w->replay, w->at, line, journal) : 0;
 }
 
+const int *launcher_snapshots(void)
+{
+    return here.world->snapshots;
+}
+
 struct json *launcher_left(void *context, const char *world)
 {
     (void)context;

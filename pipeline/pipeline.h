@@ -176,6 +176,7 @@ struct run_options {
     int (*ranks_begin)(void *context, struct json *line, const char *journal);
     struct json *(*ranks_left)(void *context, const char *world);
     void *ranks_context;
+    const int *snapshots; /* as in struct stage */
 };
 /* Runs the chosen stages on the ranks that a launcher started. Returns 0, -1 and a message, or
  * STAGE_INTERRUPTED. After -1 do not call it again in this process. */

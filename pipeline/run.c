@@ -478,8 +478,10 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
     struct json *made_by = identity_maker(identity);
     struct members members = {.options = run->options, .stage = &stage, .identity = identity};
     stage.made_by = made_by;
-    if (s->kind->work == ON_RANKS)
+    if (s->kind->work == ON_RANKS) {
         members_watch(&members, &stage);
+        stage.snapshots = run->options->snapshots;
+    }
     double begin = clock_s();
     char *what = string_format("stage %s (%s)", s->name, s->kind->name);
     memory_advise(what, s->kind->smaller);

@@ -184,7 +184,9 @@ struct weight_list {
 void weights_list(struct weight_list *list, const struct weights *weights, enum weight_file file, enum dtype dtype,
                   const struct weights_reader *reader);
 void weight_list_release(struct weight_list *list);
-/* Lists masters and moments, named master.N, m.N and v.N. */
+/* The last of the states that a table keeps besides copies: masters alone, or moments too. */
+enum weight_state weight_last_state(const struct weights *weights, const struct weight *weight);
+/* Lists masters and moments, named master.N, m.N and v.N, in the order of the weights. */
 void weights_list_optimizer(struct weight_list *list, const struct weights *weights,
                             const struct weights_reader *reader);
 int weights_load_optimizer(struct weights *weights, const struct safetensors *set, const char *origin);

@@ -383,14 +383,18 @@ static void list_state(struct weight_list *list, const struct weights *weights, 
     *push(list) = source;
 }
 
+enum weight_state weight_last_state(const struct weights *weights, const struct weight *w)
+{
+    return weights->training && w->spec.trained ? STATE_V : STATE_MASTER;
+}
+
 void weights_list_optimizer(struct weight_list *list, const struct weights *weights,
                             const struct weights_reader *reader)
 {
     open_list(list, weights, reader);
     for (i64 i = 0; i < weights->count; i++) {
         const struct weight *w = &weights->list[i];
-        enum weight_state last = weights->training && w->spec.trained ? STATE_V : STATE_MASTER;
-        for (enum weight_state state = STATE_MASTER; state <= last; state++)
+        for (enum weight_state state = STATE_MASTER; state <= weight_last_state(weights, w); state++)
             list_state(list, weights, w, state, reader);
     }
 }

@@ -285,11 +285,11 @@ static int load_tables(const char *folder, const struct checkpoint_parts *parts)
     return status;
 }
 
-bool checkpoint_stands(const char *directory)
+i64 checkpoint_newest(const char *directory)
 {
-    i64 *steps, count = list_steps(&steps, directory);
+    i64 *steps, count = list_steps(&steps, directory), newest = count > 0 ? steps[0] : -1;
     memory_free(steps);
-    return count > 0;
+    return newest;
 }
 
 int checkpoint_resume(const char *directory, i64 *step, const struct checkpoint_parts *parts, struct json **state)

@@ -33,6 +33,7 @@ struct pretrain_run { /* State of one call of the stage. */
     i64 idle;                               /* steps of this call without targets */
     struct base_checkpoint base_checkpoint; /* checkpoint of the stage to continue, if any */
     bool chat;                              /* the stage is sft */
+    bool drawn;                             /* the weights have values without a checkpoint */
     u64 seed;                               /* seed of this stage, or of the stage that began a continued run */
 };
 
@@ -100,15 +101,6 @@ static int check_memory(const struct pretrain_run *r, const struct model_config 
                              stage->ranks->world->rank, stage->device);
 }
 
-/* True if the loop will load all weights from a checkpoint of this stage, or end. */
-static bool resumes(const struct pretrain_run *r)
-{
-    char *checkpoints = path_join(r->stage->out, "checkpoints");
-    bool stands = checkpoint_stands(checkpoints);
-    memory_free(checkpoints);
-    return stands;
-}
-
 static int open_new_model(struct pretrain_run *r)
 {
     struct model_config c = pretrain_config(r->s);
@@ -125,8 +117,7 @@ static int open_new_model(struct pretrain_run *r)
         return -1;
     if (model_open(&r->model, r->stage->device, &c, r->stage->dtype, true, r->stage->ranks))
         return error_prefix("model");
-    if (!resumes(r))
-        weights_init(&r->model.weights, r->seed);
+    r->drawn = false;
     return 0;
 }
 
@@ -174,6 +165,7 @@ static int add_ends(struct model_config *c, const char *data)
 static int open_model(struct pretrain_run *r)
 {
     const char *from = r->base_checkpoint.folder ? r->base_checkpoint.folder : r->s->from;
+    r->drawn = true;
     int status = is_given(from) ? open_old_model(r, from) : open_new_model(r);
     if (status == 0) {
         r->model.config.max_positions = max_i64(r->model.config.max_positions, longest_row(r->s));
@@ -468,6 +460,8 @@ static int begin(void *context, i64 step, const struct json *state, const char *
 {
     struct pretrain_run *r = context;
     set_mtp_weight(r, step - 1);
+    if (!state && !r->drawn)
+        weights_init(&r->model.weights, r->seed);
     if (!state)
         return check_expert_room(r) || (heldout_shards(r) && count_common(r)) ? -1 : measure_heldout(r, "start");
     if (restore(r, step, state, folder) || check_expert_room(r))
@@ -673,6 +667,7 @@ static int train(struct pretrain_run *r)
                                 .steps = r->s->steps,
                                 .unit = "tokens",
                                 .weights = &r->model.weights,
+                                .snapshots = true,
                                 .continues = r->base_checkpoint.checkpoints,
                                 .best = &r->s->best,
                                 .context = r,

@@ -57,6 +57,8 @@ struct stage {
      * there. 0, or -1 and a message. NULL: nothing. */
     int (*ranks_begin)(void *context, i64 done, bool begins);
     void *ranks_context;
+    const int
+        *snapshots; /* file for dist/snapshot.h, of all ranks of this machine, which are all there are; NULL: none */
     /* command line of the program that fills a shard ring (data/stream/stream.h) */
     const char *const *filler;
     /* what checkpoints say of the stage that makes them; NULL: nothing */
@@ -162,7 +164,7 @@ int checkpoint_save(const char *directory, i64 step, const struct checkpoint_par
  * verified). If one is damaged, logs a warning that names the damage and falls back to the one before.
  * The caller frees *state. *step = -1 if there is no checkpoint at all. */
 int checkpoint_resume(const char *directory, i64 *step, const struct checkpoint_parts *parts, struct json **state);
-bool checkpoint_stands(const char *directory); /* there is a checkpoint, intact or not */
+i64 checkpoint_newest(const char *directory); /* step of the newest checkpoint, intact or not; -1: there is none */
 /* Writes `step` to DIRECTORY/latest and deletes all but the newest `keep` checkpoints up to it, and
  * that of step `best`. Call it after a save, and after a resume in case the process was killed between
  * save and settle. Does nothing without checkpoints. */
@@ -237,11 +239,12 @@ struct training {
     i64 more_count;
     /* checkpoints of another stage to continue from; NULL: start at step 0 */
     const char *continues;
+    bool snapshots;                   /* `begin` and `state` need no folder: ranks that die cost few steps */
     const struct best_settings *best; /* NULL: the result is the last step */
     bool higher;                      /* higher measures are better */
     void *context;                    /* callback argument; callbacks return 0, or -1 and a message */
     /* Called before the first step of this call, when the weights are loaded and `step` steps are
-     * complete. state and folder belong to the checkpoint; both are NULL at step 0.
+     * complete. state and folder belong to the checkpoint; both are NULL at step 0, and folder for a snapshot.
      * STAGE_INTERRUPTED stops the stage. May be NULL. */
     int (*begin)(void *context, i64 step, const struct json *state, const char *folder);
     /* STAGE_INTERRUPTED: the step stopped midway and left everything as before; the
@@ -259,7 +262,7 @@ struct training {
      * depends on. NULL without `best`. */
     int (*restore)(void *context, i64 step, const struct json *state, const char *folder);
     /* Stores everything else the next step depends on, in `state` or in files in the
-     * checkpoint's weft/. May be NULL. */
+     * checkpoint's weft/. folder NULL: a snapshot in memory. May be NULL. */
     int (*state)(void *context, struct json *state, const char *folder);
 };
 int training_run(const struct training *training); /* 0, -1, STAGE_INTERRUPTED or STAGE_RANKS */

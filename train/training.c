@@ -1,5 +1,6 @@
 /* The loop of every training stage. */
 #include "dist/dist.h"
+#include "dist/snapshot.h"
 #include "train/train.h"
 
 #include <math.h>
@@ -30,6 +31,10 @@ struct training_loop { /* State of one call. */
     double value;      /* what was measured */
     struct json *line; /* and its figures for the next line of metrics */
     i64 skipped;       /* steps up to now, in a row, whose gradient norm was not finite */
+    struct snapshots *snapshots; /* NULL: none */
+    bool from_memory;            /* it began with a snapshot, which no checkpoint on disk has */
+    double snapshot_s;           /* when the next one is due, on rank 0 */
+    i64 snapshots_taken;
 };
 
 static bool is_first(const struct training_loop *l)
@@ -81,6 +86,75 @@ static void measured_get(struct training_loop *l, const struct json *j)
     l->line = l->measured >= 0 ? json_copy(json_get(j, "line")) : NULL;
 }
 
+/* What a snapshot has beside the tables: all that a checkpoint has. */
+static int print_state(struct buffer *text, struct training_loop *l, i64 done)
+{
+    const struct training *t = l->t;
+    struct json *state = json_object();
+    if (l->best.seen >= 0)
+        json_set(state, "best", best_json(&l->best));
+    if (l->measured == done)
+        json_set(state, "measured", measured_json(l));
+    int status = t->state ? t->state(t->context, state, NULL) : 0;
+    json_print(text, state, 0);
+    json_free(state);
+    return status;
+}
+
+/* Spaced so that the copies take less than a hundredth of the time, after the first two, which map the memory. */
+static int take_snapshot(struct training_loop *l, i64 done)
+{
+    enum { SPACING = 100, FIRST = 2 };
+    struct buffer text = {0};
+    double begin_s = clock_s();
+    int status = is_first(l) ? print_state(&text, l, done) : 0;
+    if (status == 0)
+        snapshots_save(l->snapshots, done, text.data, text.length);
+    if (++l->snapshots_taken > FIRST)
+        l->snapshot_s = clock_s() + SPACING * (clock_s() - begin_s);
+    buffer_release(&text);
+    return status;
+}
+
+static void open_snapshots(struct training_loop *l)
+{
+    enum { TABLES_MOST = 8 };
+    const struct training *t = l->t;
+    const struct stage *s = t->stage;
+    struct weights *tables[TABLES_MOST] = {t->weights};
+    struct buffer run = {0};
+    if (!t->snapshots || !s->snapshots || t->more_count >= TABLES_MOST)
+        return;
+    for (i64 i = 0; i < t->more_count; i++)
+        tables[1 + i] = t->more[i].weights;
+    buffer_printf(&run, "%s\n", s->out);
+    json_print(&run, s->made_by, 0);
+    l->snapshots = snapshots_open(&(struct snapshot_file){.descriptor = *s->snapshots,
+                                                          .ranks = s->ranks,
+                                                          .tables = tables,
+                                                          .count = 1 + t->more_count,
+                                                          .run = hash_bytes(run.data, run.length, 0)});
+    buffer_release(&run);
+}
+
+/* Takes the newest snapshot if it is newer than the checkpoints. *done stays -1 if there is none. */
+static int resume_from_memory(struct training_loop *l, i64 *done, struct json **state)
+{
+    const char *text;
+    i64 bytes;
+    *done = -1;
+    *state = NULL;
+    if (!l->ended)
+        open_snapshots(l);
+    if (!l->snapshots)
+        return 0;
+    *done = snapshots_load(l->snapshots, checkpoint_newest(l->checkpoints), &text, &bytes);
+    if (*done >= 0 && !(*state = json_parse(text, bytes, "snapshot in memory")))
+        return -1;
+    l->from_memory = *done >= 0;
+    return 0;
+}
+
 static int write_checkpoint(struct training_loop *l, i64 done)
 {
     struct checkpoint_parts parts = parts_of(l);
@@ -126,11 +200,14 @@ static int check_together(const struct training_loop *l, i64 done)
 static int begin_or_resume(struct training_loop *l, i64 done, const char *checkpoints, const struct json *state)
 {
     const struct training *t = l->t;
-    char *folder = state ? checkpoint_path(checkpoints, done) : NULL;
+    char *folder = state && !l->from_memory ? checkpoint_path(checkpoints, done) : NULL;
     int status = 0;
     if (state)
         log_info("%s: resuming from step %lld%s%s", t->stage->name, (long long)done,
-                 checkpoints == l->checkpoints ? "" : " of ", checkpoints == l->checkpoints ? "" : checkpoints);
+                 l->from_memory                  ? ", which is in memory"
+                 : checkpoints == l->checkpoints ? ""
+                                                 : " of ",
+                 checkpoints == l->checkpoints ? "" : checkpoints);
     if (t->stage->ranks_begin && !l->ended)
         status = t->stage->ranks_begin(t->stage->ranks_context, done, !state || checkpoints != l->checkpoints);
     if (status == 0 && is_first(l)) {
@@ -174,7 +251,9 @@ static int resume(struct training_loop *l, i64 *done)
     struct json *state;
     const char *from = l->checkpoints, *other = l->t->continues;
     struct checkpoint_parts parts = parts_of(l);
-    if (look_for_end(l) || checkpoint_resume(from, done, &parts, &state))
+    if (look_for_end(l) || resume_from_memory(l, done, &state))
+        return -1;
+    if (*done < 0 && checkpoint_resume(from, done, &parts, &state))
         return -1;
     if (!l->ended && *done >= 0)
         best_get(&l->best, json_get(state, "best"));
@@ -189,7 +268,7 @@ static int resume(struct training_loop *l, i64 *done)
             return error_set("%s: there is no checkpoint to continue from", other);
     }
     int status = check_together(l, *done);
-    if (status == 0 && is_first(l))
+    if (status == 0 && is_first(l) && !l->from_memory)
         status = checkpoint_settle(l->checkpoints, *done, l->t->settings->keep, best_kept(&l->best));
     l->fresh = *done < 0;
     *done = l->begun = max_i64(*done, 0);
@@ -374,15 +453,17 @@ static int measure(struct training_loop *l, i64 done, bool *better)
     return status;
 }
 
-/* Whether any rank stops, and whether any asks for other ranks: one message for both. */
-static void ask_ranks(const struct training_loop *l, bool last, i64 done, bool *stop, bool *change)
+/* Whether any rank stops, whether any asks for other ranks, and whether a snapshot is due: one message for all. */
+static void ask_ranks(const struct training_loop *l, bool last, i64 done, bool *stop, bool *change, bool *snapshot)
 {
     const struct stage *s = l->t->stage;
     bool asks = s->ranks_change && s->ranks_change(s->ranks_context, done) && !last;
-    float sums[] = {*stop, asks};
+    bool due = l->snapshots && is_first(l) && done > l->begun && clock_s() >= l->snapshot_s;
+    float sums[] = {*stop, asks, due};
     comm_all_reduce(comm_host(l->world), sums, COUNT_OF(sums), DTYPE_F32);
     *stop = sums[0] > 0;
     *change = sums[1] > 0 && !*stop;
+    *snapshot = sums[2] > 0;
 }
 
 /* One turn of the loop, with `done` steps complete: measures, saves if that is due, and takes the next
@@ -396,13 +477,17 @@ static int turn(struct training_loop *l, i64 done, bool *more)
     if (status && status != STAGE_INTERRUPTED)
         return status;
     bool last = done == t->steps || best_ends(&l->best), stop = status || (interrupted() && !last), change = false;
-    ask_ranks(l, last, done, &stop, &change);
+    bool snapshot = false;
+    ask_ranks(l, last, done, &stop, &change, &snapshot);
     bool ends = stop || change;
-    bool due = done > l->begun ? ends || last || done % t->settings->checkpoint_steps == 0 : ends && l->fresh;
+    bool due = done > l->begun ? ends || last || done % t->settings->checkpoint_steps == 0
+                               : ends && (l->fresh || l->from_memory);
     l->stops = ends;
     if ((due || better) && save(l, done))
         return -1;
     *more = !last && !ends;
+    if (*more && snapshot && !due && !better && take_snapshot(l, done))
+        return -1;
     if (*more)
         status = run_step(l, done);
     else if (ends)
@@ -498,6 +583,7 @@ int training_run(const struct training *t)
         status = go_back(&l, done);
     if (status == 0)
         status = save(&l, -1);
+    snapshots_close(l.snapshots, status != 0);
     metrics_close(l.metrics);
     json_free(l.line);
     best_release(&l.best);

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "dist/dist.h"
@@ -226,26 +227,86 @@ static void expect_same_results(const char *a, const char *b)
         expect_same_file(path_of(a), path_of(b), results[i]);
 }
 
+/* The memory in which ranks of a launcher leave snapshots. */
+static int open_memory(const struct launch *l)
+{
+    for (int number = 3; number < 64; number++) {
+        char path[64], name[64] = "";
+        snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)l->id, number);
+        if (readlink(path, name, sizeof name - 1) > 0 && strstr(name, "weft-snapshots"))
+            return open(path, O_RDWR | O_CLOEXEC);
+    }
+    fail_msg("no memory for snapshots");
+    return -1;
+}
+
+/* Flips a bit in each page behind the head. */
+static void damage_memory(const struct launch *l)
+{
+    enum { PAGE = 4096, HEAD = 64 << 10 };
+    int memory = open_memory(l);
+    off_t bytes = lseek(memory, 0, SEEK_END);
+    char byte;
+    assert_true(bytes > HEAD);
+    for (off_t at = HEAD; at < bytes; at += PAGE) {
+        assert_int_equal(pread(memory, &byte, 1, at), 1);
+        byte ^= 4;
+        assert_int_equal(pwrite(memory, &byte, 1, at), 1);
+    }
+    close(memory);
+}
+
 /* With places that are filled again the ranks are the same, so the bits are. */
 TEST(deaths_at_random_moments_change_no_bit)
 {
     enum { STEPS = 30 };
+    static const struct {
+        const char *name, *words;
+        bool in_memory, damaged;
+    } cases[] = {{"killed", "", false, false},
+                 {"in-memory", "base.checkpoint_steps=1000", true, false},
+                 {"damaged", "", false, true}};
     const i64 kills = is_nightly() ? 30 : 3;
     const struct rng_key key = {7, RNG_TEST};
-    char *recipe = recipe_of("whole", STEPS, shards), *where = string_format("run=%s/killed", directory);
+    char *recipe = recipe_of("whole", STEPS, shards);
     struct launch whole = START("whole", "-n 2 --least 2 run %s", recipe);
     expect_end(&whole, 0, "base: done");
-    struct launch killed = START("killed", "-n 2 --least 2 run %s %s", recipe, where);
-    for (i64 i = 0; i < kills; i++) {
-        await_steps(&killed, "killed", 1 + i * (STEPS - 4) / kills);
-        usleep((useconds_t)rng_below(key, STEPS_MOST, (u32)i, 0, 0, 0));
-        send_to_rank(&killed, (int)rng_below(key, 2, (u32)i, 1, 0, 0), SIGKILL);
-        await(&killed, "; 2 go on from step ", (int)i + 1);
+    for (i64 c = 0; c < COUNT_OF(cases); c++) {
+        const char *name = cases[c].name;
+        struct launch l = START(name, "-n 2 --least 2 run %s run=%s/%s %s", recipe, directory, name, cases[c].words);
+        for (i64 i = 0; i < kills; i++) {
+            await_steps(&l, name, 3 + i * (STEPS - 6) / kills);
+            usleep((useconds_t)rng_below(key, STEPS_MOST, (u32)i, 0, 0, 0));
+            send_to_rank(&l, (int)rng_below(key, 2, (u32)i, 1, 0, 0), cases[c].damaged ? SIGSTOP : SIGKILL);
+            if (cases[c].damaged)
+                damage_memory(&l);
+            await(&l, "; 2 go on from step ", (int)i + 1);
+        }
+        await(&l, "base: done", 1);
+        if (cases[c].in_memory)
+            assert_int_equal(times_said(&l, ", which is in memory"), kills);
+        if (cases[c].damaged)
+            assert_int_equal(times_said(&l, ", which is in memory"), 0);
+        expect_end(&l, 0, "base: done");
+        expect_same_results("whole", name);
     }
-    expect_end(&killed, 0, "base: done");
-    expect_same_results("whole", "killed");
     memory_free(recipe);
-    memory_free(where);
+}
+
+TEST(a_run_goes_on_without_memory_for_snapshots)
+{
+    struct rlimit before, small;
+    char *recipe = recipe_of("small", 3, shards);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = 4 << 20;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    struct launch l = START("small", "-n 2 run %s", recipe);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    await(&l, "base: done", 1);
+    assert_int_equal(times_said(&l, "no snapshots in memory: 0.01 GB are needed: File too large; "), 1);
+    expect_end(&l, 0, "base: done");
+    memory_free(recipe);
 }
 
 /* ---- Replays ---- */
@@ -263,15 +324,16 @@ TEST(a_replay_has_the_bits_of_the_run)
         const char *name, *words, *again;
         int worlds;
     } cases[] = {{"replay", "-n 3", "replay-again", 3}, {"turned", "-n 4 --layout tensor=2", "turned-again", 2}};
-    char *recipe = recipe_of("replayed", 14, shards);
+    char *recipe = recipe_of("replayed", 40, shards); /* without checkpoints on disk: worlds begin from memory */
     struct device device;
     device_open_cpu(&device);
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
-        const char *more = i && device.has_bf16 ? "precision=bf16" : "seed=3", *name = cases[i].name;
+        const char *name = cases[i].name, *more = i && device.has_bf16 ? "precision=bf16 base.checkpoint_steps=1000"
+                                                                       : "seed=3 base.checkpoint_steps=1000";
         struct buffer text = {0};
         struct launch l = START(name, "%s run %s %s run=%s/%s", cases[i].words, recipe, more, directory, name);
         for (int death = 1; death < cases[i].worlds; death++) {
-            await_steps(&l, name, 1 + 4 * death);
+            await_steps(&l, name, 1 + 12 * death);
             send_to_rank(&l, 1, SIGKILL);
             await(&l, " on from step ", death);
         }
@@ -279,11 +341,11 @@ TEST(a_replay_has_the_bits_of_the_run)
         char *journal = journal_of(name);
         succeed(file_read(&text, journal));
         assert_non_null(strstr(text.data, "\"ranks\":[{\"rank\":1,\"how\":\"killed, signal 9, "));
-        assert_non_null(strstr(text.data, "\"left\":{\"how\":\"done\",\"step\":14}"));
+        assert_non_null(strstr(text.data, "\"left\":{\"how\":\"done\",\"step\":40}"));
         l = START(cases[i].again, "--replay %s run %s %s run=%s/%s", journal, recipe, more, directory, cases[i].again);
         if (i == 0) { /* an interrupted replay goes on */
-            await(&l, "launch: replay of stage base: 2 ranks from step ", 1);
-            await_steps(&l, cases[i].again, 5);
+            await(&l, "launch: replay of stage base: ", 2);
+            await_steps(&l, cases[i].again, 1);
             interrupt(&l);
             expect_end(&l, 130, NULL);
             l = START(cases[i].again, "--replay %s run %s %s run=%s/%s", journal, recipe, more, directory,
