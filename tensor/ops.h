@@ -180,6 +180,9 @@ struct loss op_distance(struct tape *tape, struct tensor *x, struct tensor *y, e
 /* Spectral convergence |x - y| / |y| of groups of `rows` rows, F32, norms over a group: one value a group,
  * whose gradient to x is times `scale`. y is not differentiated. */
 struct loss op_convergence(struct tape *tape, struct tensor *x, struct tensor *y, i64 rows, float scale);
+/* A loss whose gradient is computed elsewhere: the backward adds `gradient`, shaped as x, to that of x.
+ * It is device memory, read when the backward reaches it. */
+void op_add_gradient(struct tape *tape, struct tensor *x, struct matrix gradient);
 /* Entropy of a bitwise code (kernels.h, bit_entropy): value [1], magnitude [scale_count]. x [n*h*w,
  * d] was quantized to u. Gradients reach x only through the area means of u, not through the bits
  * of coarser scales. */

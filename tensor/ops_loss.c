@@ -272,6 +272,27 @@ struct loss op_convergence(struct tape *tape, struct tensor *x, struct tensor *y
     return loss;
 }
 
+struct gradient_record {
+    struct tape_record record;
+    struct tensor *x;
+    struct matrix gradient;
+};
+
+static void add_gradient_backward(struct tape_record *base, struct device *device, struct tape *tape)
+{
+    struct gradient_record *self = (struct gradient_record *)base;
+    struct gradient d = tape_gradient(tape, self->x);
+    device->ops->copy(device, d.matrix, self->gradient, 1, d.add);
+}
+
+void op_add_gradient(struct tape *tape, struct tensor *x, struct matrix gradient)
+{
+    require(x->rows == gradient.rows && x->columns == gradient.columns, "a gradient [%lld,%lld] of [%lld,%lld]",
+            (long long)gradient.rows, (long long)gradient.columns, (long long)x->rows, (long long)x->columns);
+    struct gradient_record *r = tape_record(tape, sizeof *r, add_gradient_backward, &x, 1, NULL, 0);
+    KEEP(r, .x = x, .gradient = gradient);
+}
+
 struct entropy_record {
     struct tape_record record;
     struct tensor *x;

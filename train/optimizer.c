@@ -48,12 +48,33 @@ static struct updates list_updates(struct update *list, const struct weights *we
     return updates;
 }
 
+/* The list is of the parts that this rank updates. */
+static struct updates add_squares(struct update *list, const struct parallel *parallel, struct weights *weights,
+                                  double *squares)
+{
+    struct updates counted = list_updates(list, weights, true);
+    weights->device->ops->sum_squares(weights->device, squares, &counted);
+    comm_all_reduce(parallel->world, squares, 1, DTYPE_F64);
+    return list_updates(list, weights, false);
+}
+
+static struct update *new_list(const struct weights *weights)
+{
+    return memory_alloc(max_i64(count_updates(weights), 1) * (i64)sizeof(struct update));
+}
+
+void optimizer_squares(const struct parallel *parallel, struct weights *weights, double *squares)
+{
+    struct update *list = new_list(weights);
+    add_squares(list, parallel, weights, squares);
+    memory_free(list);
+}
+
 void optimizer_step_over(const struct parallel *parallel, struct weights *weights,
                          const struct optimizer_settings *settings, double lr, i64 step, double *squares)
 {
     struct device *device = weights->device;
-    struct update *list = memory_alloc(max_i64(count_updates(weights), 1) * (i64)sizeof *list);
-    struct updates counted = list_updates(list, weights, true);
+    struct update *list = new_list(weights);
     struct adamw adamw = {.lr = (float)lr,
                           .beta1 = (float)settings->beta1,
                           .beta2 = (float)settings->beta2,
@@ -62,9 +83,7 @@ void optimizer_step_over(const struct parallel *parallel, struct weights *weight
                           .step = step + 1,
                           .cautious = settings->cautious,
                           .cautious_decay = settings->cautious_decay};
-    device->ops->sum_squares(device, squares, &counted);
-    comm_all_reduce(parallel->world, squares, 1, DTYPE_F64);
-    struct updates all = list_updates(list, weights, false);
+    struct updates all = add_squares(list, parallel, weights, squares);
     device->ops->adamw(device, &all, squares, settings->clip, &adamw);
     memory_free(list);
     zero_gather_copies(weights, parallel);

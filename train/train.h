@@ -135,6 +135,8 @@ struct parallel;
 void optimizer_step_over(const struct parallel *parallel, struct weights *weights,
                          const struct optimizer_settings *settings, double lr, i64 step, double *squares);
 struct optimizer_result optimizer_result_of(double squares, double lr);
+/* Adds to *squares the squared norm that optimizer_step_over finds, and updates nothing. */
+void optimizer_squares(const struct parallel *parallel, struct weights *weights, double *squares);
 
 /* ---- Checkpoints ---- */
 /* A table of weights that a stage trains beside its own: a critic, an average, an adapter. `name` is

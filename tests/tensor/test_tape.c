@@ -388,6 +388,18 @@ static void run_convergence(struct tape_trial *t)
         t->objective += 0.5 * (double)values[i];
 }
 
+/* The loss is the sum of the products with the gradient that is given. */
+static void run_add_gradient(struct tape_trial *t)
+{
+    struct tensor *given = constant(t, 3, 4);
+    float x[12], g[12];
+    device_get(t->tape.device, x, t->x[0].data, sizeof x);
+    device_get(t->tape.device, g, given->data, sizeof g);
+    op_add_gradient(&t->tape, &t->x[0], tensor_matrix(given));
+    for (i64 i = 0; i < COUNT_OF(x); i++)
+        t->objective += (double)x[i] * (double)g[i];
+}
+
 static void run_bit_entropy(struct tape_trial *t)
 {
     static const struct scale scales[] = {{1, 1}, {2, 2}};
@@ -476,6 +488,7 @@ static const struct tape_case cases[] = {
     {"stft_inverse", run_stft_inverse, 2, {{6, 10}}},
     {"bit_entropy", run_bit_entropy, 2, {{4, 3}}},
     {"straight_through", run_straight_through, 2, {{3, 4}}},
+    {"add_gradient", run_add_gradient, 2, {{3, 4}}},
 };
 
 /* ---- gradients ---- */
