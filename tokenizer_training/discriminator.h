@@ -31,7 +31,7 @@ struct discriminator_settings {
                 "largest ratio of these gradients' norms"),                                                            \
         SETTING(type, discriminator.lecam, "discriminator.lecam", NUMBER, "0.01", 0, 1e6, NULL,                        \
                 "weight of the LeCAM regularizer of the discriminator"),                                               \
-        SETTING(type, discriminator.lr, "discriminator.lr", NUMBER, "0.3", 0, 100, NULL,                               \
+        SETTING(type, discriminator.lr, "discriminator.lr", NUMBER, "1", 0, 100, NULL,                                 \
                 "its learning rate, relative to optimizer.lr"),                                                        \
         SETTING(type, discriminator.width, "discriminator.width", INTEGER, "16", 1, 1024, NULL,                        \
                 "its channels at the finest resolution; they double where it halves")

@@ -44,7 +44,7 @@ static int run_vision_step(double *flops, struct vision_trainer *t, i64 step)
 
 /* Runs one step of each kind and a second one on stills, which starts with
  * the tape of the first. */
-static int run_vision(struct tokenizer_needs *needs, struct vision_trainer *t)
+static int run_kinds(struct tokenizer_needs *needs, struct vision_trainer *t)
 {
     double first, stills, clips, among, share = t->settings->still_share;
     if (run_vision_step(&first, t, 0) || run_vision_step(&stills, t, 1) || run_vision_step(&clips, t, t->still_steps) ||
@@ -53,6 +53,41 @@ static int run_vision(struct tokenizer_needs *needs, struct vision_trainer *t)
     needs->steps = t->still_steps + t->clip_steps;
     needs->flops = first * (double)t->still_steps + (double)t->clip_steps * ((1 - share) * clips + share * among);
     return 0;
+}
+
+/* Runs the last step on stills and the last on clips, if the discriminator has begun by then. Adds what its
+ * steps take more than others. */
+static int run_discriminator(struct tokenizer_needs *needs, struct vision_trainer *t,
+                             const struct vision_settings *without)
+{
+    const struct vision_settings *with = t->settings;
+    i64 begin = vision_discriminator_begin(t), ends[] = {t->still_steps, t->still_steps + t->clip_steps}, before = 0;
+    for (int i = 0; i < COUNT_OF(ends); before = ends[i++]) {
+        double flops, plain;
+        i64 count = ends[i] - max_i64(begin, before), step = ends[i] - 1;
+        for (; step > max_i64(begin, before) && vision_step_batch(t, step).clips != (i > 0); step--) {
+        }
+        if (count <= 0)
+            continue;
+        t->settings = without;
+        int status = run_vision_step(&plain, t, step);
+        t->settings = with;
+        if (status || run_vision_step(&flops, t, step))
+            return -1;
+        needs->flops += (double)count * (flops - plain);
+    }
+    return 0;
+}
+
+static int run_vision(struct tokenizer_needs *needs, struct vision_trainer *t)
+{
+    const struct vision_settings *own = t->settings;
+    struct vision_settings without = *own;
+    without.discriminator.weight = without.loss.of[VISION_FEATURES] = without.loss.of[VISION_GRAM] = 0;
+    t->settings = &without;
+    int status = run_kinds(needs, t);
+    t->settings = own;
+    return status == 0 && vision_has_discriminator(own) ? run_discriminator(needs, t, &without) : status;
 }
 
 static int estimate_vision(struct tokenizer_needs *needs, struct vision_trainer *t, struct device *meta,
@@ -68,6 +103,10 @@ static int estimate_vision(struct tokenizer_needs *needs, struct vision_trainer 
     status = run_vision(needs, t);
     struct aspect shape = t->media->request.shapes[0].items[0];
     add_needs(needs, &t->vision.weights, &t->tape, frames * shape.height * shape.width * 3);
+    if (vision_has_discriminator(s)) {
+        step_memory_add_tape(&needs->memory, &t->discriminator.common.tape);
+        step_memory_add_weights(&needs->memory, &t->discriminator.common.weights);
+    }
     vision_trainer_close(t);
     return status;
 }

@@ -12,6 +12,7 @@
  * audio_data.c the media in memory, crops and draws, vision_report.c and audio_report.c the
  * numbers and samples at the end, tokenizer_start.c what training starts from, code_use.c how evenly codes are used,
  * vision_use.c and audio_use.c during training, vision_components.c what pictures keep without a network,
+ * discriminator.c a second network that a decoder learns from, vision_discriminator.c that of pictures,
  * memory_estimate.c the memory before it begins. A stage owns its media and its trainer until it returns. */
 #ifndef WEFT_TOKENIZER_TRAINING_H
 #define WEFT_TOKENIZER_TRAINING_H
@@ -19,6 +20,7 @@
 #include "data/media/media.h"
 #include "data/sources/sources.h"
 #include "tokenizers/audio/audio.h"
+#include "tokenizer_training/discriminator.h"
 #include "tokenizers/vision/vision.h"
 #include "train/train.h"
 
@@ -99,6 +101,7 @@ struct vision_settings {
     struct picture_settings pictures;
     struct aspect_settings aspects;
     struct vision_loss_weights loss;
+    struct discriminator_settings discriminator;
     struct training_settings training;
     struct optimizer_settings optimizer;
 };

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SHEET_PAIRS = 48, SHEET_COLUMNS = 8, SHEET_CLIPS = 12, MOST_ITEMS = 256, TOGETHER = 16 };
@@ -13,6 +14,7 @@ struct vision_report_measured {
     double square_error, squares; /* squares: sum of the squares of these errors */
     i64 items;
     double rebuilt_error; /* sum over the items, as from principal components; NaN: not measured */
+    double edges[2];      /* sums of edges_of, of originals and of reconstructions */
     struct code_use use;
 };
 
@@ -80,6 +82,23 @@ struct vision_report_items {
     i32 *order; /* random order of measurement */
 };
 
+/* Sum of the absolute differences of neighbouring pixels, across and down, within the picture of a clip's
+ * frames; margins 0: it has none. */
+static double edges_of(const struct clip *item, const u8 *pixels)
+{
+    i64 height = item->inner_height ? item->inner_height : item->height;
+    i64 width = item->inner_width ? item->inner_width : item->width;
+    i64 top = (item->height - height) / 2, left = (item->width - width) / 2, line = item->width * 3, sum = 0;
+    for (i64 y = 0; y < item->frames * height; y++) {
+        const u8 *at = pixels + ((y / height * item->height + top + y % height) * item->width + left) * 3;
+        for (i64 i = 0; i < width * 3; i++) {
+            sum += i + 3 < width * 3 ? abs(at[i + 3] - at[i]) : 0;
+            sum += y % height + 1 < height ? abs(at[i + line] - at[i]) : 0;
+        }
+    }
+    return (double)sum;
+}
+
 /* Copies items [first, first + n) of the order, reconstructs them and adds
  * their errors and bits. */
 static int measure_some(struct vision_report_measured *m, struct vision_report_sheet *sheet, struct vision *vision,
@@ -106,6 +125,8 @@ static int measure_some(struct vision_report_measured *m, struct vision_report_s
         double error = shaped_square_error(&item, again + i * pixels);
         m->square_error += error;
         m->squares += error * error;
+        m->edges[0] += edges_of(&item, item.pixels);
+        m->edges[1] += edges_of(&item, again + i * pixels);
         put_item(sheet, in + i * pixels, again + i * pixels, first + i, shape->frames);
     }
     memory_free(in);
@@ -124,6 +145,12 @@ static int measure(struct vision_report_measured *m, struct vision_report_sheet 
         status = interrupted() ? STAGE_INTERRUPTED
                                : measure_some(m, sheet, vision, items, i, min_i64(TOGETHER, m->items - i), shape);
     return status;
+}
+
+/* Those of the reconstructions as a share of the originals'; NaN: the originals have none. */
+static double edges_share(const struct vision_report_measured *m)
+{
+    return m->edges[0] > 0 ? m->edges[1] / m->edges[0] : NAN;
 }
 
 static struct json *scales_json(const struct code_use *use, const struct vision_shape *shape, struct buffer *line)
@@ -217,6 +244,8 @@ static int report_shape(struct vision_report_measured *all, struct json *shapes,
     int status = measure(&m, &sheet, &t->vision, items, shape);
     all->square_error += m.square_error;
     all->squares += m.squares;
+    for (int i = 0; i < 2; i++)
+        all->edges[i] += m.edges[i];
     all->rebuilt_error += rebuilt_error(t, items, shape);
     all->items += m.items;
     code_use_join(&all->use, &m.use);
@@ -273,6 +302,7 @@ static struct json *kind_json(const struct vision_report_measured *m, struct jso
     json_set(entry, "psnr_db_error", json_of_number(psnr_error(m)));
     if (isfinite(m->rebuilt_error))
         json_set(entry, "psnr_db_components", json_of_number(vision_psnr(m->rebuilt_error / (double)m->items)));
+    json_set(entry, "edges", json_of_number(edges_share(m)));
     json_set(entry, "psnr_of", json_of_string("the mean squared error within pictures, pixels in 0..1"));
     json_set(entry, "scales", scales_json(&m->use, shape, line));
     if (json_count(shapes) == 1)
@@ -297,6 +327,8 @@ static int report_kind(struct json *report, struct vision_trainer *t, struct vis
     code_use_init(&m.use, true, VISION_SCALES_MOST, c->bits);
     items.order = vision_media_order(items.media, items.clips, MOST_ITEMS, t->seed);
     int status = report_shapes(&m, shapes, t, &items, items.clips, kind, folder);
+    if (m.edges[0] > 0)
+        buffer_printf(&line, "; edges %.3f of the original's", edges_share(&m));
     log_shapes(&line, shapes);
     json_set(report, kind, kind_json(&m, shapes, shape, &line));
     log_info("%s: PSNR %.2f dB (of the mean error of %lld, pixels in 0..1)%s", kind, psnr_of(&m), (long long)m.items,
@@ -318,6 +350,8 @@ int vision_report(struct vision_trainer *t, const struct vision_media *held_out,
     json_set(report, "parameters", json_of_integer(weights_parameters(&t->vision.weights)));
     json_set(report, "held_out_files", json_of_integer(held_out->hashes.count));
     json_set(report, "held_out_trained_on", json_of_integer(held_out->trained_on));
+    if (vision_has_discriminator(t->settings))
+        json_set(report, "discriminator", discriminator_json(&t->discriminator.common));
     const struct vision_media *media[2] = {held_out, t->media};
     static const char *const stills[2] = {"stills_held_out", "stills_training"};
     static const char *const clips[2] = {"clips_held_out", "clips_training"};

@@ -43,6 +43,7 @@ const struct setting vision_stage_table[] = {
     VISION_LOSS_ROWS(WEIGHT)
         ROW(loss.sharpness, "loss.sharpness", NUMBER, "0.125", 1e-6, 1e3, NULL,
             "slope in the entropy term, sigmoid(sharpness * u / a); larger values spread the bits more evenly"),
+    DISCRIMINATOR_ROWS(struct vision_settings),
     ASPECT_ROWS(struct vision_settings),
     PICTURE_ROWS(struct vision_settings),
     ROW(memory_mb, "memory_mb", INTEGER, "4096", 0, 1e9, NULL,
@@ -222,15 +223,17 @@ struct vision_stage_run {
     struct tokenizer_start start;
     struct vision_use use;
     const char *name; /* of the stage */
-    /* per step on stills, on clips, and on stills among clips; 0: not counted yet */
-    double flops[3][VISION_SHAPES_MOST];
+    /* per step on stills, on clips, and on stills among clips, each without and with the discriminator; 0:
+     * not counted yet */
+    double flops[6][VISION_SHAPES_MOST];
 };
 
-static double flops_of(struct vision_stage_run *run, i64 step, bool clips)
+static double flops_of(struct vision_stage_run *run, i64 step, const struct vision_step_result *y)
 {
     struct vision_batch batch = vision_step_batch(&run->trainer, step);
     i64 shape = batch.shape - run->trainer.vision.config.shapes;
-    double *flops = &run->flops[step < run->trainer.still_steps ? 0 : clips ? 1 : 2][shape];
+    i64 kind = step < run->trainer.still_steps ? 0 : y->clips ? 1 : 2;
+    double *flops = &run->flops[2 * kind + y->discriminates][shape];
     if (*flops == 0)
         *flops = vision_step_flops(&run->trainer, step);
     return *flops;
@@ -250,6 +253,22 @@ static int begin(void *context, i64 step, const struct json *state, const char *
     return 0;
 }
 
+/* Losses of features are there if they are wanted, once the discriminator learns. */
+static bool is_shown(const struct vision_trainer *t, i64 loss, const struct vision_step_result *y)
+{
+    return (loss != VISION_FEATURES && loss != VISION_GRAM) || (y->discriminates && t->settings->loss.of[loss] > 0);
+}
+
+static void put_discriminator(struct metrics *metrics, const struct vision_trainer *t,
+                              const struct vision_step_result *y)
+{
+    for (int i = 0; i < DISCRIMINATOR_FIGURES && y->discriminates; i++) {
+        char *name = string_format("discriminator/%s", discriminator_names[i]);
+        metrics_put(metrics, name, t->discriminator.common.now[i]);
+        memory_free(name);
+    }
+}
+
 static int run_step(void *context, i64 step, struct training_step *said)
 {
     struct vision_stage_run *run = context;
@@ -259,11 +278,12 @@ static int run_step(void *context, i64 step, struct training_step *said)
     metrics_put(said->metrics, y.clips ? "clips/loss" : "stills/loss", y.loss);
     metrics_put(said->metrics, y.clips ? "clips/psnr_db" : "stills/psnr_db", y.psnr_db);
     for (i64 i = 0; i < VISION_LOSSES; i++)
-        if (*vision_loss_metrics[i])
+        if (*vision_loss_metrics[i] && is_shown(&run->trainer, i, &y))
             metrics_put(said->metrics, vision_loss_metrics[i], y.losses.of[i]);
+    put_discriminator(said->metrics, &run->trainer, &y);
     said->optimizer = y.optimizer;
     said->count = (double)y.frames;
-    said->flops = flops_of(run, step, y.clips);
+    said->flops = flops_of(run, step, &y);
     buffer_printf(&said->note, "%s loss %.4f, %.2f dB", y.clips ? "clips" : "stills", y.loss, y.psnr_db);
     if (run->trainer.vision.config.shape_count > 1 + (run->trainer.clip_steps > 0))
         buffer_printf(&said->note, ", %s", y.shape->name);
@@ -293,11 +313,15 @@ static int train(struct vision_stage_run *run, const struct stage *stage, const 
 {
     struct vision_trainer *t = &run->trainer;
     const struct vision_media *m = t->media;
+    const struct further_weights more = {"discriminator", &t->discriminator.common.weights};
+    const struct vision_step_result first = {0};
     struct training training = {.stage = stage,
                                 .settings = &t->settings->training,
                                 .steps = t->still_steps + t->clip_steps,
                                 .unit = "pictures",
                                 .weights = &t->vision.weights,
+                                .more = &more,
+                                .more_count = vision_has_discriminator(t->settings),
                                 .continues = run->start.base.checkpoints,
                                 .context = run,
                                 .begin = begin,
@@ -308,7 +332,7 @@ static int train(struct vision_stage_run *run, const struct stage *stage, const 
              (long long)m->still_count, plural(m->still_count, "picture", "pictures"), (long long)m->clip_count,
              plural(m->clip_count, "clip", "clips"), (double)m->bytes * 1e-6,
              (double)weights_parameters(&t->vision.weights) * 1e-6, (double)weights_bytes(&t->vision.weights) * 1e-6,
-             flops_of(run, 0, false) * 1e-9);
+             flops_of(run, 0, &first) * 1e-9);
     vision_init(&t->vision, stage->seed);
     int status = vision_start_load(&t->vision, &run->start);
     if (status == 0 && t->settings->use_steps)

@@ -13,6 +13,8 @@ void vision_trainer_open(struct vision_trainer *t, struct device *device, const 
     vision_open(&t->vision, device, config, dtype, true);
     if (s->start.train != TRAIN_ALL)
         vision_keep_bits(&t->vision, s->start.train == TRAIN_BITS ? config->kept_bits : config->bits);
+    if (vision_has_discriminator(s))
+        vision_discriminator_open(&t->discriminator, device, dtype, s, t->seed);
     tape_open(&t->tape, device, dtype, (i64)16 << 30);
     tape_segments_open(&t->tape, 1);
     i64 largest = 0;
@@ -25,6 +27,8 @@ void vision_trainer_close(struct vision_trainer *t)
 {
     tape_close(&t->tape);
     vision_close(&t->vision);
+    if (vision_has_discriminator(t->settings))
+        discriminator_close(&t->discriminator.common);
     memory_free(t->pixels);
     t->pixels = NULL;
 }
@@ -135,7 +139,43 @@ static double amplitude_keep(const struct vision_trainer *t, i64 step)
     return fmin(t->settings->amplitude_keep, most);
 }
 
-/* Device memory; the host reads it once, at the end of a step. */
+i64 vision_discriminator_begin(const struct vision_trainer *t)
+{
+    return discriminator_begin(&t->settings->discriminator, t->still_steps + t->clip_steps);
+}
+
+static bool discriminates(const struct vision_trainer *t, i64 step)
+{
+    return vision_has_discriminator(t->settings) && step >= vision_discriminator_begin(t);
+}
+
+/* Forward and backward of a batch in t->pixels. Adds to sums [VISION_LOSSES], device memory. */
+static struct vision_means run_batch(double *sums, struct vision_trainer *t, const struct vision_batch *batch, i64 step)
+{
+    struct vision_size size = {batch->draw.n, batch->draw.frames, batch->shape->height, batch->shape->width};
+    struct vision_decoded decoded;
+    bool with = discriminates(t, step);
+    const struct vision_means means = vision_loss(sums, &t->tape, &t->vision, t->pixels, size, batch->shape,
+                                                  &t->settings->loss, with ? &decoded : NULL);
+    if (with)
+        vision_discriminate(sums, t, &decoded, size);
+    tape_backward(&t->tape);
+    return means;
+}
+
+/* updates: number of those before. */
+static void update(struct vision_trainer *t, double lr, i64 updates, i64 step, double *squares)
+{
+    const struct optimizer_settings *optimizer = &t->settings->optimizer;
+    const struct discriminator_update both = {
+        &t->vision.weights, optimizer, lr, updates, step - vision_discriminator_begin(t), squares};
+    if (discriminates(t, step))
+        discriminator_update(&t->discriminator.common, &both);
+    else
+        optimizer_step_over(parallel_alone(), &t->vision.weights, optimizer, lr, updates, squares);
+}
+
+/* Device memory; the host reads it at the end of a step. */
 struct vision_sums {
     double losses[VISION_LOSSES];
     double squares; /* sum of squared gradients */
@@ -159,12 +199,10 @@ int vision_step(struct vision_step_result *result, struct vision_trainer *t, i64
     weights_begin_step(&vision->weights);
     on_device = tape_alloc(&t->tape, sizeof *on_device);
     device->ops->zero(device, on_device, sizeof *on_device);
-    const struct vision_means means =
-        vision_loss(on_device->losses, &t->tape, vision, t->pixels, size, batch.shape, &s->loss);
-    tape_backward(&t->tape);
+    const struct vision_means means = run_batch(on_device->losses, t, &batch, step);
     i64 updates = step < t->still_steps ? step : step - t->still_steps;
     double lr = learning_rate(t, step);
-    optimizer_step_over(parallel_alone(), &vision->weights, &s->optimizer, lr, updates, &on_device->squares);
+    update(t, lr, updates, step, &on_device->squares);
     device_get(device, &sums, on_device, sizeof sums);
     result->losses = vision_losses_of(sums.losses, vision, size);
     result->optimizer = optimizer_result_of(sums.squares, lr);
@@ -176,28 +214,29 @@ int vision_step(struct vision_step_result *result, struct vision_trainer *t, i64
     result->frames = batch.draw.n * batch.draw.frames;
     result->clips = batch.clips;
     result->shape = batch.shape;
+    result->discriminates = discriminates(t, step);
     return 0;
 }
 
 double vision_step_flops(const struct vision_trainer *t, i64 step)
 {
-    struct vision counted;
-    struct tape tape;
+    struct vision_trainer counted = *t;
     struct device device;
     struct vision_batch batch = vision_step_batch(t, step);
-    struct vision_size size = {batch.draw.n, batch.draw.frames, batch.shape->height, batch.shape->width};
     device_open_meta(&device);
-    vision_open(&counted, &device, &t->vision.config, t->vision.dtype, true);
-    vision_keep_bits(&counted, t->vision.kept_bits);
+    vision_open(&counted.vision, &device, &t->vision.config, t->vision.dtype, true);
+    vision_keep_bits(&counted.vision, t->vision.kept_bits);
     if (step >= t->still_steps)
-        vision_inflate(&counted);
-    tape_open(&tape, &device, t->vision.dtype, (i64)16 << 30);
-    double *sums = tape_alloc(&tape, VISION_LOSSES * (i64)sizeof *sums);
-    vision_loss(sums, &tape, &counted, t->pixels, size, batch.shape, &t->settings->loss);
-    tape_backward(&tape);
+        vision_inflate(&counted.vision);
+    if (vision_has_discriminator(t->settings))
+        vision_discriminator_open(&counted.discriminator, &device, t->vision.dtype, t->settings, t->seed);
+    tape_open(&counted.tape, &device, t->vision.dtype, (i64)16 << 30);
+    run_batch(tape_alloc(&counted.tape, VISION_LOSSES * (i64)sizeof(double)), &counted, &batch, step);
     double flops = device.cost.flops;
-    tape_close(&tape);
-    vision_close(&counted);
+    if (vision_has_discriminator(t->settings))
+        discriminator_close(&counted.discriminator.common);
+    tape_close(&counted.tape);
+    vision_close(&counted.vision);
     device_close(&device);
     return flops;
 }

@@ -64,11 +64,38 @@ int vision_media_draw(u8 *pixels, const struct vision_media *media, const struct
 /* Copies the first frames of a still or clip. */
 int vision_media_copy(u8 *pixels, const struct vision_media *media, bool clip, i64 index, i64 frames);
 
+/* ---- The discriminator (vision_discriminator.c) ---- */
+enum { VISION_DISCRIMINATOR_BLOCKS = 2 };
+struct vision_discriminator_layer {
+    struct weight *weight, *bias;
+};
+struct vision_discriminator_block {
+    struct vision_discriminator_layer same, down, skip;
+};
+struct vision_discriminator {
+    struct discriminator common;
+    struct vision_discriminator_layer in, last, logits;
+    struct vision_discriminator_block blocks[VISION_DISCRIMINATOR_BLOCKS];
+    i64 height, width;                                      /* of the pictures of a pass, pixels */
+    struct tensor *layers[1 + VISION_DISCRIMINATOR_BLOCKS]; /* of the last pass, on its tape */
+};
+bool vision_has_discriminator(const struct vision_settings *settings);
+/* With new weights. Close it by discriminator_close(&common). */
+void vision_discriminator_open(struct vision_discriminator *discriminator, struct device *device, enum dtype dtype,
+                               const struct vision_settings *settings, u64 seed);
+struct vision_trainer;
+/* Between the forward and the backward of a step: adds losses of features to sums [VISION_LOSSES], and what
+ * the decoder learns from the discriminator to the gradient of the decoded patches; gradients of the
+ * discriminator's own weights. */
+void vision_discriminate(double *sums, struct vision_trainer *trainer, const struct vision_decoded *decoded,
+                         struct vision_size size);
+
 /* ---- The step ---- */
 struct vision_trainer {
     const struct vision_settings *settings;
     const struct vision_media *media;
     struct vision vision;
+    struct vision_discriminator discriminator; /* with vision_has_discriminator */
     struct tape tape;
     u8 *pixels; /* room for the largest batch, in the largest shape */
     u64 seed;
@@ -95,11 +122,12 @@ struct vision_batch vision_step_batch(const struct vision_trainer *trainer, i64 
 struct vision_step_result {
     struct vision_losses losses;
     struct optimizer_result optimizer;
-    double loss, psnr_db; /* means over the batch */
-    i64 frames;           /* number of pictures in the batch */
-    bool clips;
+    double loss, psnr_db;      /* means over the batch */
+    i64 frames;                /* number of pictures in the batch */
+    bool clips, discriminates; /* the figures of the discriminator are of this step */
     const struct vision_shape *shape;
 };
+i64 vision_discriminator_begin(const struct vision_trainer *trainer); /* its first step */
 /* Runs one optimizer step. Returns -1 and a message if a medium can no longer be read. */
 int vision_step(struct vision_step_result *result, struct vision_trainer *trainer, i64 step);
 /* Flops of one step, forward and backward, counted by a dry run. */

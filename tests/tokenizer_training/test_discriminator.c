@@ -279,6 +279,19 @@ static double norm_of_last(const struct weights *weights, const float *gradients
     return sqrt(sum);
 }
 
+/* Losses of features on a tape through both networks. */
+static void add_feature_losses(double *sums, struct tape *tape, const struct vision_decoded *decoded, i64 pictures)
+{
+    struct vision_discriminator *v = &trainer.discriminator;
+    struct vision_layers layers = {.pictures = pictures, .count = COUNT_OF(v->layers)};
+    discriminator_freeze(&v->common);
+    v->common.network(tape, v, decoded->original);
+    memcpy(layers.original, v->layers, sizeof v->layers);
+    v->common.network(tape, v, decoded->patches);
+    memcpy(layers.decoded, v->layers, sizeof v->layers);
+    vision_feature_losses(sums, tape, &layers, &settings.loss);
+}
+
 /* Gradients of the tokenizer from some of its losses: those of the table, or the adversarial one, by one
  * tape through both networks. */
 static float *gradients_from(bool adversarial, struct vision_size size, const struct vision_shape *shape)
@@ -305,18 +318,20 @@ static float *gradients_from(bool adversarial, struct vision_size size, const st
         op_add_gradient(&tape, logits, matrix_of(on_device, DTYPE_F32, logits->rows, 1));
         memory_free(each);
     }
+    if (!adversarial && settings.loss.of[VISION_FEATURES] > 0)
+        add_feature_losses(sums, &tape, &decoded, size.n * size.frames);
     tape_backward(&tape);
     float *out = gradients_of(&trainer.vision.weights, &count);
     tape_close(&tape);
     return out;
 }
 
-/* Runs step `at` of a trainer without losses of features, and compares with what the two parts give. */
-static void expect_adaptive(const char *most, i64 at, bool bounded)
+/* Runs step `at` of a trainer, and compares with what the two parts give. */
+static void expect_adaptive(const char *most, i64 at, bool bounded, const char *features)
 {
     struct vision_step_result result;
     i64 count;
-    open_trainer("0.7", "0", "0", most);
+    open_trainer("0.7", features, "0", most);
     struct vision_batch batch = vision_step_batch(&trainer, at);
     struct vision_size size = {batch.draw.n, batch.draw.frames, SIZE, SIZE};
     succeed(vision_media_draw(trainer.pixels, &media, &batch.draw));
@@ -342,9 +357,9 @@ static void expect_adaptive(const char *most, i64 at, bool bounded)
 
 TEST(the_decoder_learns_by_the_adaptive_weight)
 {
-    expect_adaptive("1e6", 0, false);
-    expect_adaptive("1e6", 2, false);
-    expect_adaptive("0.001", 0, true);
+    expect_adaptive("1e6", 0, false, "0");
+    expect_adaptive("1e6", 2, false, "0.5");
+    expect_adaptive("0.001", 0, true, "0");
 }
 
 /* ---- its own gradients, and those of the losses of features ---- */

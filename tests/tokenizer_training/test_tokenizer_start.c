@@ -263,6 +263,12 @@ TEST(the_decoder_learns_alone)
          VISION "continue: @/vis, train: decoder, steps: 2, clip_steps: 4, optimizer: {warmup: 1}",
          {"encoder.out.bias", "encoder.time1.weight", "amplitude", "encoder.in.weight"},
          "decoder.time1.weight"},
+        {"vis",
+         "vis-told",
+         VISION "from: @/vis, train: decoder, steps: 2, clip_steps: 2, optimizer: {warmup: 1}, "
+                "discriminator: {weight: 1, start: 0, width: 2}, loss: {features: 1, gram: 1}",
+         {"encoder.out.bias", "encoder.time1.weight", "amplitude", "encoder.in.weight"},
+         "decoder.in.weight"},
         {"aud",
          "aud-decoder",
          AUDIO "from: @/aud, train: decoder, steps: 3, optimizer: {warmup: 1}",

@@ -106,13 +106,28 @@ static void expect_scale(const struct json *j, const u8 *bits, i64 tokens, i64 f
     assert_int_equal(json_integer(json_get(j, "dead_bits"), -1), dead);
 }
 
+/* Absolute differences to the pixel on the right and to the one below. */
+static double edges_of(const u8 *pictures, i64 count)
+{
+    double sum = 0;
+    for (i64 i = 0; i < count; i++)
+        for (i64 y = 0; y < SIZE; y++)
+            for (i64 x = 0; x < SIZE; x++)
+                for (i64 c = 0; c < 3; c++) {
+                    const u8 *at = pictures + i * BYTES + (y * SIZE + x) * 3 + c;
+                    sum += x + 1 < SIZE ? fabs((double)at[3] - at[0]) : 0;
+                    sum += y + 1 < SIZE ? fabs((double)at[3 * SIZE] - at[0]) : 0;
+                }
+    return sum;
+}
+
 static void expect_report(i64 count)
 {
     const struct vision_shape *shape = &trainer.vision.config.shapes[0];
     i64 tokens = vision_tokens(shape), width = trainer.vision.config.bits, first = 0;
     u8 *again = memory_alloc(PICTURES * BYTES), *bits = memory_alloc(PICTURES * tokens * width);
     char *path = path_join(folder, "report.json");
-    double error = 0, squares = 0;
+    double error = 0, squares = 0, edges[2];
     media.still_count = count;
     vision_reconstruct(&trainer.vision, again, bits, pixels, count, shape);
     for (i64 i = 0; i < count; i++)
@@ -121,9 +136,13 @@ static void expect_report(i64 count)
         double own = vision_square_error(again + i * BYTES, pixels + i * BYTES, BYTES);
         squares += (own - error) * (own - error);
     }
+    edges[0] = edges_of(pixels, count);
+    edges[1] = edges_of(again, count);
     assert_int_equal(vision_report(&trainer, &media, folder), 0);
     struct json *report = json_load(path);
     const struct json *kept = json_get(report, "stills_held_out");
+    assert_float_equal(json_number(json_get(kept, "edges"), -1), edges[1] / edges[0], 1e-9);
+    assert_null(json_get(report, "discriminator"));
     assert_int_equal(json_integer(json_get(kept, "items"), -1), count);
     assert_float_equal(json_number(json_get(kept, "psnr_db"), -1), 10 * log10(1 / error), 1e-6);
     if (count > 1) /* the derivative of 10 log10 at the mean, times its standard error */

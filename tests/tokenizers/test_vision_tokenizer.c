@@ -176,7 +176,7 @@ TEST(gradients_match_finite_differences)
     weights_begin_step(&vision.weights);
     double *on_device = tape_alloc(&tape, sizeof sums);
     device.ops->zero(&device, on_device, sizeof sums);
-    vision_loss(on_device, &tape, &vision, pixels, s.size, s.shape, &s.weights);
+    vision_loss(on_device, &tape, &vision, pixels, s.size, s.shape, &s.weights, NULL);
     tape_backward(&tape);
     device_get(&device, sums, on_device, sizeof sums);
     struct vision_losses losses = vision_losses_of(sums, &vision, s.size);
@@ -590,7 +590,7 @@ static void move_centre(struct vision *vision, const u8 *pixels, struct vision_s
     tape_clear(&tape, true);
     weights_begin_step(&vision->weights);
     double *sums = tape_alloc(&tape, VISION_LOSSES * (i64)sizeof *sums);
-    const struct vision_means means = vision_loss(sums, &tape, vision, pixels, size, shape, &weights);
+    const struct vision_means means = vision_loss(sums, &tape, vision, pixels, size, shape, &weights, NULL);
     vision_state_update(vision, shape, &means, 1, keep);
     tape_close(&tape);
 }

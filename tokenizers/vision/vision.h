@@ -171,18 +171,31 @@ struct tensor *vision_latent(struct tape *tape, const struct vision *vision, str
 /* Decodes f32 sums to patches. `size` is that of the pixels. */
 struct tensor *vision_pixels(struct tape *tape, const struct vision *vision, struct tensor *sum,
                              struct vision_size size);
+/* The same in two parts: all but the decoder's last layer, and that layer. */
+struct tensor *vision_inside(struct tape *tape, const struct vision *vision, struct tensor *sum,
+                             struct vision_size size);
+struct tensor *vision_outside(struct tape *tape, const struct vision *vision, struct tensor *inside,
+                              struct vision_size size);
+/* Adds to *square (device memory) the squared norm of the gradient that the weight of the last layer gets
+ * if the patches that it writes from `inside` have `gradient`. */
+void vision_last_square(double *square, struct tape *tape, const struct vision *vision, const struct tensor *inside,
+                        struct matrix gradient, struct vision_size size);
 
 /* The losses: LOSS(KEY, name, each, metric, default weight, help). The setting loss.NAME, the loss of a
  * step and metrics.jsonl follow from a row; its function is add_NAME in vision_loss.c. A loss is a
  * mean, with pixels in -1..1.
  *   each: of what the function adds a value: PATCHES of 4x4 pixels, behind the decoder, POSITIONS of
- *         the latent, behind the quantizer, or the whole BATCH, there too
+ *         the latent, behind the quantizer, the whole BATCH, there too, or PICTURES, of features that
+ *         another network finds in them (vision_feature_losses)
  *   metric: its name in metrics.jsonl; "": it is not shown */
 #define VISION_LOSS_ROWS(LOSS)                                                                                         \
     LOSS(L1, l1, PATCHES, "", "1", "weight of the mean absolute error, pixels in -1..1")                               \
     LOSS(L2, l2, PATCHES, "", "1", "weight of the mean squared error")                                                 \
     LOSS(COMMITMENT, commitment, POSITIONS, "commitment", "0.25", "weight of (latent - code)^2")                       \
-    LOSS(ENTROPY, entropy, BATCH, "bit_entropy_loss", "0.1", "weight of the bit entropy term")
+    LOSS(ENTROPY, entropy, BATCH, "bit_entropy_loss", "0.1", "weight of the bit entropy term")                         \
+    LOSS(FEATURES, features, PICTURES, "features_loss", "0",                                                           \
+         "weight of the distance of the discriminator's features, as a share of the original's")                       \
+    LOSS(GRAM, gram, PICTURES, "gram_loss", "0", "weight of the distance of their Gram matrices, as a share likewise")
 enum {
 #define VISION_LOSS_KEY(KEY, ...) VISION_##KEY,
     VISION_LOSS_ROWS(VISION_LOSS_KEY) VISION_LOSSES
@@ -203,9 +216,29 @@ struct vision_means {       /* device memory of the tape */
     float *latent;          /* [d] sum of the latent's rows; NULL: it has no centre */
     i64 rows;
 };
+/* What the decoder wrote, on the tape, for losses outside of it (op_add_gradient of `patches`). */
+struct vision_decoded {
+    struct tensor *original, *patches; /* [frames * n * H/4 * W/4, 48] */
+    struct tensor *inside;             /* vision_inside */
+};
 struct vision_means vision_loss(double *sums, struct tape *tape, const struct vision *vision, const u8 *pixels,
                                 struct vision_size size, const struct vision_shape *shape,
-                                const struct vision_loss_weights *weights);
+                                const struct vision_loss_weights *weights,
+                                struct vision_decoded *decoded /* NULL: not wanted */);
+/* The losses of PATCHES alone, of any tensor, as in vision_loss. */
+void vision_patch_losses(double *sums, struct tape *tape, struct tensor *patches, struct tensor *original,
+                         const struct vision_loss_weights *weights);
+/* Features of decoded pictures and of the originals: `count` layers, rows (picture, position). A loss is the
+ * sum over the layers of |x - y| / |y| of a picture, y of the original (the form of Arik et al. 2019, arXiv
+ * 1808.06719). Of Gram matrices: x x^T of the channels over the positions of a picture (Gatys et al. 2016,
+ * arXiv 1508.06576). The originals' get no gradient. */
+enum { VISION_LAYERS_MOST = 8 };
+struct vision_layers {
+    i64 pictures, count;
+    struct tensor *decoded[VISION_LAYERS_MOST], *original[VISION_LAYERS_MOST];
+};
+void vision_feature_losses(double *sums, struct tape *tape, const struct vision_layers *layers,
+                           const struct vision_loss_weights *weights);
 struct vision_losses vision_losses_of(const double *sums, const struct vision *vision, struct vision_size size);
 double vision_weighted(const struct vision_losses *losses, const struct vision_loss_weights *weights); /* their sum */
 /* a_k += (1 - keep) (mean |u_k| - a_k), and the centre moves by (1 - keep_centre) times the latent's mean.

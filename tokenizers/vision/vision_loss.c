@@ -22,8 +22,9 @@ struct loss_inputs {
     struct tensor *patches, *latent, *code; /* the pixels, and the latent before and after quantization */
     const float *u;                         /* what the bits are the signs of */
     const struct bit_grid *grid;
-    struct tensor *out;     /* decoded patches; NULL before the decoder */
-    const float *magnitude; /* mean |u_k| */
+    struct tensor *out;                 /* decoded patches; NULL before the decoder */
+    const float *magnitude;             /* mean |u_k| */
+    const struct vision_layers *layers; /* NULL but for losses of features */
 };
 
 /* Each adds its losses to *sum, and their gradients times the weight to the tape. */
@@ -50,7 +51,54 @@ static void add_entropy(double *sum, struct loss_inputs *in, double weight)
     in->magnitude = use.magnitude;
 }
 
-enum each { PATCHES, POSITIONS, BATCH };
+static struct tensor *to_f32(struct tape *tape, struct tensor *x)
+{
+    return x->dtype == DTYPE_F32 ? x : op_scale(tape, x, 1, DTYPE_F32);
+}
+
+/* Distances of groups of rows of x and y, each as a share of y's group. */
+static void add_shares(double *sum, const struct loss_inputs *in, struct tensor *x, struct tensor *y, i64 rows,
+                       double weight)
+{
+    struct tape *tape = in->tape;
+    struct loss loss = op_convergence(tape, x, y, rows, (float)(weight / (double)in->layers->pictures));
+    tape->device->ops->sum_values(tape->device, sum, loss.value, loss.n);
+}
+
+static void add_features(double *sum, struct loss_inputs *in, double weight)
+{
+    const struct vision_layers *l = in->layers;
+    for (i64 i = 0; i < l->count; i++)
+        add_shares(sum, in, to_f32(in->tape, l->decoded[i]), to_f32(in->tape, l->original[i]),
+                   l->decoded[i]->rows / l->pictures, weight);
+}
+
+/* Channels of all pictures as rows, [pictures * C, positions]. */
+static struct tensor *channels_of(struct tape *tape, struct tensor *x, i64 pictures)
+{
+    const i64 shape[3] = {pictures, x->rows / pictures, x->columns}, order[3] = {0, 2, 1};
+    return op_permute(tape, to_f32(tape, x), 3, shape, order, shape[1]);
+}
+
+static struct tensor *gram(struct tape *tape, struct tensor *channels, i64 picture, i64 count)
+{
+    struct tensor *x = op_rows(tape, channels, picture * count, count);
+    return op_linear(tape, x, x, DTYPE_F32);
+}
+
+static void add_gram(double *sum, struct loss_inputs *in, double weight)
+{
+    const struct vision_layers *l = in->layers;
+    for (i64 i = 0; i < l->count; i++) {
+        struct tensor *x = channels_of(in->tape, l->decoded[i], l->pictures),
+                      *y = channels_of(in->tape, l->original[i], l->pictures);
+        i64 count = l->decoded[i]->columns;
+        for (i64 k = 0; k < l->pictures; k++)
+            add_shares(sum, in, gram(in->tape, x, k, count), gram(in->tape, y, k, count), count, weight);
+    }
+}
+
+enum each { PATCHES, POSITIONS, BATCH, PICTURES };
 static const struct {
     enum each each;
     void (*add)(double *sum, struct loss_inputs *in, double weight);
@@ -60,11 +108,31 @@ static const struct {
 #define METRIC(KEY, name, each, metric, ...) metric,
 const char *const vision_loss_metrics[] = {VISION_LOSS_ROWS(METRIC)};
 
+/* The inputs are those of losses of features, behind the decoder, or behind the quantizer. */
+static bool is_due(enum each each, const struct loss_inputs *in)
+{
+    return each == PICTURES ? in->layers != NULL : !in->layers && (each == PATCHES) == (in->out != NULL);
+}
+
 static void add_losses(double *sums, struct loss_inputs *in, const struct vision_loss_weights *weights)
 {
     for (i64 i = 0; i < VISION_LOSSES; i++)
-        if ((rows[i].each == PATCHES) == (in->out != NULL))
+        if (is_due(rows[i].each, in) && (rows[i].each != PICTURES || weights->of[i] > 0))
             rows[i].add(&sums[i], in, weights->of[i]);
+}
+
+void vision_patch_losses(double *sums, struct tape *tape, struct tensor *patches, struct tensor *original,
+                         const struct vision_loss_weights *weights)
+{
+    struct loss_inputs in = {.tape = tape, .patches = original, .out = patches};
+    add_losses(sums, &in, weights);
+}
+
+void vision_feature_losses(double *sums, struct tape *tape, const struct vision_layers *layers,
+                           const struct vision_loss_weights *weights)
+{
+    struct loss_inputs in = {.tape = tape, .layers = layers};
+    add_losses(sums, &in, weights);
 }
 
 /* Quantizes the latent. Returns the code, whose gradient goes to the latent. */
@@ -87,7 +155,7 @@ static struct tensor *quantize(struct loss_inputs *in, const struct bit_grid *gr
 
 struct vision_means vision_loss(double *sums, struct tape *tape, const struct vision *vision, const u8 *pixels,
                                 struct vision_size size, const struct vision_shape *shape,
-                                const struct vision_loss_weights *weights)
+                                const struct vision_loss_weights *weights, struct vision_decoded *decoded)
 {
     struct loss_inputs in = {.tape = tape, .patches = vision_patches(tape, vision, pixels, size)};
     const struct bit_grid grid = {size.n * vision_latent_frames(size.frames),
@@ -107,8 +175,13 @@ struct vision_means vision_loss(double *sums, struct tape *tape, const struct vi
                                        tensor_matrix(in.latent), false);
     }
     add_losses(sums, &in, weights);
-    in.out = vision_pixels(tape, vision, code, size);
+    struct tensor *inside = vision_inside(tape, vision, code, size);
+    in.out = vision_outside(tape, vision, inside, size);
     add_losses(sums, &in, weights);
+    if (decoded) {
+        *decoded = (struct vision_decoded){in.patches, in.out, inside};
+        tape_place_gradient(tape, in.out);
+    }
     tape_segment_end(tape);
     means.magnitude = in.magnitude;
     return means;
@@ -120,7 +193,8 @@ struct vision_losses vision_losses_of(const double *sums, const struct vision *v
     const i64 counts[] = {[PATCHES] = size.n * size.frames * (size.height / 4) * (size.width / 4),
                           [POSITIONS] = size.n * vision_latent_frames(size.frames) * (size.height / stride) *
                                         (size.width / stride),
-                          [BATCH] = 1};
+                          [BATCH] = 1,
+                          [PICTURES] = size.n * size.frames};
     struct vision_losses losses;
     for (i64 i = 0; i < VISION_LOSSES; i++)
         losses.of[i] = sums[i] / (double)counts[rows[i].each];

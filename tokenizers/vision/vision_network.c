@@ -202,17 +202,22 @@ struct grid { /* grid of the rows a layer sees */
     i64 frames, n, h, w;
 };
 
+static struct conv of_3x3(const struct tensor *x, const struct weight *w, struct grid g)
+{
+    return (struct conv){.batch = g.frames * g.n,
+                         .in = x->columns,
+                         .out = w->rows,
+                         .size = {1, g.h, g.w},
+                         .kernel = {1, 3, 3},
+                         .stride = {1, 1, 1},
+                         .dilation = {1, 1, 1},
+                         .pad_front = {0, 1, 1},
+                         .pad_back = {0, 1, 1}};
+}
+
 static struct tensor *conv3x3(struct tape *tape, struct tensor *x, struct weight *w, struct grid g)
 {
-    struct conv conv = {.batch = g.frames * g.n,
-                        .in = x->columns,
-                        .out = w->rows,
-                        .size = {1, g.h, g.w},
-                        .kernel = {1, 3, 3},
-                        .stride = {1, 1, 1},
-                        .dilation = {1, 1, 1},
-                        .pad_front = {0, 1, 1},
-                        .pad_back = {0, 1, 1}};
+    struct conv conv = of_3x3(x, w, g);
     return op_conv(tape, x, &w->value, &conv);
 }
 
@@ -342,7 +347,7 @@ struct tensor *vision_latent(struct tape *tape, const struct vision *vision, str
     return op_straight_through(tape, f, rounded);
 }
 
-struct tensor *vision_pixels(struct tape *tape, const struct vision *vision, struct tensor *sum, struct vision_size s)
+struct tensor *vision_inside(struct tape *tape, const struct vision *vision, struct tensor *sum, struct vision_size s)
 {
     const struct vision_weights *at = &vision->at;
     const struct vision_config *c = &vision->config;
@@ -361,6 +366,36 @@ struct tensor *vision_pixels(struct tape *tape, const struct vision *vision, str
     g.h *= ratio;
     g.w *= ratio;
     x = run_blocks(tape, x, at->dec_fine, c->blocks[0], g);
-    x = op_rmsnorm(tape, x, &at->dec_out_norm->value, norm_eps);
-    return op_bias(tape, conv3x3(tape, x, at->dec_out, g), &at->dec_out_bias->value);
+    return op_rmsnorm(tape, x, &at->dec_out_norm->value, norm_eps);
+}
+
+/* The grid of patches. */
+static struct grid patch_grid(struct vision_size s)
+{
+    return (struct grid){s.frames, s.n, s.height / PATCH, s.width / PATCH};
+}
+
+struct tensor *vision_outside(struct tape *tape, const struct vision *vision, struct tensor *inside,
+                              struct vision_size s)
+{
+    const struct vision_weights *at = &vision->at;
+    return op_bias(tape, conv3x3(tape, inside, at->dec_out, patch_grid(s)), &at->dec_out_bias->value);
+}
+
+struct tensor *vision_pixels(struct tape *tape, const struct vision *vision, struct tensor *sum, struct vision_size s)
+{
+    return vision_outside(tape, vision, vision_inside(tape, vision, sum, s), s);
+}
+
+void vision_last_square(double *square, struct tape *tape, const struct vision *vision, const struct tensor *inside,
+                        struct matrix gradient, struct vision_size s)
+{
+    const struct weight *last = vision->at.dec_out;
+    struct conv conv = of_3x3(inside, last, patch_grid(s));
+    i64 count = last->rows * last->columns;
+    float *of_weight = tape_alloc(tape, count * 4);
+    struct update update = {.g = of_weight, .count = count};
+    tape->device->ops->conv_backward_weights(tape->device, matrix_of(of_weight, DTYPE_F32, last->rows, last->columns),
+                                             gradient, tensor_matrix(inside), &conv, false);
+    tape->device->ops->sum_squares(tape->device, square, &(struct updates){1, &update});
 }
