@@ -52,10 +52,10 @@ static int check_clips(const struct judge *j, const struct generator *makes)
             &read->shapes[shaped_nearest(read, true, (double)clip->height, (double)clip->width)];
         i64 seen = frames_seen(clip, nearest->rate_hz);
         if (seen > nearest->frames)
-            return error_set(
-                "judge %s: it reads the first %lld of the %lld frames of a clip %s: expected a judge whose "
-                "vision tokenizer has clips as long as the policy's",
-                j->directory, (long long)nearest->frames, (long long)seen, clip->name);
+            return error_set("judge %s: of a clip %s, %lld %s long, it reads the first %lld: expected a judge whose "
+                             "vision tokenizer has clips as long as the policy's",
+                             j->directory, clip->name, (long long)seen, plural(seen, "frame", "frames"),
+                             (long long)nearest->frames);
     }
     return 0;
 }

@@ -258,8 +258,9 @@ static int check_harm(struct stage_run *r, i64 step)
     if (!reward_fell(&c, r->s->stop_below))
         return 0;
     char *said = string_format("step %lld: the held-out reward fell from %.3f to %.3f, by more than %g standard "
-                               "errors of %.3f over %lld prompts",
-                               (long long)step, c.start, c.now, r->s->stop_below, c.error, (long long)c.prompts);
+                               "errors of %.3f over %lld %s",
+                               (long long)step, c.start, c.now, r->s->stop_below, c.error, (long long)c.prompts,
+                               plural(c.prompts, "prompt", "prompts"));
     r->best.patience = 1; /* and this measurement is not the best */
     int status = 0;
     if (best_on(&r->s->best))

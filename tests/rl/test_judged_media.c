@@ -281,7 +281,7 @@ TEST(judges_that_cannot_read_the_answers_are_refused)
     g->has_audio = true;
     frames = g->vision.config.shapes[1].frames;
     g->vision.config.shapes[1].frames = 5;
-    expect_refused(&judge, "video", "a", "it reads the first 5 of the 9 frames of a clip");
+    expect_refused(&judge, "video", "a", "9 frames long, it reads the first 5:");
     g->vision.config.shapes[1].rate_hz /= 2; /* every other frame: all are seen */
     struct grader *grader = grader_open(&(struct grader_settings){0}, tokenizer, &media.generator, &judge, NULL, 0);
     load_line(&p, "video", "a", "red");
