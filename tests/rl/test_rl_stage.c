@@ -218,7 +218,10 @@ TEST(a_resumed_stage_ends_as_if_it_had_not_stopped)
     char *more = string_format(", eval_prompts: %s, eval_steps: 2, buffer_batches: 2, kl: 0.1, mask: {share: 0.5, "
                                "entropy: 99, success: 0.1}",
                                path_of("prompts.jsonl"));
-    check_resumed(path_of("prompts.jsonl"), path_of("whole"), more);
+    char *prompts = string_copy(path_of("prompts.jsonl")), *out = string_copy(path_of("whole"));
+    check_resumed(prompts, out, more);
+    memory_free(prompts);
+    memory_free(out);
     memory_free(more);
 }
 
