@@ -192,6 +192,9 @@ void memory_advise(const char *work, const char *smaller);
 /* Raises the limit of the stack (ulimit -s), of this thread and of those to come, where it is too low to
  * work with. Returns -1 and a message if the system does not allow it. */
 int stack_check(void);
+/* The count behind a name that begins a line of a file of /proc ("MemAvailable:" of /proc/meminfo, in
+ * KiB); -1: the system does not say. */
+i64 system_count(const char *path, const char *name);
 i64 memory_address_left(void); /* address space that ulimit -v and -d leave; INT64_MAX: no limit */
 /* Capacity of a list or string that outgrew the present one and needs `least`. */
 i64 grown_capacity(i64 capacity, i64 least, i64 size);

@@ -39,6 +39,16 @@ static i64 process_bytes(const char *name)
     return line ? (i64)strtoll(line + strlen(name), NULL, 10) * 1024 : 0;
 }
 
+i64 system_count(const char *path, const char *name)
+{
+    char text[16384], line[64];
+    snprintf(line, sizeof line, "\n%s", name);
+    text[0] = '\n';
+    read_small(text + 1, sizeof text - 1, path);
+    const char *found = strstr(text, line);
+    return found ? (i64)strtoll(found + strlen(line), NULL, 10) : -1;
+}
+
 /* ---- Limits ---- */
 
 struct memory_limit {

@@ -72,14 +72,7 @@ static void lay_out(struct snapshots *s)
 /* Bytes that the machine can give without paging; INT64_MAX: unknown. */
 static i64 available_bytes(void)
 {
-    char line[128];
-    long long kib = -1;
-    FILE *file = fopen("/proc/meminfo", "re");
-    while (file && kib < 0 && fgets(line, sizeof line, file))
-        if (sscanf(line, "MemAvailable: %lld kB", &kib) != 1)
-            kib = -1;
-    if (file)
-        fclose(file);
+    i64 kib = system_count("/proc/meminfo", "MemAvailable:");
     return kib < 0 ? INT64_MAX : kib * 1024;
 }
 

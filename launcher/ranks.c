@@ -111,20 +111,6 @@ static _Noreturn void become_rank(const struct launcher_settings *s, const struc
 
 /* ---- Start ---- */
 
-/* Processes that the system has ended so far because memory ran out; -1: it does not say. */
-static i64 count_oom_kills(void)
-{
-    char line[128];
-    long long count = -1;
-    FILE *file = fopen("/proc/vmstat", "re");
-    while (file && count < 0 && fgets(line, sizeof line, file))
-        if (sscanf(line, "oom_kill %lld", &count) != 1)
-            count = -1;
-    if (file)
-        fclose(file);
-    return count;
-}
-
 static void close_ends(struct rank_process *p)
 {
     if (p->link >= 0)
@@ -177,7 +163,7 @@ void ranks_start(struct ranks *r, const struct rank_world *w, void (*forked)(voi
     r->list = memory_alloc(w->count * (i64)sizeof *r->list);
     r->count = w->count;
     r->generation = w->generation;
-    r->oom_kills = count_oom_kills();
+    r->oom_kills = system_count("/proc/vmstat", "oom_kill ");
     r->grace_s = -1;
     r->reports = 0;
     r->replays = false;
@@ -267,7 +253,7 @@ static char *describe(const struct ranks *r, const struct rank_process *p, int h
     else if (p->ended_here)
         buffer_printf(&text, "did not end when others had, and was killed");
     else if (number == SIGKILL)
-        buffer_printf(&text, "killed, signal 9%s", count_oom_kills() > r->oom_kills ? ", memory ran out" : "");
+        buffer_printf(&text, "killed, signal 9%s", system_count("/proc/vmstat", "oom_kill ") > r->oom_kills ? ", memory ran out" : "");
     else if (number)
         buffer_printf(&text, "signal %d, %s", number, strsignal(number));
     else
