@@ -29,6 +29,9 @@ double ngrams_probability(const struct ngrams *ngrams, i64 order, const i32 *bef
  * weights [queries, n] of the rows, whose sum is 1. kernel [n, n] is that of the rows, queries [queries, n]
  * those of each query with the rows. With a linear kernel it is ridge regression. lambda > 0. */
 void ridge_weights(double *weights, const float *kernel, i64 n, const float *queries, i64 query_count, double lambda);
+/* Ridge regression from rows [n, width], whose mean is 0, to targets [n, count], 0 or 1: map [count, width] so that
+ * a row's predictions are its products with the map, and the targets' means. For few columns and many rows. */
+void ridge_map(double *map, const float *rows, i64 n, i64 width, const u8 *targets, i64 count, double lambda);
 
 /* ---- Principal components ----
  * Items of `values` bytes as sums of components, each weighed by one byte: in steps of a sixteenth of its

@@ -52,3 +52,25 @@ void ridge_weights(double *weights, const float *kernel, i64 n, const float *que
     }
     memory_free(u);
 }
+
+void ridge_map(double *map, const float *rows, i64 n, i64 width, const u8 *targets, i64 count, double lambda)
+{
+    double *u = memory_alloc(max_i64(width * width, 1) * 8);
+    for (i64 i = 0; i < width; i++)
+        u[i * width + i] = lambda;
+    for (i64 k = 0; k < n; k++)
+        for (i64 i = 0; i < width; i++)
+            for (i64 j = i; j < width; j++)
+                u[i * width + j] += (double)rows[k * width + i] * (double)rows[k * width + j];
+    factor(u, width);
+    for (i64 t = 0; t < count; t++) {
+        double *z = map + t * width;
+        for (i64 i = 0; i < width; i++)
+            z[i] = 0;
+        for (i64 k = 0; k < n; k++)
+            for (i64 i = 0; i < width && targets[k * count + t]; i++)
+                z[i] += (double)rows[k * width + i]; /* their mean is 0, so the target's mean is no matter */
+        solve(z, u, width);
+    }
+    memory_free(u);
+}

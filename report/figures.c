@@ -149,6 +149,15 @@ static struct figure *with_error(struct figure *f, double error, double baseline
     return f;
 }
 
+/* How often a linear probe's likeliest word is in the caption. */
+static void add_told(struct figures *all, const struct run_stage *s, const char *label, const struct json *report,
+                      const char *key)
+{
+    const struct json *probe = json_get(report, key);
+    with_error(on_validation(add(all, s, label, number_at(probe, "right"), UNIT_SHARE, 1)),
+               number_at(probe, "right_error"), number_at(probe, "right_chance"));
+}
+
 static void add_kept(struct figures *all, const struct run_stage *s)
 {
     struct json *j = stage_json(s, "report.json");
@@ -165,6 +174,9 @@ static void add_kept(struct figures *all, const struct run_stage *s)
         on_validation(add(all, s, "log-mel distance of new sounds", number_at(sound, "log_mel"), UNIT_NUMBER, 3));
     double mean = number_at(sound, "log_mel_mean_spectrum");
     with_error(f, number_at(sound, "log_mel_error"), mean);
+    add_told(all, s, "caption words told right from level 0 of new sounds", isfinite(mean) ? j : NULL, "words_probe");
+    add_told(all, s, "caption words told right from codes of new pictures", stills ? j : NULL, "words_probe");
+    add_told(all, s, "caption words told right from codes of new clips", clips ? j : NULL, "words_probe_clips");
     char *detail = string_format("the mean spectrum's is %.2f", mean);
     show(all, f, "Speech through tokens", "log-mel distance in nats on new voices", isfinite(mean) ? detail : NULL);
     add(all, s, "digit accuracy from level 0", json_number(json_at(json_get(probe, "accuracy"), 0), NAN), UNIT_SHARE,

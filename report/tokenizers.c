@@ -137,6 +137,44 @@ static void put_vision_table(struct page *p, const struct json *file)
                  "equal. A bit is dead if more than 99\u00a0%% of its values are equal.");
 }
 
+static void put_row(struct page *p, const char *name, double value, enum unit unit, int digits)
+{
+    if (!isfinite(value))
+        return;
+    buffer_printf(&p->html, "<tr>");
+    cell_words(p, "%s", name);
+    cell_figure(p, value, unit, digits);
+    buffer_printf(&p->html, "</tr>");
+}
+
+/* What a linear probe tells of held-out captions from codes alone. kind: "level 0". */
+static void put_words(struct page *p, const struct json *probe, const char *kind)
+{
+    if (!probe)
+        return;
+    char *right = string_format("likeliest word of new captions told right from %s (the most frequent: %.1f\u00a0%%)",
+                                kind, 100 * number_at(probe, "right_chance"));
+    char *mean = string_format("average precision of %lld words, told from %s (chance: %.3f)",
+                               (long long)json_integer(json_get(probe, "words"), 0), kind,
+                               number_at(probe, "average_precision_chance"));
+    put_row(p, right, number_at(probe, "right"), UNIT_SHARE, 1);
+    put_row(p, mean, number_at(probe, "average_precision"), UNIT_NUMBER, 3);
+    memory_free(right);
+    memory_free(mean);
+}
+
+static void put_vision_words(struct page *p, const struct json *file)
+{
+    static const char *const heads[] = {"figure", "value"};
+    const struct json *stills = json_get(file, "words_probe"), *clips = json_get(file, "words_probe_clips");
+    if (!stills && !clips)
+        return;
+    table_open(p, heads, COUNT_OF(heads));
+    put_words(p, stills, "the codes of a picture");
+    put_words(p, clips, "the codes of a clip");
+    table_close(p);
+}
+
 /* Pairs of media of one shape. */
 static void put_shape(struct page *p, const struct run_stage *s, const struct json *shape, i64 kind)
 {
@@ -154,6 +192,7 @@ static void put_vision(struct page *p, const struct run_stage *s, const struct j
 {
     group_open(p, "%s: pictures and clips through tokens", s->name);
     put_vision_table(p, file);
+    put_vision_words(p, file);
     for (i64 i = 0; i < COUNT_OF(vision_kinds); i++) {
         const struct json *kind = json_get(file, vision_kinds[i].key), *shapes = json_get(kind, "shapes");
         if (json_get(kind, "sheet")) {
@@ -172,16 +211,6 @@ static void put_vision(struct page *p, const struct run_stage *s, const struct j
 }
 
 /* ---- Audio ---- */
-
-static void put_row(struct page *p, const char *name, double value, enum unit unit, int digits)
-{
-    if (!isfinite(value))
-        return;
-    buffer_printf(&p->html, "<tr>");
-    cell_words(p, "%s", name);
-    cell_figure(p, value, unit, digits);
-    buffer_printf(&p->html, "</tr>");
-}
 
 static void put_levels(struct page *p, const struct json *file, const char *key, const char *title)
 {
@@ -207,6 +236,7 @@ static void put_audio_table(struct page *p, const struct json *file)
         put_row(p, name, json_number(json_at(json_get(probe, "accuracy"), i), NAN), UNIT_SHARE, 1);
         memory_free(name);
     }
+    put_words(p, json_get(file, "words_probe"), "level 0");
     put_levels(p, file, "held_out", "new voices");
     table_close(p);
     if (json_count(json_get(json_get(file, "held_out"), "levels")))

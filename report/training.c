@@ -77,6 +77,7 @@ void put_training(struct page *p)
         {"clips/psnr_db", "PSNR of clips", "dB", 6, false, false},
         {"features_loss", "Distance of features", "share of the original's, summed over layers", 2, false, false},
         {"gram_loss", "Distance of Gram matrices", "share of the original's, summed over layers", 2, false, false},
+        {"semantic_loss", "Loss of semantics", "nats a medium, or 1 - cosine", 2, false, false},
         {"discriminator/loss", "Loss of the discriminator", "hinge; 2: it tells nothing", 3, false, false},
         {"discriminator/adversarial", "Adversarial loss", "-mean logit of what is decoded", 3, false, false},
         {"discriminator/weight", "Weight of the adversarial loss", "by the ratio of gradients", 3, true, false},

@@ -336,6 +336,8 @@ int audio_media_draw(float *samples, float *response, const struct audio_media *
     i64 held = 0;
     while (held < draw->n && hold_values(&job.clips[held], drawn_clip(media, draw, held), &job.own[held]) == 0)
         held++;
+    for (i64 i = 0; i < draw->n && draw->drawn; i++)
+        draw->drawn[i] = (i32)(drawn_clip(media, draw, i) - media->clips);
     if (held == draw->n)
         workers_run(draw->n, run_crop, &job);
     for (i64 i = 0; i < held; i++)

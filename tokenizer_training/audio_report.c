@@ -467,6 +467,42 @@ static void report_probe(struct report *r)
     buffer_release(&line);
 }
 
+/* ---- words of captions ---- */
+
+/* The mean code vector of level 0 over the frames that are not silent, of those recordings that have some. */
+static struct semantic_set level_0_means(const struct audio_tokenizer *audio, const struct audio_media *media,
+                                         const struct audio_report_coded *list, i64 count)
+{
+    const struct audio_config *c = &audio->config;
+    struct semantic_set set = {memory_alloc(max_i64(count, 1) * c->latent * 4),
+                               memory_alloc(max_i64(count, 1) * (i64)sizeof *set.media), 0};
+    float *vectors = memory_alloc(c->codes * c->latent * 4);
+    weight_get(&audio->weights, audio->w.codebooks, 0, c->codes, vectors);
+    for (i64 i = 0; i < count; i++) {
+        i64 sounding = 0;
+        float *mean = set.features + set.count * c->latent;
+        for (i64 f = 0; f < list[i].frames; f++)
+            sounding += list[i].sounds[f];
+        for (i64 f = 0; f < list[i].frames; f++)
+            for (i64 d = 0; d < c->latent && list[i].sounds[f]; d++)
+                mean[d] += vectors[list[i].codes[f * c->levels] * c->latent + d] / (float)sounding;
+        if (sounding)
+            set.media[set.count++] = (struct semantic_medium){media->clips[i].path, media->clips[i].text};
+    }
+    memory_free(vectors);
+    return set;
+}
+
+static void report_words(struct report *r)
+{
+    const struct audio_tokenizer *audio = &r->trainer->audio;
+    struct semantic_set train = level_0_means(audio, r->trainer->media, r->train, r->train_count);
+    struct semantic_set other = level_0_means(audio, r->held_out, r->other, r->other_count);
+    semantic_report(r->json, "words_probe", "level 0", &train, &other, audio->config.latent);
+    semantic_set_release(&train);
+    semantic_set_release(&other);
+}
+
 /* ---- samples ---- */
 
 static int write_wav(const char *path, float *samples, i64 n, i64 rate_hz)
@@ -548,6 +584,7 @@ int audio_report(struct audio_trainer *trainer, const struct audio_media *held_o
         report_distances(&r);
         if (!interrupted())
             report_probe(&r);
+        report_words(&r);
     }
     int status = interrupted() ? STAGE_INTERRUPTED : write_samples(&r);
     if (status == 0) /* sounds of an interrupted report are replaced by the next one's */

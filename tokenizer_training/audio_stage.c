@@ -22,13 +22,14 @@ const struct setting audio_stage_table[] = {
 #define FIXED(...)
 #define WEIGHT(KEY, name, each, metric, weight, help)                                                                  \
     ROW(weights[AUDIO_##KEY], #name, NUMBER, weight, 0, 1e6, NULL, help),
-    AUDIO_LOSS_ROWS(FIXED, WEIGHT)
+    AUDIO_LOSS_ROWS(FIXED, WEIGHT, FIXED)
         ROW(codebook_decay, "codebook_decay", NUMBER, "0.95", 0, 1, NULL, "decay of the codebooks' running means"),
     ROW(revival, "revival", NUMBER, "0", 0, 0.9, NULL,
         "share of an even use below which a code begins anew at a random sound; 0: only codes that are not used"),
     ROW(level_dropout, "level_dropout", NUMBER, "0", 0, 1, NULL,
         "share of crops of which the decoder hears the first levels alone, one to all: each number of levels is then a "
         "code of its own"),
+    SEMANTIC_ROWS(struct audio_settings, weights[AUDIO_SEMANTIC]),
     ROW(augment, "augment", NUMBER, "0.2", 0, 1, NULL, "share of crops with simulated rooms and microphones"),
     ROW(vocoder_rounds, "vocoder_rounds", INTEGER, "16", 1, 10000, NULL, "Griffin-Lim iterations of the report"),
     ROW(memory_mb, "memory_mb", INTEGER, "2048", 0, 1e9, NULL,
@@ -60,6 +61,16 @@ static int load_media(struct audio_media *train, struct audio_media *held_out, c
                  (long long)held_out->count, HELD_OUT_LEAST);
     if (status == 0)
         held_out->trained_on = media_in_common(s->data, &held_out->hashes, &train->hashes);
+    return status;
+}
+
+static int load_targets(struct semantic_targets *out, const struct audio_settings *s, const struct audio_media *media)
+{
+    struct semantic_medium *list = memory_alloc(media->count * (i64)sizeof *list);
+    for (i64 i = 0; i < media->count; i++)
+        list[i] = (struct semantic_medium){media->clips[i].path, media->clips[i].text};
+    int status = semantic_targets_open(out, &s->semantic, list, media->count, s->data);
+    memory_free(list);
     return status;
 }
 
@@ -99,9 +110,8 @@ static int begin(void *context, i64 step, const struct json *state, const char *
 {
     struct audio_stage_run *run = context;
     (void)step;
-    (void)folder;
     run->trainer.start = json_integer(json_get(state, "codes_from"), run->trainer.start);
-    return 0;
+    return semantic_check_state(&run->trainer.semantic, state, folder);
 }
 
 static int write_state(void *context, struct json *state, const char *folder)
@@ -110,6 +120,7 @@ static int write_state(void *context, struct json *state, const char *folder)
     (void)folder;
     tokenizer_put_seed(state, run->trainer.seed);
     json_set(state, "codes_from", json_of_integer(run->trainer.start));
+    semantic_put_state(&run->trainer.semantic, state);
     return 0;
 }
 
@@ -122,11 +133,14 @@ static int save(void *context, const char *folder)
 static int train(struct audio_stage_run *run, const struct stage *stage, const struct audio_media *held_out)
 {
     struct audio_trainer *t = &run->trainer;
+    const struct further_weights more = {"semantic", &t->semantic.weights};
     struct training training = {.stage = stage,
                                 .settings = &t->settings->training,
                                 .steps = t->settings->steps,
                                 .unit = "frames",
                                 .weights = &t->audio.weights,
+                                .more = &more,
+                                .more_count = t->semantic.targets != NULL,
                                 .continues = run->start.base.checkpoints,
                                 .context = run,
                                 .begin = begin,
@@ -154,7 +168,7 @@ int audio_check_settings(const void *settings)
 {
     const struct audio_settings *s = settings;
     return source_columns_check(&s->columns) || audio_config_check(&s->config) || tokenizer_start_check(&s->start) ||
-                   lr_check(&s->optimizer, s->steps, "steps")
+                   semantic_check(&s->semantic, s->start.train) || lr_check(&s->optimizer, s->steps, "steps")
                ? -1
                : 0;
 }
@@ -163,6 +177,7 @@ int audio_stage(const void *settings, const struct stage *stage)
 {
     struct audio_settings own = *(const struct audio_settings *)settings;
     struct audio_media media = {0}, held_out = {0};
+    struct semantic_targets targets = {0};
     struct audio_stage_run run = {.name = stage->name, .trainer = {.settings = &own, .media = &media}};
     if (audio_start_open(&run.start, &own, stage->dtype))
         return -1;
@@ -170,6 +185,10 @@ int audio_stage(const void *settings, const struct stage *stage)
     int status = codec_check_memory(audio_stage_table, &own, stage);
     if (status == 0)
         status = load_media(&media, &held_out, &own, stage->recipe_seed);
+    if (status == 0 && semantic_is_wanted(&own.semantic)) {
+        status = load_targets(&targets, &own, &media);
+        run.trainer.targets = &targets;
+    }
     if (status == 0) {
         audio_trainer_open(&run.trainer, stage->device, stage->dtype);
         status = train(&run, stage, &held_out);
@@ -177,6 +196,7 @@ int audio_stage(const void *settings, const struct stage *stage)
     }
     audio_media_release(&media);
     audio_media_release(&held_out);
+    semantic_targets_release(&targets);
     tokenizer_start_close(&run.start);
     return status;
 }

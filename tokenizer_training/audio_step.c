@@ -35,6 +35,9 @@ void audio_trainer_open(struct audio_trainer *t, struct device *device, enum dty
     t->samples = memory_alloc(t->frames * audio_frame_samples(s->config.rate_hz) * 4);
     t->response = memory_alloc(s->batch * t->audio.mel.bins * 4);
     t->heard = memory_alloc(t->frames * 4);
+    t->drawn = memory_alloc(s->batch * 4);
+    if (t->targets)
+        semantic_open(&t->semantic, device, dtype, t->targets, s->config.latent, t->seed);
     memory_free(lengths);
 }
 
@@ -42,6 +45,8 @@ void audio_trainer_close(struct audio_trainer *t)
 {
     tape_close(&t->tape);
     audio_close(&t->audio);
+    semantic_close(&t->semantic);
+    memory_free(t->drawn);
     memory_free(t->samples);
     memory_free(t->response);
     memory_free(t->heard);
@@ -98,7 +103,8 @@ static struct crops draw_crops(struct audio_trainer *t, i64 step)
                               .step = step,
                               .bins = t->audio.mel.bins,
                               .augment = s->augment,
-                              .seed = t->seed};
+                              .seed = t->seed,
+                              .drawn = t->drawn};
     if (audio_media_draw(t->samples, t->response, t->media, &draw))
         return (struct crops){0};
     struct device *device = t->audio.device;
@@ -243,7 +249,7 @@ static void add_convergence(double *sums, struct counted *counts, struct audio_t
     }
 }
 
-enum each { SPECTRA, LEVELS, WAVES };
+enum each { SPECTRA, LEVELS, WAVES, MEDIA };
 static const struct {
     enum each each;
     double fixed; /* weight that is no setting */
@@ -252,13 +258,15 @@ static const struct {
 } rows[] = {
 #define FIXED(KEY, name, each, metric, weight) {each, weight, add_##name},
 #define SET(KEY, name, each, ...) {each, 0, add_##name},
-    AUDIO_LOSS_ROWS(FIXED, SET)};
+#define OWN(KEY, name, each, ...) {each, 0, NULL},
+    AUDIO_LOSS_ROWS(FIXED, SET, OWN)};
 #define METRIC(KEY, name, each, metric, ...) metric,
-const char *const audio_loss_metrics[] = {AUDIO_LOSS_ROWS(METRIC, METRIC)};
+const char *const audio_loss_metrics[] = {AUDIO_LOSS_ROWS(METRIC, METRIC, METRIC)};
 
 bool audio_loss_applies(const struct audio_settings *s, i64 loss)
 {
-    return rows[loss].each != WAVES || s->config.decoder == AUDIO_ISTFT;
+    return loss == AUDIO_SEMANTIC ? semantic_is_wanted(&s->semantic)
+                                  : rows[loss].each != WAVES || s->config.decoder == AUDIO_ISTFT;
 }
 
 static double weight_of(const struct audio_settings *s, i64 loss)
@@ -274,8 +282,19 @@ static void add_losses(struct audio_sums *sums, struct counted counts[][AUDIO_LE
         in->own_magnitudes[i] = op_stft_magnitude(&t->tape, in->own_waves, windows[i], windows[i] / 4);
     }
     for (i64 i = 0; i < AUDIO_LOSSES; i++)
-        if (audio_loss_applies(t->settings, i) && (rows[i].each != LEVELS || in->codes))
+        if (rows[i].add && audio_loss_applies(t->settings, i) && (rows[i].each != LEVELS || in->codes))
             rows[i].add(sums->losses[i], counts[i], t, in, weight_of(t->settings, i));
+}
+
+/* Of the codes of level 0, before there are codes of the latent. */
+static void add_semantics(struct audio_sums *sums, struct counted counts[][AUDIO_LEVELS_MAX], struct audio_trainer *t,
+                          const struct loss_inputs *in)
+{
+    struct tensor *features = in->codes ? op_straight_through(&t->tape, in->z, in->codes->partial[0]) : in->z;
+    const struct semantic_batch batch = {t->settings->batch, 1, t->crop_frames, t->drawn};
+    semantic_add(sums->losses[AUDIO_SEMANTIC], &t->semantic, &t->tape, features, &batch,
+                 weight_of(t->settings, AUDIO_SEMANTIC));
+    counts[AUDIO_SEMANTIC][0] = (struct counted){batch.n, semantic_unit(&t->semantic)};
 }
 
 static void read_sums(struct audio_result *result, const struct audio_trainer *t, const struct audio_sums *on_device,
@@ -335,6 +354,8 @@ int audio_step(struct audio_result *result, struct audio_trainer *t, i64 step)
         return -1;
     tape_clear(&t->tape, true);
     weights_begin_step(&t->audio.weights);
+    if (t->targets)
+        weights_begin_step(&t->semantic.weights);
     struct counted counts[AUDIO_LOSSES][AUDIO_LEVELS_MAX] = {0};
     struct crops crops = draw_crops(t, step);
     if (!crops.spectra)
@@ -350,14 +371,22 @@ int audio_step(struct audio_result *result, struct audio_trainer *t, i64 step)
     if (makes_waves(t))
         in.own_waves = audio_waves(&t->audio, &t->tape, out, s->batch);
     add_losses(sums, counts, t, &in);
+    if (t->targets)
+        tape_place_gradient(&t->tape, z);
     tape_segment_end(&t->tape);
+    if (t->targets)
+        add_semantics(sums, counts, t, &in);
     tape_backward(&t->tape);
     float *kept = learns_codes ? tape_alloc(&t->tape, codebooks_bytes(t)) : NULL;
     if (learns_codes) {
         copy_codebooks(t, kept, false);
         codebooks_update(&t->audio, &sums->revived, &q, t->frames, &codebooks, step);
     }
+    if (t->targets)
+        semantic_guard(&t->semantic, &t->tape, &sums->squares);
     optimizer_step_over(parallel_alone(), &t->audio.weights, &s->optimizer, lr, step, &sums->squares);
+    if (t->targets)
+        semantic_update(&t->semantic, &t->tape, &s->optimizer, lr, step, &sums->squares);
     read_sums(result, t, sums, counts, lr);
     if (learns_codes && result->optimizer.skipped) /* a skipped update moves no other state either */
         copy_codebooks(t, kept, true);

@@ -52,6 +52,7 @@ struct audio_draw {
     i64 n, samples, step, bins;
     double augment;
     u64 seed;
+    i32 *drawn; /* [n] which recordings the crops are of; NULL: not wanted */
 };
 int audio_media_draw(float *samples, float *response, const struct audio_media *media, const struct audio_draw *draw);
 
@@ -59,11 +60,14 @@ int audio_media_draw(float *samples, float *response, const struct audio_media *
 struct audio_trainer {
     const struct audio_settings *settings;
     const struct audio_media *media;
+    const struct semantic_targets *targets; /* NULL: no semantics */
     struct audio_tokenizer audio;
+    struct semantic semantic;
     struct audio_layout layout;
     struct tape tape;
     float *samples, *response; /* host buffers of a batch */
     i32 *heard;                /* likewise, with level_dropout: see audio_quantize */
+    i32 *drawn;                /* recordings that the crops of a batch are of */
     i64 crop_frames, frames;   /* frames per crop, per batch */
     i64 start;                 /* first step with codes; k-means makes them, unless the stage starts from some */
     u64 seed;
@@ -71,7 +75,7 @@ struct audio_trainer {
 void audio_trainer_open(struct audio_trainer *trainer, struct device *device, enum dtype dtype);
 void audio_trainer_close(struct audio_trainer *trainer);
 extern const char *const audio_loss_metrics[AUDIO_LOSSES];
-bool audio_loss_applies(const struct audio_settings *settings, i64 loss); /* to this decoder */
+bool audio_loss_applies(const struct audio_settings *settings, i64 loss); /* to this decoder, these semantics */
 struct audio_result {
     double loss, losses[AUDIO_LOSSES]; /* their weighted sum; each as it is shown */
     i64 revived;

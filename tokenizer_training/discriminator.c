@@ -185,12 +185,13 @@ void discriminator_update(struct discriminator *d, const struct discriminator_up
     struct device *device = d->tape.device;
     const struct parallel *alone = parallel_alone();
     struct optimizer_settings own = *u->optimizer;
-    double *squares = tape_alloc(&d->tape, 2 * sizeof *squares), norms[2];
+    double *squares = tape_alloc(&d->tape, 2 * sizeof *squares), norms[2], before;
+    device_get(device, &before, u->squares, sizeof before);
     device->ops->zero(device, squares, 2 * sizeof *squares);
     optimizer_squares(alone, u->weights, &squares[0]);
     optimizer_squares(alone, &d->weights, &squares[1]);
     device_get(device, norms, squares, sizeof norms);
-    bool moves = isfinite(norms[0]) && isfinite(norms[1]);
+    bool moves = isfinite(before) && isfinite(norms[0]) && isfinite(norms[1]);
     norms[0] = norms[1] = moves ? 0 : INFINITY; /* infinite: suppresses an update */
     device_put(device, squares, norms, sizeof norms);
     own.beta1 = beta1;

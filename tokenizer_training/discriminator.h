@@ -82,7 +82,7 @@ struct discriminator_update {
     const struct optimizer_settings *optimizer;
     double lr;
     i64 step, own_step; /* of `weights`; of the discriminator */
-    double *squares;    /* device memory; for optimizer_result_of of `weights` */
+    double *squares;    /* device memory, as in optimizer_step_over; infinite on entry suppresses both updates */
 };
 void discriminator_update(struct discriminator *d, const struct discriminator_update *update);
 /* The running means, by name (discriminator_names); empty before it began. */

@@ -16,6 +16,12 @@ static void add_needs(struct tokenizer_needs *needs, const struct weights *weigh
     needs->parameters = weights_parameters(weights);
 }
 
+static void add_semantics(struct tokenizer_needs *needs, const struct semantic *semantic)
+{
+    if (semantic->targets)
+        step_memory_add_weights(&needs->memory, &semantic->weights);
+}
+
 /* ---- Vision ---- */
 
 /* The first still step among clips; -1: none. */
@@ -107,6 +113,7 @@ static int estimate_vision(struct tokenizer_needs *needs, struct vision_trainer 
         step_memory_add_tape(&needs->memory, &t->discriminator.common.tape);
         step_memory_add_weights(&needs->memory, &t->discriminator.common.weights);
     }
+    add_semantics(needs, &t->semantic);
     vision_trainer_close(t);
     return status;
 }
@@ -141,10 +148,16 @@ static int vision_estimate(struct tokenizer_needs *needs, const struct vision_se
                                  .clip_frames = &frames,
                                  .still_inner = &whole,
                                  .clip_inner = &whole};
+    struct semantic_targets targets = {0};
     struct vision_trainer trainer = {
         .settings = s, .media = &media, .still_steps = s->steps, .clip_steps = s->clip_steps};
+    if (semantic_is_wanted(&s->semantic)) {
+        semantic_targets_of_zeros(&targets, &s->semantic, media.still_count + media.clip_count);
+        trainer.targets = &targets;
+    }
     *needs = (struct tokenizer_needs){.media_bytes = s->memory_mb << 20};
     int status = estimate_vision(needs, &trainer, meta, dtype);
+    semantic_targets_release(&targets);
     memory_free(white);
     return status;
 }
@@ -177,16 +190,23 @@ static int audio_estimate(struct tokenizer_needs *needs, const struct audio_sett
     int16_t silence[1] = {0};
     struct audio_clip clip = {.values = silence, .samples = COUNT_OF(silence)};
     struct audio_media media = {.clips = &clip, .count = 1, .samples = clip.samples};
+    struct semantic_targets targets = {0};
     struct audio_trainer trainer = {.settings = s, .media = &media};
     *needs = (struct tokenizer_needs){.media_bytes = s->memory_mb << 20};
     if (audio_config_check(&s->config))
         return -1;
+    if (semantic_is_wanted(&s->semantic)) {
+        semantic_targets_of_zeros(&targets, &s->semantic, media.count);
+        trainer.targets = &targets;
+    }
     audio_trainer_open(&trainer, meta, dtype);
     int status = run_audio(needs, &trainer);
     add_needs(needs, &trainer.audio.weights, &trainer.tape,
               (trainer.frames * audio_frame_samples(s->config.rate_hz) + s->batch * trainer.audio.mel.bins) * 4);
     add_own(&needs->memory, &trainer.audio);
+    add_semantics(needs, &trainer.semantic);
     audio_trainer_close(&trainer);
+    semantic_targets_release(&targets);
     return status;
 }
 

@@ -13,6 +13,7 @@
  * numbers and samples at the end, tokenizer_start.c what training starts from, code_use.c how evenly codes are used,
  * vision_use.c and audio_use.c during training, vision_components.c what pictures keep without a network,
  * discriminator.c a second network that a decoder learns from, vision_discriminator.c that of pictures,
+ * semantics.c, semantic_targets.c and semantic_probe.c what codes tell of their media (semantics.h),
  * memory_estimate.c the memory before it begins. A stage owns its media and its trainer until it returns. */
 #ifndef WEFT_TOKENIZER_TRAINING_H
 #define WEFT_TOKENIZER_TRAINING_H
@@ -21,6 +22,7 @@
 #include "data/sources/sources.h"
 #include "tokenizers/audio/audio.h"
 #include "tokenizer_training/discriminator.h"
+#include "tokenizer_training/semantics.h"
 #include "tokenizers/vision/vision.h"
 #include "train/train.h"
 
@@ -102,6 +104,7 @@ struct vision_settings {
     struct aspect_settings aspects;
     struct vision_loss_weights loss;
     struct discriminator_settings discriminator;
+    struct semantic_settings semantic;
     struct training_settings training;
     struct optimizer_settings optimizer;
 };
@@ -112,25 +115,26 @@ int vision_stage_sizes(struct token_sizes *sizes, const void *settings);
 char *vision_stage_absent(const void *settings);
 
 /* ---- Audio ---- */
-/* The stage `tokenizer-audio`: trains the audio tokenizer. Only the report uses transcripts. Writes
+/* The stage `tokenizer-audio`: trains the audio tokenizer. Only the report and semantics use transcripts. Writes
  * config.json and weights.safetensors (read by audio_load), report.json, metrics.jsonl, samples/
  * (originals beside reconstructions) and checkpoints/. */
 /* Its losses: LOSS(KEY, name, each, metric, default weight, help). The setting NAME, the loss of a step
  * and metrics.jsonl follow from a row; its function is add_NAME in audio_step.c. FIXED has a weight
- * that is no setting.
+ * that is no setting, OWN one among the settings of its own and a function elsewhere.
  *   each: SPECTRA: a mean over spectra, in units of m. LEVELS: a mean over frames for each level, whose
  *         sum is the loss and whose mean is shown; 0 before there are codes. WAVES: of a decoder that
- *         writes samples alone: the mean of several window lengths */
-#define AUDIO_LOSS_ROWS(FIXED, LOSS)                                                                                   \
+ *         writes samples alone: the mean of several window lengths. MEDIA: a mean over crops */
+#define AUDIO_LOSS_ROWS(FIXED, LOSS, OWN)                                                                               \
     FIXED(DISTANCE, distance, SPECTRA, "log_mel", 2)                                                                   \
     LOSS(COMMITMENT, commitment, LEVELS, "commitment", "0.25", "weight of (latent - code)^2, per level")               \
     LOSS(LOG_MAGNITUDE, log_magnitude, WAVES, "log_magnitude", "0.2",                                                  \
          "istft: weight of the difference of log magnitudes, at several window lengths")                               \
     LOSS(CONVERGENCE, convergence, WAVES, "convergence", "0.2",                                                        \
-         "istft: weight of the distance of magnitudes as a share of the original's, at several window lengths")
+         "istft: weight of the distance of magnitudes as a share of the original's, at several window lengths")          \
+    OWN(SEMANTIC, semantic, MEDIA, "semantic_loss")
 enum {
 #define AUDIO_LOSS_KEY(KEY, ...) AUDIO_##KEY,
-    AUDIO_LOSS_ROWS(AUDIO_LOSS_KEY, AUDIO_LOSS_KEY) AUDIO_LOSSES
+    AUDIO_LOSS_ROWS(AUDIO_LOSS_KEY, AUDIO_LOSS_KEY, AUDIO_LOSS_KEY) AUDIO_LOSSES
 };
 struct audio_settings {
     char *data;
@@ -143,6 +147,7 @@ struct audio_settings {
     bool films; /* also use the sound of clips */
     double unquantised_share, codebook_decay, revival, level_dropout, augment;
     double weights[AUDIO_LOSSES]; /* of losses; 0 where it is fixed */
+    struct semantic_settings semantic;
     i64 vocoder_rounds, memory_mb, use_steps;
     double shuffle_buffer, bad_share;
     struct training_settings training;

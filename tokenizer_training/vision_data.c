@@ -116,6 +116,8 @@ static void take_still(struct vision_media *media, struct vision_data_content *c
     media->still_inner[n] = (struct content_size){clip->inner_height, clip->inner_width};
     media->stills[n] = keep_pixels(media, clip, 1, medium, media->still_buffer);
     media->still_places[n] = medium->place;
+    media->still_labels = grown(media->still_labels, n, sizeof(struct vision_label));
+    media->still_labels[n] = (struct vision_label){medium->path, medium->text};
 }
 
 static void take_clip(struct vision_media *media, struct vision_data_content *content, struct medium *medium)
@@ -132,6 +134,8 @@ static void take_clip(struct vision_media *media, struct vision_data_content *co
     media->clips[n] = keep_pixels(media, clip, media->request.frames, medium, media->clip_buffer);
     media->clip_frames[n] = clip->frames;
     media->clip_places[n] = medium->place;
+    media->clip_labels = grown(media->clip_labels, n, sizeof(struct vision_label));
+    media->clip_labels[n] = (struct vision_label){medium->path, medium->text};
 }
 
 /* Drops the extra frame; returns true if the clip was longer than the frames kept. */
@@ -153,7 +157,7 @@ static void take_medium(void *context, void *content, struct medium *medium)
         take_still(media, c, medium);
     else
         take_clip(media, c, medium);
-    medium->place.path = NULL;
+    medium->place.path = medium->path = medium->text = NULL;
     clip_release(&c->clip);
 }
 
@@ -250,8 +254,19 @@ static void release_some(u8 **pixels, struct medium_place *places, i64 count)
     memory_free(places);
 }
 
+static void release_labels(struct vision_label *labels, i64 count)
+{
+    for (i64 i = 0; i < count && labels; i++) {
+        memory_free(labels[i].path);
+        memory_free(labels[i].text);
+    }
+    memory_free(labels);
+}
+
 void vision_media_release(struct vision_media *media)
 {
+    release_labels(media->still_labels, media->still_count);
+    release_labels(media->clip_labels, media->clip_count);
     release_some(media->stills, media->still_places, media->still_count);
     release_some(media->clips, media->clip_places, media->clip_count);
     memory_free(media->clip_frames);
@@ -538,6 +553,8 @@ int vision_media_draw(u8 *pixels, const struct vision_media *media, const struct
         }
         index[i] = order[at % count];
     }
+    if (draw->drawn)
+        memcpy(draw->drawn, index, (size_t)draw->n * 4);
     u8 **shown = memory_alloc(draw->n * (i64)sizeof *shown);
     struct draw_job job = {pixels, media, draw, clips, index, shown, problems};
     int status = show_items(shown, media, clips, index, draw->n);

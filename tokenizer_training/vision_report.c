@@ -342,6 +342,90 @@ static int report_kind(struct json *report, struct vision_trainer *t, struct vis
     return status;
 }
 
+/* ---- words of captions ---- */
+
+enum { WORDS_STILLS = 600, WORDS_CLIPS = 200 };
+
+/* Adds the mean of the code's sums over positions and latent frames, of `n` media of a shape. */
+static int add_means(struct semantic_set *set, struct vision *vision, const struct vision_report_items *items, i64 first,
+                     i64 n, const struct vision_shape *s)
+{
+    const struct vision_label *labels = items->clips ? items->media->clip_labels : items->media->still_labels;
+    i64 pixels = s->frames * s->height * s->width * 3, d = vision->config.bits, rows = s->latent_frames * s->h * s->w;
+    u8 *in = memory_alloc(n * pixels), *bits = memory_alloc(n * s->latent_frames * vision_tokens(s) * d);
+    float *latent = memory_alloc(n * rows * d * 4), *sum = memory_alloc(n * rows * d * 4);
+    int status = 0;
+    for (i64 i = 0; i < n && status == 0; i++)
+        status = vision_media_copy(in + i * pixels, items->media, items->clips, items->order[first + i], s->frames);
+    if (status == 0) {
+        vision_encode(vision, latent, NULL, in, n, s->frames, s->height, s->width);
+        vision_quantize(vision, bits, sum, latent, n * s->latent_frames, s);
+    }
+    for (i64 i = 0; i < n && status == 0; i++) {
+        const struct vision_label *label = &labels[items->order[first + i]];
+        float *mean = set->features + set->count * d;
+        for (i64 at = 0; at < rows * d; at++)
+            mean[at % d] += sum[i * rows * d + at] / (float)rows;
+        set->media[set->count++] = (struct semantic_medium){label->path, label->text};
+    }
+    memory_free(in);
+    memory_free(bits);
+    memory_free(latent);
+    memory_free(sum);
+    return status;
+}
+
+static int means_of_kind(struct semantic_set *set, struct vision_trainer *t, const struct vision_media *media,
+                         bool clips)
+{
+    const struct vision_config *c = &t->vision.config;
+    struct vision_report_items all = {.media = media, .clips = clips};
+    i64 count = clips ? media->clip_count : media->still_count;
+    i64 most = min_i64(count, clips ? WORDS_CLIPS : WORDS_STILLS);
+    int status = 0;
+    *set = (struct semantic_set){memory_alloc(max_i64(most, 1) * c->bits * 4),
+                                 memory_alloc(max_i64(most, 1) * (i64)sizeof *set->media), 0};
+    all.order = vision_media_order(media, clips, most, t->seed);
+    for (i64 k = 0; k < media->request.shapes[clips].count && status == 0; k++) {
+        const struct vision_shape *shape = vision_shape_of(c, clips, media->request.shapes[clips].items[k]);
+        struct vision_report_items some = items_of_shape(&all, k, most);
+        for (i64 i = 0; i < some.count && shape && status == 0; i += TOGETHER)
+            status = interrupted()
+                         ? STAGE_INTERRUPTED
+                         : add_means(set, &t->vision, &some, i, min_i64(TOGETHER, some.count - i), shape);
+        memory_free(some.order);
+    }
+    memory_free(all.order);
+    return status;
+}
+
+static bool has_captions(const struct vision_label *labels, i64 count)
+{
+    bool has = false;
+    for (i64 i = 0; i < count && labels; i++)
+        has |= *labels[i].text != 0;
+    return has;
+}
+
+/* Which words of captions a linear probe tells from the codes of stills, and of clips. */
+static int report_words(struct json *report, struct vision_trainer *t, const struct vision_media *held_out, bool clips)
+{
+    const struct vision_media *m = t->media;
+    struct semantic_set train = {0}, other = {0};
+    if (!has_captions(clips ? m->clip_labels : m->still_labels, clips ? m->clip_count : m->still_count) ||
+        !(clips ? held_out->clip_labels : held_out->still_labels))
+        return 0;
+    int status = means_of_kind(&train, t, m, clips);
+    if (status == 0)
+        status = means_of_kind(&other, t, held_out, clips);
+    if (status == 0)
+        semantic_report(report, clips ? "words_probe_clips" : "words_probe", clips ? "codes of clips" : "codes of stills",
+                        &train, &other, t->vision.config.bits);
+    semantic_set_release(&train);
+    semantic_set_release(&other);
+    return status;
+}
+
 int vision_report(struct vision_trainer *t, const struct vision_media *held_out, const char *folder)
 {
     struct json *report = json_object();
@@ -363,6 +447,8 @@ int vision_report(struct vision_trainer *t, const struct vision_media *held_out,
         struct vision_report_items items = {media[i], true, media[i]->clip_inner, media[i]->clip_count, NULL};
         status = report_kind(report, t, items, clips[i], folder);
     }
+    for (int kind = 0; kind < 2 && status == 0; kind++)
+        status = kind == 0 || t->clip_steps > 0 ? report_words(report, t, held_out, kind) : 0;
     if (status == 0)
         status = json_save(path, report);
     json_free(report);

@@ -40,10 +40,12 @@ const struct setting vision_stage_table[] = {
     ROW(clip_lr, "clip_lr", NUMBER, "0.5", 0, 10, NULL, "peak learning rate on clips, relative to optimizer.lr"),
 #define WEIGHT(KEY, name, each, metric, weight, help)                                                                  \
     ROW(loss.of[VISION_##KEY], "loss." #name, NUMBER, weight, 0, 1e6, NULL, help),
-    VISION_LOSS_ROWS(WEIGHT)
+#define OWN(...)
+    VISION_LOSS_ROWS(WEIGHT, OWN)
         ROW(loss.sharpness, "loss.sharpness", NUMBER, "0.125", 1e-6, 1e3, NULL,
             "slope in the entropy term, sigmoid(sharpness * u / a); larger values spread the bits more evenly"),
     DISCRIMINATOR_ROWS(struct vision_settings),
+    SEMANTIC_ROWS(struct vision_settings, loss.of[VISION_SEMANTIC]),
     ASPECT_ROWS(struct vision_settings),
     PICTURE_ROWS(struct vision_settings),
     ROW(memory_mb, "memory_mb", INTEGER, "4096", 0, 1e9, NULL,
@@ -156,6 +158,20 @@ static int load_media(struct vision_media *train, struct vision_media *held_out,
     return status;
 }
 
+/* Of stills, then of clips. */
+static int load_targets(struct semantic_targets *out, const struct vision_settings *s, const struct vision_media *m)
+{
+    struct semantic_medium *list = memory_alloc(total(m) * (i64)sizeof *list);
+    for (i64 i = 0; i < total(m); i++) {
+        const struct vision_label *label =
+            i < m->still_count ? &m->still_labels[i] : &m->clip_labels[i - m->still_count];
+        list[i] = (struct semantic_medium){label->path, label->text};
+    }
+    int status = semantic_targets_open(out, &s->semantic, list, total(m), s->data);
+    memory_free(list);
+    return status;
+}
+
 /* ---- configuration ---- */
 
 static int add_shapes(struct vision_config *config, const struct vision_settings *s, const struct vision_media *media,
@@ -199,7 +215,7 @@ int vision_check_settings(const void *settings)
     struct vision_config config;
     struct vision_media_request request;
     return source_columns_check(&s->columns) || begin_config(&config, s) || read_request(&request, s) ||
-                   tokenizer_start_check(&s->start) || lr_check(&s->optimizer, s->steps, "steps")
+                   tokenizer_start_check(&s->start) || semantic_check(&s->semantic, s->start.train) || lr_check(&s->optimizer, s->steps, "steps")
                ? -1
                : 0;
 }
@@ -250,12 +266,14 @@ static int begin(void *context, i64 step, const struct json *state, const char *
     if (step > run->trainer.still_steps)
         vision_inflate(&run->trainer.vision);
     run->trainer.begun |= json_bool(json_get(state, "begun"), false);
-    return 0;
+    return semantic_check_state(&run->trainer.semantic, state, folder);
 }
 
-/* Losses of features are there if they are wanted, once the discriminator learns. */
+/* Losses of features are there if they are wanted, once the discriminator learns; semantics if they are wanted. */
 static bool is_shown(const struct vision_trainer *t, i64 loss, const struct vision_step_result *y)
 {
+    if (loss == VISION_SEMANTIC)
+        return t->targets != NULL;
     return (loss != VISION_FEATURES && loss != VISION_GRAM) || (y->discriminates && t->settings->loss.of[loss] > 0);
 }
 
@@ -298,6 +316,7 @@ static int write_state(void *context, struct json *state, const char *folder)
     (void)folder;
     tokenizer_put_seed(state, run->trainer.seed);
     json_set(state, "still_steps", json_of_integer(run->trainer.still_steps));
+    semantic_put_state(&run->trainer.semantic, state);
     if (run->trainer.begun)
         json_set(state, "begun", json_of_bool(true));
     return 0;
@@ -313,15 +332,20 @@ static int train(struct vision_stage_run *run, const struct stage *stage, const 
 {
     struct vision_trainer *t = &run->trainer;
     const struct vision_media *m = t->media;
-    const struct further_weights more = {"discriminator", &t->discriminator.common.weights};
+    struct further_weights more[2];
+    i64 more_count = 0;
+    if (vision_has_discriminator(t->settings))
+        more[more_count++] = (struct further_weights){"discriminator", &t->discriminator.common.weights};
+    if (t->targets)
+        more[more_count++] = (struct further_weights){"semantic", &t->semantic.weights};
     const struct vision_step_result first = {0};
     struct training training = {.stage = stage,
                                 .settings = &t->settings->training,
                                 .steps = t->still_steps + t->clip_steps,
                                 .unit = "pictures",
                                 .weights = &t->vision.weights,
-                                .more = &more,
-                                .more_count = vision_has_discriminator(t->settings),
+                                .more = more,
+                                .more_count = more_count,
                                 .continues = run->start.base.checkpoints,
                                 .context = run,
                                 .begin = begin,
@@ -396,16 +420,22 @@ int vision_stage(const void *settings, const struct stage *stage)
 {
     struct vision_settings own = *(const struct vision_settings *)settings;
     struct vision_media media = {0}, held_out = {0};
+    struct semantic_targets targets = {0};
     struct vision_stage_run run = {.name = stage->name, .trainer = {.settings = &own, .media = &media}};
     if (vision_start_open(&run.start, &own))
         return -1;
     int status = codec_check_memory(vision_stage_table, &own, stage);
     if (status == 0)
         status = load_media(&media, &held_out, &own, run.start.folder ? &run.start.vision : NULL, stage->recipe_seed);
+    if (status == 0 && semantic_is_wanted(&own.semantic)) {
+        status = load_targets(&targets, &own, &media);
+        run.trainer.targets = &targets;
+    }
     if (status == 0)
         status = run_stage(&run, stage, &held_out);
     vision_media_release(&media);
     vision_media_release(&held_out);
+    semantic_targets_release(&targets);
     tokenizer_start_close(&run.start);
     return status;
 }

@@ -21,6 +21,9 @@ void vision_trainer_open(struct vision_trainer *t, struct device *device, const 
     for (i64 i = 0; i < config->shape_count; i++)
         largest = max_i64(largest, config->shapes[i].height * config->shapes[i].width * 3);
     t->pixels = memory_alloc(frames * largest);
+    t->drawn = memory_alloc(max_i64(s->clip_batch, max_i64(s->batch, s->still_batch)) * 4);
+    if (t->targets)
+        semantic_open(&t->semantic, device, dtype, t->targets, config->bits, t->seed);
 }
 
 void vision_trainer_close(struct vision_trainer *t)
@@ -29,6 +32,8 @@ void vision_trainer_close(struct vision_trainer *t)
     vision_close(&t->vision);
     if (vision_has_discriminator(t->settings))
         discriminator_close(&t->discriminator.common);
+    semantic_close(&t->semantic);
+    memory_free(t->drawn);
     memory_free(t->pixels);
     t->pixels = NULL;
 }
@@ -149,6 +154,15 @@ static bool discriminates(const struct vision_trainer *t, i64 step)
     return vision_has_discriminator(t->settings) && step >= vision_discriminator_begin(t);
 }
 
+static void add_semantics(double *sums, struct vision_trainer *t, const struct vision_decoded *decoded,
+                          const struct vision_batch *batch)
+{
+    const struct vision_shape *s = batch->shape;
+    const struct semantic_batch media = {batch->draw.n, s->latent_frames, s->h * s->w, t->drawn};
+    semantic_add(&sums[VISION_SEMANTIC], &t->semantic, &t->tape, decoded->code, &media,
+                 t->settings->loss.of[VISION_SEMANTIC]);
+}
+
 /* Forward and backward of a batch in t->pixels. Adds to sums [VISION_LOSSES], device memory. */
 static struct vision_means run_batch(double *sums, struct vision_trainer *t, const struct vision_batch *batch, i64 step)
 {
@@ -156,9 +170,11 @@ static struct vision_means run_batch(double *sums, struct vision_trainer *t, con
     struct vision_decoded decoded;
     bool with = discriminates(t, step);
     const struct vision_means means = vision_loss(sums, &t->tape, &t->vision, t->pixels, size, batch->shape,
-                                                  &t->settings->loss, with ? &decoded : NULL);
+                                                  &t->settings->loss, with || t->targets ? &decoded : NULL);
     if (with)
         vision_discriminate(sums, t, &decoded, size);
+    if (t->targets)
+        add_semantics(sums, t, &decoded, batch);
     tape_backward(&t->tape);
     return means;
 }
@@ -169,10 +185,14 @@ static void update(struct vision_trainer *t, double lr, i64 updates, i64 step, d
     const struct optimizer_settings *optimizer = &t->settings->optimizer;
     const struct discriminator_update both = {
         &t->vision.weights, optimizer, lr, updates, step - vision_discriminator_begin(t), squares};
+    if (t->targets)
+        semantic_guard(&t->semantic, &t->tape, squares);
     if (discriminates(t, step))
         discriminator_update(&t->discriminator.common, &both);
     else
         optimizer_step_over(parallel_alone(), &t->vision.weights, optimizer, lr, updates, squares);
+    if (t->targets)
+        semantic_update(&t->semantic, &t->tape, optimizer, lr, updates, squares);
 }
 
 /* Device memory; the host reads it at the end of a step. */
@@ -193,10 +213,17 @@ int vision_step(struct vision_step_result *result, struct vision_trainer *t, i64
         vision_inflate(vision);
     if (step == t->still_steps)
         forget_moments(&vision->weights);
+    if (step == t->still_steps && t->targets)
+        forget_moments(&t->semantic.weights);
+    batch.draw.drawn = t->drawn;
     if (vision_media_draw(t->pixels, t->media, &batch.draw) < 0)
         return -1;
+    for (i64 i = 0; i < batch.draw.n && (batch.clips || t->media->still_count == 0); i++)
+        t->drawn[i] += (i32)t->media->still_count;
     tape_clear(&t->tape, true);
     weights_begin_step(&vision->weights);
+    if (t->targets)
+        weights_begin_step(&t->semantic.weights);
     on_device = tape_alloc(&t->tape, sizeof *on_device);
     device->ops->zero(device, on_device, sizeof *on_device);
     const struct vision_means means = run_batch(on_device->losses, t, &batch, step);
@@ -205,6 +232,8 @@ int vision_step(struct vision_step_result *result, struct vision_trainer *t, i64
     update(t, lr, updates, step, &on_device->squares);
     device_get(device, &sums, on_device, sizeof sums);
     result->losses = vision_losses_of(sums.losses, vision, size);
+    if (t->targets)
+        result->losses.of[VISION_SEMANTIC] *= semantic_unit(&t->semantic);
     result->optimizer = optimizer_result_of(sums.squares, lr);
     if (!result->optimizer.skipped) /* a skipped update moves no other state either */
         vision_state_update(vision, batch.shape, &means, amplitude_keep(t, step),
@@ -230,11 +259,15 @@ double vision_step_flops(const struct vision_trainer *t, i64 step)
         vision_inflate(&counted.vision);
     if (vision_has_discriminator(t->settings))
         vision_discriminator_open(&counted.discriminator, &device, t->vision.dtype, t->settings, t->seed);
+    if (t->targets)
+        semantic_open(&counted.semantic, &device, t->vision.dtype, t->targets, t->vision.config.bits, t->seed);
     tape_open(&counted.tape, &device, t->vision.dtype, (i64)16 << 30);
     run_batch(tape_alloc(&counted.tape, VISION_LOSSES * (i64)sizeof(double)), &counted, &batch, step);
     double flops = device.cost.flops;
     if (vision_has_discriminator(t->settings))
         discriminator_close(&counted.discriminator.common);
+    if (t->targets)
+        semantic_close(&counted.semantic);
     tape_close(&counted.tape);
     vision_close(&counted.vision);
     device_close(&device);

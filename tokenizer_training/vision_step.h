@@ -7,6 +7,9 @@
 
 /* ---- Media: a folder's stills and clips as bytes, each in the shape nearest to its proportions.
  * Media beyond memory_mb are decoded again when drawn, if possible. ---- */
+struct vision_label {
+    char *path, *text; /* text: its caption, "" if there is none */
+};
 /* Size of the picture inside its shape; the rest is white, with the picture centred. */
 struct content_size {
     i64 height, width;
@@ -34,6 +37,7 @@ struct vision_media {
     struct media_buffer *still_buffer, *clip_buffer; /* NULL: no window */
     i64 *clip_frames;
     struct content_size *still_inner, *clip_inner;
+    struct vision_label *still_labels, *clip_labels; /* NULL: not known */
     /* cut_count: clips with more frames than are kept; bytes: size of the media in memory */
     i64 bad_count, cut_count, bytes;
     /* sums over the media: share of white margin, share of the picture cropped */
@@ -59,6 +63,8 @@ struct vision_draw {
     i64 n, frames, shape, first, step;
     double augment;
     u64 seed;
+    i32 *drawn; /* [n] which stills the items are, or clips with several frames or if there are no stills; NULL:
+                 * not wanted */
 };
 int vision_media_draw(u8 *pixels, const struct vision_media *media, const struct vision_draw *draw);
 /* Copies the first frames of a still or clip. */
@@ -96,8 +102,11 @@ struct vision_trainer {
     const struct vision_media *media;
     struct vision vision;
     struct vision_discriminator discriminator; /* with vision_has_discriminator */
+    const struct semantic_targets *targets;    /* of stills, then of clips; NULL: no semantics */
+    struct semantic semantic;
     struct tape tape;
     u8 *pixels; /* room for the largest batch, in the largest shape */
+    i32 *drawn; /* media of a batch, as the targets count them */
     u64 seed;
     bool begun;                  /* running means go on from those of another tokenizer */
     i64 still_steps, clip_steps; /* clip steps follow the still steps */

@@ -98,6 +98,19 @@ TEST(ridge_finds_a_line)
     assert_float_equal(sum, 14, 1e-4);
 }
 
+/* Columns of mean 0: the inverse of (11 -4; -4 7), with a lambda of 1, is (7 4; 4 11) / 61. The products of
+ * the columns with the targets are (3 -1) and (0 2). */
+TEST(ridge_maps_are_those_of_the_normal_equations)
+{
+    static const float rows[] = {1, 1, -1, 1, 2, -2, -2, 0};
+    static const u8 targets[] = {1, 1, 0, 1, 1, 0, 0, 0};
+    static const double expected[] = {17 / 61.0, 1 / 61.0, 8 / 61.0, 22 / 61.0};
+    double map[4];
+    ridge_map(map, rows, 4, 2, targets, 2, 1);
+    for (i64 i = 0; i < COUNT_OF(map); i++)
+        assert_float_equal(map[i], expected[i], 1e-12);
+}
+
 /* Items on a line, m + t d with d = (3 4 0): one component of length 1 and deviation 5 sqrt(2). A step is a
  * sixteenth of it. */
 TEST(a_line_is_one_component)

@@ -187,18 +187,20 @@ void vision_last_square(double *square, struct tape *tape, const struct vision *
  *   each: of what the function adds a value: PATCHES of 4x4 pixels, behind the decoder, POSITIONS of
  *         the latent, behind the quantizer, the whole BATCH, there too, or PICTURES, of features that
  *         another network finds in them (vision_feature_losses)
- *   metric: its name in metrics.jsonl; "": it is not shown */
-#define VISION_LOSS_ROWS(LOSS)                                                                                         \
+ *   metric: its name in metrics.jsonl; "": it is not shown
+ * OWN has its weight among other settings and is computed elsewhere, from vision_decoded: of each MEDIUM */
+#define VISION_LOSS_ROWS(LOSS, OWN)                                                                                    \
     LOSS(L1, l1, PATCHES, "", "1", "weight of the mean absolute error, pixels in -1..1")                               \
     LOSS(L2, l2, PATCHES, "", "1", "weight of the mean squared error")                                                 \
     LOSS(COMMITMENT, commitment, POSITIONS, "commitment", "0.25", "weight of (latent - code)^2")                       \
     LOSS(ENTROPY, entropy, BATCH, "bit_entropy_loss", "0.1", "weight of the bit entropy term")                         \
     LOSS(FEATURES, features, PICTURES, "features_loss", "0",                                                           \
          "weight of the distance of the discriminator's features, as a share of the original's")                       \
-    LOSS(GRAM, gram, PICTURES, "gram_loss", "0", "weight of the distance of their Gram matrices, as a share likewise")
+    LOSS(GRAM, gram, PICTURES, "gram_loss", "0", "weight of the distance of their Gram matrices, as a share likewise")    \
+    OWN(SEMANTIC, semantic, MEDIUM, "semantic_loss")
 enum {
 #define VISION_LOSS_KEY(KEY, ...) VISION_##KEY,
-    VISION_LOSS_ROWS(VISION_LOSS_KEY) VISION_LOSSES
+    VISION_LOSS_ROWS(VISION_LOSS_KEY, VISION_LOSS_KEY) VISION_LOSSES
 };
 struct vision_losses {
     double of[VISION_LOSSES];
@@ -216,10 +218,11 @@ struct vision_means {       /* device memory of the tape */
     float *latent;          /* [d] sum of the latent's rows; NULL: it has no centre */
     i64 rows;
 };
-/* What the decoder wrote, on the tape, for losses outside of it (op_add_gradient of `patches`). */
+/* What the decoder read and wrote, on the tape, for losses outside of it (op_add_gradient of `patches`). */
 struct vision_decoded {
     struct tensor *original, *patches; /* [frames * n * H/4 * W/4, 48] */
     struct tensor *inside;             /* vision_inside */
+    struct tensor *code;               /* [T' * n * h * w, d] sums of the scales, straight through to the latent */
 };
 struct vision_means vision_loss(double *sums, struct tape *tape, const struct vision *vision, const u8 *pixels,
                                 struct vision_size size, const struct vision_shape *shape,

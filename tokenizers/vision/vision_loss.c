@@ -98,15 +98,16 @@ static void add_gram(double *sum, struct loss_inputs *in, double weight)
     }
 }
 
-enum each { PATCHES, POSITIONS, BATCH, PICTURES };
+enum each { PATCHES, POSITIONS, BATCH, PICTURES, MEDIUM };
 static const struct {
     enum each each;
     void (*add)(double *sum, struct loss_inputs *in, double weight);
 } rows[] = {
 #define ROW(KEY, name, each, ...) {each, add_##name},
-    VISION_LOSS_ROWS(ROW)};
+#define OWN(KEY, name, each, ...) {each, NULL},
+    VISION_LOSS_ROWS(ROW, OWN)};
 #define METRIC(KEY, name, each, metric, ...) metric,
-const char *const vision_loss_metrics[] = {VISION_LOSS_ROWS(METRIC)};
+const char *const vision_loss_metrics[] = {VISION_LOSS_ROWS(METRIC, METRIC)};
 
 /* The inputs are those of losses of features, behind the decoder, or behind the quantizer. */
 static bool is_due(enum each each, const struct loss_inputs *in)
@@ -117,7 +118,7 @@ static bool is_due(enum each each, const struct loss_inputs *in)
 static void add_losses(double *sums, struct loss_inputs *in, const struct vision_loss_weights *weights)
 {
     for (i64 i = 0; i < VISION_LOSSES; i++)
-        if (is_due(rows[i].each, in) && (rows[i].each != PICTURES || weights->of[i] > 0))
+        if (rows[i].add && is_due(rows[i].each, in) && (rows[i].each != PICTURES || weights->of[i] > 0))
             rows[i].add(&sums[i], in, weights->of[i]);
 }
 
@@ -179,8 +180,9 @@ struct vision_means vision_loss(double *sums, struct tape *tape, const struct vi
     in.out = vision_outside(tape, vision, inside, size);
     add_losses(sums, &in, weights);
     if (decoded) {
-        *decoded = (struct vision_decoded){in.patches, in.out, inside};
+        *decoded = (struct vision_decoded){in.patches, in.out, inside, code};
         tape_place_gradient(tape, in.out);
+        tape_place_gradient(tape, code);
     }
     tape_segment_end(tape);
     means.magnitude = in.magnitude;
@@ -194,7 +196,8 @@ struct vision_losses vision_losses_of(const double *sums, const struct vision *v
                           [POSITIONS] = size.n * vision_latent_frames(size.frames) * (size.height / stride) *
                                         (size.width / stride),
                           [BATCH] = 1,
-                          [PICTURES] = size.n * size.frames};
+                          [PICTURES] = size.n * size.frames,
+                          [MEDIUM] = size.n};
     struct vision_losses losses;
     for (i64 i = 0; i < VISION_LOSSES; i++)
         losses.of[i] = sums[i] / (double)counts[rows[i].each];
