@@ -121,8 +121,9 @@ static u64 hash_table(const struct weights *weights, u64 hash)
     return hash;
 }
 
-/* Gradients of both networks by a step with these values of the media; `scale` is that of the other's. */
-static bool step_toys(struct toy *t, float value, float scale, i64 step)
+/* Gradients of both networks by a step with these values of the media; `scale` is that of the other's.
+ * before: what the sum of squares holds on entry. */
+static bool step_toys(struct toy *t, float value, float scale, i64 step, double before)
 {
     const struct optimizer_settings optimizer = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};
     struct tape tape;
@@ -137,9 +138,9 @@ static bool step_toys(struct toy *t, float value, float scale, i64 step)
     op_add_gradient(&tape, out, matrix_of(y->data, DTYPE_F32, 2, 2));
     tape_backward(&tape);
     discriminator_learn(&t->d, x, y);
-    double squares, *on_device = tape_alloc(&tape, 8);
+    double squares = before, *on_device = tape_alloc(&tape, 8);
     const struct discriminator_update update = {&t->weights, &optimizer, 0.01, step, step, on_device};
-    device.ops->zero(&device, on_device, 8);
+    device_put(&device, on_device, &squares, 8);
     discriminator_update(&t->d, &update);
     device_get(&device, &squares, on_device, 8);
     tape_close(&tape);
@@ -153,12 +154,13 @@ TEST(both_networks_move_or_neither)
     static const struct {
         float value, scale;
         bool moves;
-    } cases[] = {{1, 1, true}, {1e30f, 0, false}, {1, INFINITY, false}, {2, 1, true}};
+        double before;
+    } cases[] = {{1, 1, true}, {1e30f, 0, false}, {1, INFINITY, false}, {1, 1, false, INFINITY}, {2, 1, true}};
     struct toy t;
     open_toys(&t, &settings);
     for (i64 i = 0; i < COUNT_OF(cases); i++) {
         u64 own = hash_table(&t.d.weights, 0), other = hash_table(&t.weights, 0);
-        assert_int_equal(step_toys(&t, cases[i].value, cases[i].scale, i), cases[i].moves);
+        assert_int_equal(step_toys(&t, cases[i].value, cases[i].scale, i, cases[i].before), cases[i].moves);
         assert_int_equal(hash_table(&t.d.weights, 0) != own, cases[i].moves);
         assert_int_equal(hash_table(&t.weights, 0) != other, cases[i].moves);
     }
@@ -180,7 +182,7 @@ TEST(means_run_and_are_told)
     assert_int_equal(json_count(j), 0);
     json_free(j);
     for (i64 i = 0; i < 2; i++) {
-        step_toys(&t, (float)(1 + i), 0, i);
+        step_toys(&t, (float)(1 + i), 0, i, 0);
         real[i] = t.d.now[DISCRIMINATOR_REAL];
     }
     j = discriminator_json(&t.d);

@@ -363,6 +363,17 @@ TEST(both_move_or_neither)
     }
 }
 
+/* Each word is in 3 of 5 captions. */
+TEST(a_head_begins_with_the_odds_of_words)
+{
+    open_trainer("1");
+    float *bias = weight_values(&trainer.semantic.weights, trainer.semantic.bias);
+    for (i64 i = 0; i < 3; i++)
+        assert_float_equal(bias[i], log(4 / 3.0), 1e-6);
+    memory_free(bias);
+    close_trainer();
+}
+
 /* The guard alone: gradients of the head that are not finite. */
 TEST(a_broken_head_suppresses_the_update)
 {
@@ -398,9 +409,10 @@ TEST(a_broken_head_suppresses_the_update)
 enum { FILES = 10 };
 
 /* Stills and clips, in a folder of their own, with words in captions. */
-static void make_media(const char *folder)
+static void make_media(const char *folder, bool other)
 {
-    static const char *const texts[] = {"a red ball", "a blue ball", "a red cube", "a blue cube"};
+    const char *texts[] = {"a red ball", "a blue ball", other ? "a red tube" : "a red cube",
+                           other ? "a blue tube" : "a blue cube"};
     struct buffer captions = {0};
     char *below = path_join(folder, "more"), *list = path_join(folder, "captions.jsonl");
     succeed(directory_make(below));
@@ -499,7 +511,7 @@ TEST(resumed_runs_equal_uninterrupted_ones)
     const struct setting_override features[] = {{"semantic", teacher}};
     struct buffer lines = {0};
     on_one_device(&device, false);
-    make_media(data);
+    make_media(data, false);
     make_features(teacher);
     for (int kind = 0; kind < 2; kind++) {
         const struct setting_override *more = kind ? features : words;
@@ -521,6 +533,13 @@ TEST(resumed_runs_equal_uninterrupted_ones)
         succeed(file_read(&lines, weights));
         assert_null(memmem(lines.data, (size_t)lines.length, "semantic", 8));
         buffer_release(&lines);
+        if (kind == 0) {
+            make_media(data, true);
+            forget_after(killed, 2, 6);
+            assert_int_equal(run_vision(killed, data, more, count), -1);
+            assert_says("tells word 5, \"cube\", and the captions of these data give \"tube\" there");
+            make_media(data, false);
+        }
         memory_free(whole);
         memory_free(killed);
         memory_free(metrics);
@@ -537,7 +556,7 @@ TEST(without_a_weight_all_is_as_before)
     const struct setting_override never[] = {{"semantic", "words"}, {"semantic_weight", "0"}};
     struct buffer lines = {0};
     on_one_device(&device, true);
-    make_media(data);
+    make_media(data, false);
     succeed(run_vision("plain", data, NULL, 0));
     succeed(run_vision("never", data, never, COUNT_OF(never)));
     expect_same_file(path_of("plain"), path_of("never"), "weights.safetensors");
@@ -565,6 +584,79 @@ TEST(other_words_are_refused)
     one.words.count = 1;
     assert_int_equal(semantic_check_state(&s, stored, "out"), -1);
     json_free(stored);
+}
+
+/* ---- the report ---- */
+
+/* The probe of the report is that of means of the code over positions, and in clips over latent frames. */
+static void expect_words_of(const struct json *probe, bool of_clips, i64 train_count, i64 held_out_count)
+{
+    struct semantic_set sets[2];
+    struct semantic_told told;
+    const struct vision_shape *s = &trainer.vision.config.shapes[of_clips];
+    i64 d = trainer.vision.config.bits, rows = s->latent_frames * s->h * s->w, counts[] = {train_count, held_out_count};
+    for (int k = 0; k < 2; k++) {
+        struct semantic_set *set = &sets[k];
+        *set = (struct semantic_set){memory_alloc(counts[k] * d * 4), memory_alloc(counts[k] * (i64)sizeof *set->media),
+                                     counts[k]};
+        for (i64 i = 0; i < counts[k]; i++) {
+            const struct vision_label *label = of_clips ? &media.clip_labels[i] : &media.still_labels[i];
+            float latent[32 * 5], sum[32 * 5];
+            u8 bits[64 * 5], *own = of_clips ? media.clips[i] : media.stills[i];
+            vision_encode(&trainer.vision, latent, NULL, own, 1, s->frames, SIZE, SIZE);
+            vision_quantize(&trainer.vision, bits, sum, latent, s->latent_frames, s);
+            for (i64 at = 0; at < rows * d; at++)
+                set->features[i * d + at % d] += sum[at] / (float)rows;
+            set->media[i] = (struct semantic_medium){label->path, label->text};
+        }
+    }
+    assert_true(semantic_probe(&told, &sets[0], &sets[1], d));
+    assert_int_equal(json_integer(json_get(probe, "media"), 0), told.media);
+    assert_float_equal(json_number(json_get(probe, "right"), -1), told.right, 1e-9);
+    assert_float_equal(json_number(json_get(probe, "average_precision"), -1), told.precision, 1e-6);
+    for (int k = 0; k < 2; k++)
+        semantic_set_release(&sets[k]);
+}
+
+TEST(the_report_tells_words_from_codes)
+{
+    enum { COUNT = 24, HELD_OUT = 9 };
+    static char *const texts[] = {"a red", "a blue", "green", "blue", "red green"};
+    struct vision_label labels[2][COUNT];
+    u8 *own[2][COUNT];
+    i64 frames[COUNT];
+    struct content_size sizes[COUNT];
+    on_one_device(&device, false);
+    open_trainer("1");
+    trainer.targets = NULL;
+    u8 *values = toy_pixels(COUNT, 5, SIZE);
+    for (i64 i = 0; i < COUNT; i++) {
+        for (int k = 0; k < 2; k++) {
+            labels[k][i] = (struct vision_label){(char *)"x", texts[(i + k) % 5]};
+            own[k][i] = values + i * 5 * BYTES;
+        }
+        frames[i] = 5;
+        sizes[i] = (struct content_size){SIZE, SIZE};
+    }
+    media.still_count = media.clip_count = COUNT;
+    media.stills = own[0];
+    media.clips = own[1];
+    media.clip_frames = frames;
+    media.still_inner = media.clip_inner = sizes;
+    media.still_labels = labels[0];
+    media.clip_labels = labels[1];
+    vision_inflate(&trainer.vision);
+    struct vision_media held_out = media;
+    held_out.still_count = held_out.clip_count = HELD_OUT;
+    succeed(directory_make(path_of("out")));
+    succeed(vision_report(&trainer, &held_out, path_of("out")));
+    struct json *report = json_load(path_of("out/report.json"));
+    expect_words_of(json_get(report, "words_probe"), false, COUNT, HELD_OUT);
+    expect_words_of(json_get(report, "words_probe_clips"), true, COUNT, HELD_OUT);
+    json_free(report);
+    memory_free(values);
+    trainer.targets = &targets;
+    close_trainer();
 }
 
 static int run(const char *name)
