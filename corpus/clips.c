@@ -168,7 +168,7 @@ static void caption_clip(struct corpus *corpus, const struct clip_plan *take)
 {
     char *sentence =
         string_format("the %s %s, %s", take->glyph->caption, motion_phrases[take->motion], take->glyph->looks);
-    corpus_caption(corpus, take->split, "video", take->file, sentence, NULL);
+    corpus_caption(corpus, take->split, VIDEO, take->file, sentence, NULL);
     memory_free(sentence);
 }
 

@@ -6,6 +6,8 @@
  *     video/00001.mp4   {"video":"video/00001.mp4","text":"the bus moves up, wide, blue and gray"}
  *     audio/00001.wav   {"audio":"audio/00001.wav","text":"seven","speaker":"en-us+f3"}
  *     text.jsonl        {"text":"..."}
+ *     image_rl.jsonl    {"prompt":"red apple, round, orange and red","to":"image","reward_model":{..}}
+ *     video_rl.jsonl  audio_rl.jsonl
  *   DIR/train/sort_sft.jsonl  sort_rl.jsonl  DIR/validation/sort_sft.jsonl  DIR/test/sort_rl.jsonl
  *
  * or, with --talk, train/talk.jsonl and train/image: greetings, questions, pictures; with --sums
@@ -54,6 +56,9 @@ enum talk_draw {
     TALK_DIGITS = 32 /* and all behind it */
 };
 
+enum medium { IMAGE, VIDEO, AUDIO, MEDIA };
+extern const char *const medium_names[MEDIA]; /* "image", .. */
+
 struct corpus {
     const char *directory;
     u64 seed;
@@ -65,7 +70,9 @@ struct corpus {
     bool think;   /* running sums stand in <think> */
     struct rng_key key;
     struct buffer captions[SPLITS]; /* captions.jsonl so far */
+    struct buffer prompts[SPLITS][MEDIA];
 };
+void corpus_release(struct corpus *corpus);
 
 /* Number of a split's items: validation and test get 1/10 of `total` each, at least 1. */
 i64 split_count(i64 total, enum split split);
@@ -75,9 +82,11 @@ char *corpus_path(const struct corpus *corpus, enum split split, const char *nam
 /* Writes a file of a split. It is not synced: the caller of weft-corpus renames the whole folder
  * when it is complete. */
 int corpus_save(const struct corpus *corpus, enum split split, const char *name, const void *data, i64 bytes);
-/* Adds a line to captions.jsonl; speaker may be NULL. */
-void corpus_caption(struct corpus *corpus, enum split split, const char *kind, const char *file, const char *caption,
+/* Adds a line to captions.jsonl, and to the medium's prompts; speaker may be NULL. */
+void corpus_caption(struct corpus *corpus, enum split split, enum medium medium, const char *file, const char *caption,
                     const char *speaker);
+/* Writes captions.jsonl and the prompts of all parts. */
+int corpus_save_captions(const struct corpus *corpus);
 void append_line(struct buffer *out, struct json *object); /* appends as a line, frees it */
 struct json *corpus_message(const char *role, struct json *content);
 

@@ -170,15 +170,6 @@ static int make_glyph_parts(struct corpus *corpus)
     return status;
 }
 
-static int save_captions(const struct corpus *corpus)
-{
-    for (enum split split = 0; split < SPLITS; split++)
-        if (corpus_save(corpus, split, "captions.jsonl", corpus->captions[split].data, corpus->captions[split].length) <
-            0)
-            return -1;
-    return 0;
-}
-
 static int make_parts(struct corpus *corpus)
 {
     if (corpus->talk)
@@ -190,7 +181,7 @@ static int make_parts(struct corpus *corpus)
     if (corpus->wordnet)
         return 0;
     return make_glyph_parts(corpus) < 0 || make_speech(corpus) < 0 || make_sorting(corpus) < 0 ||
-                   save_captions(corpus) < 0
+                   corpus_save_captions(corpus) < 0
                ? -1
                : 0;
 }
@@ -225,8 +216,7 @@ int main(int count, char **arguments)
         status = make_corpus(&corpus);
         workers_stop();
     }
-    for (enum split split = 0; split < SPLITS; split++)
-        buffer_release(&corpus.captions[split]);
+    corpus_release(&corpus);
     if (status < 0 && interrupted() && !judges) {
         fprintf(stderr, "weft-corpus: interrupted; %s is incomplete\n", corpus.directory);
         return 130;

@@ -39,7 +39,7 @@ int make_pictures(struct corpus *corpus, struct glyph_list *list, const struct f
     for (i64 i = 0; i < list->count && status == 0; i++) {
         const struct glyph *glyph = &list->items[i];
         char *caption = string_format("%s, %s", glyph->caption, glyph->looks);
-        corpus_caption(corpus, glyph->split, "image", glyph->file, caption, NULL);
+        corpus_caption(corpus, glyph->split, IMAGE, glyph->file, caption, NULL);
         memory_free(caption);
     }
     return status;

@@ -148,7 +148,7 @@ int make_speech(struct corpus *corpus)
         for (i64 i = 0; i < wanted; i++, count++) {
             struct speech_recording *recording = &speech.recordings[count];
             plan_recording(recording, corpus->key, split, i, count);
-            corpus_caption(corpus, split, "audio", recording->file, recording->said.data, recording->utterance.voice);
+            corpus_caption(corpus, split, AUDIO, recording->file, recording->said.data, recording->utterance.voice);
         }
     }
     speech.speakers = memory_alloc(workers_count() * (i64)sizeof *speech.speakers);

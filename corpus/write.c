@@ -42,17 +42,60 @@ struct json *corpus_message(const char *role, struct json *content)
     return out;
 }
 
-void corpus_caption(struct corpus *corpus, enum split split, const char *kind, const char *file, const char *caption,
+const char *const medium_names[MEDIA] = {"image", "video", "audio"};
+
+/* A prompt that asks rl for the medium: `weft-corpus judge` scores pictures and clips, a model sounds. */
+static void append_prompt(struct buffer *out, enum medium medium, const char *caption)
+{
+    struct json *line = json_object(), *reward = json_object();
+    json_set(reward, "style", json_of_string(medium == AUDIO ? "model" : "program"));
+    json_set(reward, "ground_truth", json_of_string(caption));
+    json_set(line, "prompt", json_of_string(caption));
+    json_set(line, "to", json_of_string(medium_names[medium]));
+    json_set(line, "reward_model", reward);
+    append_line(out, line);
+}
+
+void corpus_caption(struct corpus *corpus, enum split split, enum medium medium, const char *file, const char *caption,
                     const char *speaker)
 {
-    char *path = path_join(kind, file);
+    char *path = path_join(medium_names[medium], file);
     struct json *line = json_object();
-    json_set(line, kind, json_of_string(path));
+    json_set(line, medium_names[medium], json_of_string(path));
     json_set(line, "text", json_of_string(caption));
     if (speaker)
         json_set(line, "speaker", json_of_string(speaker));
     append_line(&corpus->captions[split], line);
+    append_prompt(&corpus->prompts[split][medium], medium, caption);
     memory_free(path);
+}
+
+static int save_lines(const struct corpus *corpus, enum split split, const char *name, const struct buffer *lines)
+{
+    return corpus_save(corpus, split, name, lines->data, lines->length);
+}
+
+int corpus_save_captions(const struct corpus *corpus)
+{
+    int status = 0;
+    for (enum split split = 0; split < SPLITS && status == 0; split++) {
+        status = save_lines(corpus, split, "captions.jsonl", &corpus->captions[split]);
+        for (enum medium medium = 0; medium < MEDIA && status == 0; medium++) {
+            char *name = string_format("%s_rl.jsonl", medium_names[medium]);
+            status = save_lines(corpus, split, name, &corpus->prompts[split][medium]);
+            memory_free(name);
+        }
+    }
+    return status;
+}
+
+void corpus_release(struct corpus *corpus)
+{
+    for (enum split split = 0; split < SPLITS; split++) {
+        buffer_release(&corpus->captions[split]);
+        for (enum medium medium = 0; medium < MEDIA; medium++)
+            buffer_release(&corpus->prompts[split][medium]);
+    }
 }
 
 struct write_items {

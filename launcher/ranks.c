@@ -253,7 +253,8 @@ static char *describe(const struct ranks *r, const struct rank_process *p, int h
     else if (p->ended_here)
         buffer_printf(&text, "did not end when others had, and was killed");
     else if (number == SIGKILL)
-        buffer_printf(&text, "killed, signal 9%s", system_count("/proc/vmstat", "oom_kill ") > r->oom_kills ? ", memory ran out" : "");
+        buffer_printf(&text, "killed, signal 9%s",
+                      system_count("/proc/vmstat", "oom_kill ") > r->oom_kills ? ", memory ran out" : "");
     else if (number)
         buffer_printf(&text, "signal %d, %s", number, strsignal(number));
     else

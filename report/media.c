@@ -45,6 +45,15 @@ void put_sound(struct page *p, const struct run_stage *stage, const struct sound
     memory_free(seen);
 }
 
+void put_titled_medium(struct page *p, const struct run_stage *s, const char *title, const char *file,
+                       const char *about)
+{
+    buffer_printf(&p->html, "<div><small>%s</small>", title);
+    if (!put_medium(p, s, file, about))
+        buffer_printf(&p->html, "<span class='nothing'>no output</span>");
+    buffer_printf(&p->html, "</div>");
+}
+
 void put_media_sets(struct page *p, const struct run_stage *stage, const struct media_set *sets, i64 count,
                     const char *class, i64 row, int kind,
                     void (*put)(struct page *page, const struct run_stage *stage, const struct json *item, int kind))

@@ -13,6 +13,10 @@ void put_sound(struct page *page, const struct run_stage *stage, const struct so
 /* Duration of a WAV in seconds; 0 if unknown. */
 double sound_seconds(const struct run_stage *stage, const char *file);
 
+/* A medium under its title, or "no output". about: what those who do not see it are told. */
+void put_titled_medium(struct page *page, const struct run_stage *stage, const char *title, const char *file,
+                       const char *about);
+
 /* Media of one kind: as many as fit a row of a desk's screen, then all others, folded. class: of the
  * grid. Nothing is appended if no set has an item. */
 struct media_set {

@@ -1,6 +1,6 @@
 /* Reinforcement learning: rewards over steps, and prompts with
  * their answers before and after; evaluation. */
-#include "report/page.h"
+#include "report/media.h"
 
 #include <math.h>
 #include <string.h>
@@ -11,6 +11,7 @@ static const struct panel panels[] = {
     {"entropy", "Entropy of an id", "nats", 4, true, false},
     {"length", "Length of answers", "ids", 5, true, false},
     {"spread", "Prompts whose answers differ in reward", "of the step's prompts", 1, true, true},
+    {"media_distance", "How far two media of one prompt are apart", "of their bits or codes", 2, true, true},
     {"redrawn", "Groups of equal rewards that were drawn again", "groups", 2, true, false},
     {"clipped", "Answers whose ratio was clipped", "of answers", 6, true, true},
     {"kl", "Divergence from the start", "nats", 3, true, false},
@@ -164,24 +165,27 @@ static void put_origins(struct page *p, const struct json *rl)
 
 static void put_scores(struct page *p, const struct json *heldout)
 {
-    static const char *const heads[] = {"held-out prompts",  "reward before", "reward after", "other order before",
-                                        "other order after", "length before", "length after", "prompts"};
+    static const char *const heads[] = {"held-out prompts", "reward before", "reward after",       "length before",
+                                        "length after",     "prompts",       "other order before", "other order after"};
     static const char *const how[][2] = {{"greedy", "likeliest answer"}, {"sampled", "drawn answer"}};
     const struct json *start = json_get(heldout, "start"), *end = json_get(heldout, "end");
     if (!start && !end)
         return;
-    table_open(p, heads, COUNT_OF(heads));
+    bool texts = json_get(json_get(start ? start : end, "sampled"), "reordered");
+    table_open(p, heads, COUNT_OF(heads) - (texts ? 0 : 2));
     for (i64 i = 0; i < COUNT_OF(how); i++) {
         const struct json *before = json_get(start, how[i][0]), *after = json_get(end, how[i][0]);
         buffer_printf(&p->html, "<tr>");
         cell_words(p, "%s", how[i][1]);
         cell_figure(p, number_at(before, "reward"), UNIT_NUMBER, 3);
         cell_figure(p, number_at(after, "reward"), UNIT_NUMBER, 3);
-        cell_figure(p, number_at(before, "reordered"), UNIT_SHARE, 1);
-        cell_figure(p, number_at(after, "reordered"), UNIT_SHARE, 1);
         cell_figure(p, number_at(before, "length"), UNIT_NUMBER, 1);
         cell_figure(p, number_at(after, "length"), UNIT_NUMBER, 1);
         cell_figure(p, number_at(before ? before : after, "prompts"), UNIT_NUMBER, 0);
+        if (texts) {
+            cell_figure(p, number_at(before, "reordered"), UNIT_SHARE, 1);
+            cell_figure(p, number_at(after, "reordered"), UNIT_SHARE, 1);
+        }
         buffer_printf(&p->html, "</tr>");
     }
     table_close(p);
@@ -204,16 +208,64 @@ static void put_answer(struct page *p, const struct json *answer)
     buffer_printf(&p->html, "</td>");
 }
 
+static void put_drawn(struct page *p, const struct run_stage *s, const char *when, const struct json *answer)
+{
+    const char *about = prompt_string(json_get(answer, "prompt"));
+    char *title = string_format("%s: %.2f", when, number_at(answer, "reward"));
+    put_titled_medium(p, s, title, json_string(json_get(answer, "file"), NULL), about);
+    memory_free(title);
+}
+
+/* A medium that was asked for, before and after training, with its rewards. */
+static void put_drawing(struct page *p, const struct run_stage *s, const struct json *both, int kind)
+{
+    (void)kind;
+    buffer_printf(&p->html, "<figure class='pair'><div class='two-up'>");
+    put_drawn(p, s, "before", json_get(both, "before"));
+    put_drawn(p, s, "after", json_get(both, "after"));
+    buffer_printf(&p->html, "</div><figcaption>");
+    html_text(&p->html, prompt_string(json_get(json_get(both, "after"), "prompt")));
+    buffer_printf(&p->html, "</figcaption></figure>");
+}
+
+static void put_drawings(struct page *p, const struct run_stage *s, const struct json *before, const struct json *after)
+{
+    enum { A_ROW = 4 };
+    struct json *list = json_array();
+    for (i64 i = 0; i < min_i64(json_count(before), json_count(after)); i++) {
+        const struct json *then = json_at(before, i), *now = json_at(after, i);
+        if (!json_get(then, "file") && !json_get(now, "file"))
+            continue;
+        struct json *both = json_object();
+        json_set(both, "before", json_copy(then));
+        json_set(both, "after", json_copy(now));
+        json_push(list, both);
+    }
+    const struct media_set set = {"Held-out prompts: the likeliest answer before and after, with its reward", list};
+    put_media_sets(p, s, &set, 1, "media", A_ROW, 0, put_drawing);
+    json_free(list);
+}
+
+/* True for the answers of a prompt for text. */
+static bool is_text(const struct json *answer)
+{
+    return answer && !json_get(answer, "file");
+}
+
 static void put_answers(struct page *p, const struct json *before, const struct json *after)
 {
     static const char *const heads[] = {"<prompt", "<right answer", "<before", "reward", "<after", "reward"};
-    i64 count = max_i64(json_count(before), json_count(after));
-    if (count == 0)
+    i64 count = max_i64(json_count(before), json_count(after)), texts = 0;
+    for (i64 i = 0; i < count; i++)
+        texts += is_text(json_at(before, i)) || is_text(json_at(after, i));
+    if (texts == 0)
         return;
-    fold_open(p, "%lld held-out prompts and their likeliest answers", (long long)count);
+    fold_open(p, "%lld held-out %s and their likeliest answers", (long long)texts, plural(texts, "prompt", "prompts"));
     table_open(p, heads, COUNT_OF(heads));
     for (i64 i = 0; i < count; i++) {
         const struct json *one = json_at(after, i) ? json_at(after, i) : json_at(before, i);
+        if (!is_text(one))
+            continue;
         buffer_printf(&p->html, "<tr><td class='w'><div class='answer'>");
         html_text(&p->html, prompt_string(json_get(one, "prompt")));
         buffer_printf(&p->html, "</div></td><td class='w'><div class='answer'>");
@@ -305,9 +357,12 @@ static void put_stage(struct page *p, const char *stage)
         }
         if (rewarded)
             put_training_rewards(p, stage, s, rl);
-        if (p->run_count == 1)
-            put_answers(p, json_get(json_get(heldout, "start"), "answers"),
-                        json_get(json_get(heldout, "end"), "answers"));
+        if (p->run_count == 1) {
+            const struct json *before = json_get(json_get(heldout, "start"), "answers");
+            const struct json *after = json_get(json_get(heldout, "end"), "answers");
+            put_drawings(p, s, before, after);
+            put_answers(p, before, after);
+        }
         group_close(p, s);
     }
     json_free(rl);

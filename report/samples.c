@@ -96,15 +96,6 @@ static void put_pairs(struct page *p, const struct json *file, int kind, bool *e
     }
 }
 
-static void put_titled_medium(struct page *p, const struct run_stage *s, const char *title, const char *file,
-                              const char *about)
-{
-    buffer_printf(&p->html, "<div><small>%s</small>", title);
-    if (!put_medium(p, s, file, about))
-        buffer_printf(&p->html, "<span class='nothing'>no output</span>");
-    buffer_printf(&p->html, "</div>");
-}
-
 static void put_pair(struct page *p, const struct run_stage *s, const struct json *item)
 {
     const char *text = json_string(json_get(item, "text"), "");

@@ -26,6 +26,20 @@ static bool is_space(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
+double media_distance(const struct rollout_group *c, const struct sampler *s)
+{
+    const struct answer *x = &c->rollouts[0].answer, *y = &c->rollouts[c->size > 1].answer;
+    const struct media_block *a = &x->medium, *b = &y->medium;
+    if (c->size < 2 || !x->has_medium || !y->has_medium || (a->bits && a->shape != b->shape))
+        return NAN;
+    i64 frames = min_i64(a->frames, b->frames), differing = 0;
+    i64 width =
+        a->bits ? shape_tokens(&s->vocabulary.shapes[a->shape]) * s->model->config.bits : s->model->config.levels;
+    for (i64 i = 0; i < frames * width; i++)
+        differing += a->bits ? a->bits[i] != b->bits[i] : a->codes[i] != b->codes[i];
+    return frames ? (double)differing / (double)(frames * width) : NAN;
+}
+
 void eval_scores_add(struct eval_scores *out, const struct rollout_group *c)
 {
     double mean = 0, ids = 0, entropy = 0, ended = 0, size = (double)c->size;
@@ -70,11 +84,14 @@ bool is_reordered(const char *answer, i64 length, const char *ground_truth)
     return differing > 0;
 }
 
-/* Adds the share of reordered answers to the prompt. */
+/* Adds the share of reordered answers to the prompt, if they are text. */
 static int add_reordered(struct eval_scores *out, const struct rollout_group *c, const struct text_tokenizer *tokenizer)
 {
     struct buffer answer = {0};
     int status = 0;
+    if (task_makes(c->prompt) != MODALITY_TEXT)
+        return 0;
+    out->texts++;
     for (i64 i = 0; i < c->size && status == 0; i++) {
         status = rollout_text(&answer, c, i, tokenizer);
         if (status == 0 && is_reordered(answer.data ? answer.data : "", answer.length, c->prompt->ground_truth))
@@ -91,7 +108,7 @@ void eval_scores_finish(struct eval_scores *out)
     out->length /= n;
     out->entropy /= n;
     out->ended /= n;
-    out->reordered /= n;
+    out->reordered /= (double)out->texts;
     out->error = n > 1 ? sqrt(fmax(0, out->error / n - out->reward * out->reward) / (n - 1)) : NAN;
 }
 
@@ -111,9 +128,23 @@ static int answer_all(struct sampler *sampler, struct grader *grader, struct rol
     return status;
 }
 
-static int keep(const struct eval_details *kept, i64 i, const struct rollout_group *c,
-                const struct text_tokenizer *tokenizer)
+/* Writes FOLDER/NAME-3.png, or what the medium is, and its name into `out`. */
+static int keep_medium(struct json *out, const struct eval_details *kept, i64 i, const struct answer *a, u64 seed)
 {
+    char *name = string_format("%s-%lld.%s", kept->name, (long long)i,
+                               modality_rows[stream_rows[a->medium.kind].modality].ending);
+    char *path = path_join(kept->folder, name);
+    int status = answer_save(path, kept->media, NULL, a, seed);
+    json_set(out, "file", json_of_string(name));
+    memory_free(name);
+    memory_free(path);
+    return status;
+}
+
+static int keep(const struct eval_details *kept, i64 i, const struct rollout_group *c,
+                const struct text_tokenizer *tokenizer, u64 seed)
+{
+    const struct answer *a = &c->rollouts[0].answer;
     struct buffer answer = {0};
     if (kept->best)
         kept->best[i] = best_reward(c);
@@ -121,6 +152,8 @@ static int keep(const struct eval_details *kept, i64 i, const struct rollout_gro
         return 0;
     int status = rollout_text(&answer, c, 0, tokenizer);
     struct json *j = json_object();
+    if (status == 0 && kept->folder && a->has_medium && a->medium.frames)
+        status = keep_medium(j, kept, i, a, seed);
     json_set(j, "prompt", json_copy(json_get(c->prompt->source, "prompt")));
     json_set(j, "ground_truth", json_of_string(c->prompt->ground_truth));
     json_set(j, "answer", json_of_bytes(answer.data, answer.length));
@@ -148,7 +181,7 @@ int eval_prompts(struct eval_scores *out, const struct eval_details *kept, struc
         if (status == 0)
             status = add_reordered(out, &list[i], sampler->tokenizer);
         if (status == 0)
-            status = keep(kept, i, &list[i], sampler->tokenizer);
+            status = keep(kept, i, &list[i], sampler->tokenizer, seed);
         rollout_group_release(&list[i]);
     }
     eval_scores_finish(out);
@@ -165,7 +198,8 @@ struct json *eval_scores_json(const struct eval_scores *s)
     json_set(j, "entropy", json_of_number(s->entropy));
     json_set(j, "length", json_of_number(s->length));
     json_set(j, "ended", json_of_number(s->ended));
-    json_set(j, "reordered", json_of_number(s->reordered));
+    if (s->texts)
+        json_set(j, "reordered", json_of_number(s->reordered));
     json_set(j, "prompts", json_of_integer(s->prompts));
     json_set(j, "answers", json_of_integer(s->answers));
     return j;

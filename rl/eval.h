@@ -9,12 +9,15 @@
 struct eval_scores {
     double reward, error;          /* mean over prompts; its standard error */
     double entropy, length, ended; /* means: nats per id, ids per answer, share of answers that ended */
-    double reordered;              /* share of answers that are the ground truth in another order */
-    i64 prompts, answers;
+    double reordered;              /* share of texts that are the ground truth in another order */
+    i64 prompts, answers, texts;   /* texts: prompts that ask for text */
 };
 struct eval_details {     /* optional output per answer */
     double *best;         /* [prompts] best reward of the prompt's answers; may be NULL */
     struct json *answers; /* receives the first 12: prompt, ground_truth, answer, reward; may be NULL */
+    /* With a folder: an answer that is a medium is written there, as NAME-3.png, and named as `file`. */
+    const char *folder, *name;
+    struct generator *media;
 };
 /* Samples `copies` answers to every prompt at `temperature` (0: greedy) and grades them. Returns 0,
  * -1 and a message, or ROLLOUT_STOPPED if interrupted. */
@@ -23,6 +26,9 @@ int eval_prompts(struct eval_scores *out, const struct eval_details *kept, struc
 /* True if the answer has the characters of the ground truth, but in another order; white space does
  * not count. Such an answer follows another convention, e.g. a descending order. */
 bool is_reordered(const char *answer, i64 length, const char *ground_truth);
+/* Share of the bits or codes in which the first two answers to a prompt differ, of the frames that both
+ * have; NaN: they are no media, of two shapes, or empty. How alike a policy's media have become. */
+double media_distance(const struct rollout_group *rollout_group, const struct sampler *sampler);
 /* Accumulate scores over rollout groups that are done and graded: start from zeros, add each
  * rollout group, then turn the sums into means. */
 void eval_scores_add(struct eval_scores *scores, const struct rollout_group *rollout_group);

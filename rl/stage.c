@@ -115,6 +115,7 @@ struct stage_run { /* state of one call */
     struct json *heldout;                /* rewards on held-out prompts, at start and end */
     double *start_rewards, *now_rewards; /* [held-out prompts] before the first step, and as measured last */
     bool knows_start;
+    i64 texts_held_out;        /* held-out prompts that ask for text, when measured last */
     struct best_settings best; /* the settings', until a fall ends the stage */
     double *success;           /* [prompts] running success rate; -1: unknown */
     i64 updates;
@@ -279,20 +280,25 @@ static int measure_heldout(struct stage_run *r, const char *when)
     struct eval_scores sampled, greedy;
     if (r->held_out.count == 0)
         return 0;
-    struct eval_details shown = {.answers = json_array()};
+    char *name = string_format("heldout-%s", when);
+    struct eval_details shown = {
+        .answers = json_array(), .folder = r->stage->out, .name = name, .media = media_decoder(r)};
     int status =
         measure(&sampled, &(struct eval_details){.best = r->now_rewards}, r, &r->held_out, r->s->temperature, 1);
     if (status == 0)
         status = measure(&greedy, &shown, r, &r->held_out, 0, 1);
+    memory_free(name);
     if (status) {
         json_free(shown.answers);
         return status;
     }
     log_info("held-out %s: reward %.3f +- %.3f, greedy %.3f, entropy %.3f, length %.1f", when, sampled.reward,
              sampled.error, greedy.reward, sampled.entropy, sampled.length);
-    log_info(
-        "held-out %s: %.1f %% of the answers (greedy %.1f %%) have the characters of the right one in another order",
-        when, 100 * sampled.reordered, 100 * greedy.reordered);
+    r->texts_held_out = sampled.texts;
+    if (sampled.texts)
+        log_info("held-out %s: %.1f %% of the answers (greedy %.1f %%) have the characters of the right one in another "
+                 "order",
+                 when, 100 * sampled.reordered, 100 * greedy.reordered);
     struct json *both = json_object();
     json_set(both, "sampled", eval_scores_json(&sampled));
     json_set(both, "greedy", eval_scores_json(&greedy));
@@ -486,6 +492,18 @@ static struct eval_scores measure_answers(const struct stage_run *r, struct roll
     return x;
 }
 
+/* Of the prompts for media; NaN: there are none. */
+static double mean_distance(const struct stage_run *r, struct rollout_group *const *groups)
+{
+    double sum = 0, count = 0;
+    for (i64 i = 0; i < r->s->prompts_per_step; i++) {
+        double distance = media_distance(groups[i], &r->sampler);
+        sum += isfinite(distance) ? distance : 0;
+        count += isfinite(distance);
+    }
+    return sum / count;
+}
+
 static void log_step(struct training_step *said, const struct stage_run *r, const struct eval_scores *x,
                      const struct learn_result *y, const struct step_times *t, i64 redrawn)
 {
@@ -570,6 +588,9 @@ static struct eval_scores note_answers(struct stage_run *r, struct metrics *metr
     replay_buffer_first(first, &r->buffer);
     move_success(r, first);
     struct eval_scores scores = measure_answers(r, first);
+    double distance = mean_distance(r, first);
+    if (isfinite(distance))
+        metrics_put(metrics, "media_distance", distance);
     set_figures_put(metrics, r->s, &r->prompts, first);
     memory_free(first);
     return scores;
@@ -614,9 +635,11 @@ static int finish(struct stage_run *r)
     json_set(j, "updates", json_of_integer(r->updates));
     json_set(j, "heldout", json_copy(r->heldout));
     if (r->held_out.count) {
-        const char *truth;
         json_set(j, "heldout_prompts", json_of_integer(r->held_out.count));
         json_set(j, "trained_on", json_of_integer(prompts_in_common(&r->held_out, &r->prompts)));
+    }
+    if (r->texts_held_out) {
+        const char *truth;
         json_set(j, "constant", json_of_number(prompts_constant(&r->held_out, &r->prompts, &truth)));
         json_set(j, "constant_answer", json_of_string(truth));
     }

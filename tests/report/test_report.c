@@ -826,6 +826,37 @@ TEST(test_answers_before_and_after)
     memory_free(run);
 }
 
+/* Pictures stand side by side with their rewards, and nothing is said of texts. */
+TEST(test_drawings_before_and_after)
+{
+    static const char one[] = "[{\"prompt\":\"a red ball\",\"ground_truth\":\"a red ball\",\"answer\":\"\","
+                              "\"file\":\"%s\",\"reward\":%s}]";
+    char *run = run_folder("drawn"), *before = string_format(one, "before.png", "0.25"),
+         *after = string_format(one, "after.png", "0.5");
+    char *text = string_format("{\"steps\":2,\"heldout\":{\"start\":{\"sampled\":{\"reward\":0.25},\"answers\":%s},"
+                               "\"end\":{\"sampled\":{\"reward\":0.5},\"answers\":%s}}}",
+                               before, after);
+    put_done(run, "rl", "rl");
+    put(run, "rl", "metrics.jsonl",
+        "{\"step\":1,\"reward\":0.25,\"media_distance\":0.25}\n"
+        "{\"step\":2,\"reward\":0.75,\"media_distance\":0.125}\n");
+    put(run, "rl", "rl.json", text);
+    put(run, "rl", "before.png", "before");
+    put(run, "rl", "after.png", "after");
+    struct buffer page = page_of((const char *const *)&run, 1);
+    shows(&page, "<small>before: 0.25</small><img alt='a red ball' src='data:image/png;base64,YmVmb3Jl'>");
+    shows(&page, "<small>after: 0.50</small><img alt='a red ball' src='data:image/png;base64,YWZ0ZXI='>");
+    shows(&page, "How far two media of one prompt are apart");
+    lacks(&page, "other order");
+    lacks(&page, "held-out prompt and");
+    lacks(&page, "most frequent right answer");
+    buffer_release(&page);
+    memory_free(run);
+    memory_free(before);
+    memory_free(after);
+    memory_free(text);
+}
+
 /* Lines of the sets, in their order; a set may lack a step. */
 TEST(test_rewards_by_set)
 {

@@ -341,12 +341,43 @@ static void read_settings(struct rl_settings *s, const char *more)
     memory_free(text);
 }
 
+static const struct json *kept_answer(const struct json *rl, const char *when, i64 i)
+{
+    return json_at(json_get(json_get(json_get(rl, "heldout"), when), "answers"), i);
+}
+
+/* The held-out answers that are media stand in the folder before and after, and are named. */
+static void check_kept_media(const char *out)
+{
+    char *path = path_join(out, "rl.json");
+    struct json *rl = json_load(path);
+    memory_free(path);
+    assert_non_null(rl);
+    for (i64 i = 0; i < 2; i++) {
+        static const char *const when[] = {"start", "end"};
+        const char *name = json_string(json_get(kept_answer(rl, when[i], 0), "file"), "");
+        struct clip picture;
+        struct buffer file = {0};
+        assert_string_equal(name, i ? "heldout-end-0.png" : "heldout-start-0.png");
+        path = path_join(out, name);
+        assert_int_equal(file_read(&file, path), 0);
+        assert_int_equal(image_read(&picture, file.data, file.length, path), 0);
+        memory_free(picture.pixels);
+        buffer_release(&file);
+        memory_free(path);
+        assert_null(json_get(json_get(json_get(json_get(rl, "heldout"), when[i]), "sampled"), "reordered"));
+    }
+    assert_null(json_get(rl, "constant")); /* of texts */
+    json_free(rl);
+}
+
 /* Pictures and sounds in one policy, judged by the model it starts from. */
 TEST(a_stage_learns_from_a_judge)
 {
     struct rl_settings s;
     struct buffer rewards = {0};
-    char *more = string_format(", verifier: model, judge: %s", model), *out = path_join(root, "out"),
+    char *more = string_format(", eval_prompts: %s/prompts.jsonl, verifier: model, judge: %s", root, model),
+         *out = path_join(root, "out"),
          *lines = string_format("%s%s", "{\"prompt\": \"the words\", \"to\": \"image\"}\n",
                                 "{\"prompt\": \"of this\", \"to\": \"audio\"}\n"),
          *path = path_join(out, "rewards.jsonl"), *file = path_join(root, "prompts.jsonl");
@@ -367,6 +398,7 @@ TEST(a_stage_learns_from_a_judge)
         read++;
     assert_int_equal(read, 2 * 2 * 3);
     buffer_release(&rewards);
+    check_kept_media(out);
     settings_release(&s, rl_table);
     memory_free(more);
     memory_free(out);

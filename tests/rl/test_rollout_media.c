@@ -2,6 +2,7 @@
  * prompts with and without media. Sampling and training compute the same log-probabilities; experts are
  * replayed; no answer sees another; gradients are slopes; a buffer with media is saved and loaded. */
 #include "tests/device.h"
+#include "rl/eval.h"
 #include "rl/learn.h"
 #include "rl/memory_estimate.h"
 #include "rl/replay_buffer.h"
@@ -289,6 +290,44 @@ TEST(test_every_draw_is_noted)
                             a->entropy[k] <= (a->ids[k] == MEDIUM_DRAW ? 6.1 * log(2) : 6));
         }
     assert_true(sounds > 0 && clips > 0);
+    close_groups(groups);
+    sampler_close(&sampler);
+}
+
+/* Counted by hand; of clips and sounds the frames that both have. */
+static double expected_distance(const struct answer *x, const struct answer *y)
+{
+    const struct media_block *a = &x->medium, *b = &y->medium;
+    i64 frames = a->frames < b->frames ? a->frames : b->frames, differing = 0, all = 0;
+    for (i64 f = 0; f < frames; f++)
+        for (i64 i = 0; i < (a->bits ? shape_tokens(&generator.vocabulary.shapes[a->shape]) : TOY_LEVELS); i++)
+            for (i64 k = 0; k < (a->bits ? model.config.bits : 1); k++, all++) {
+                i64 at = a->bits
+                             ? (f * shape_tokens(&generator.vocabulary.shapes[a->shape]) + i) * model.config.bits + k
+                             : f * TOY_LEVELS + i;
+                differing += a->bits ? a->bits[at] != b->bits[at] : a->codes[at] != b->codes[at];
+            }
+    return all ? (double)differing / (double)all : NAN;
+}
+
+TEST(test_how_far_media_are_apart)
+{
+    struct sampler sampler;
+    struct rollout_group *groups[TASKS];
+    double most = 0;
+    open_sampler(&sampler, TASKS, 1);
+    draw_groups(groups, &sampler);
+    for (i64 i = 0; i < TASKS; i++) {
+        const struct answer *x = &groups[i]->rollouts[0].answer, *y = &groups[i]->rollouts[1].answer;
+        double distance = media_distance(groups[i], &sampler), expected = expected_distance(x, y);
+        if (task_makes(&tasks[i]) == MODALITY_TEXT || isnan(expected)) {
+            assert_true(isnan(distance));
+            continue;
+        }
+        assert_true(fabs(distance - expected) < 1e-12);
+        most = fmax(most, distance);
+    }
+    assert_true(most > 0.1);
     close_groups(groups);
     sampler_close(&sampler);
 }
