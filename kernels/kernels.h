@@ -780,16 +780,16 @@ struct policy_loss_options {
      * d = log pi_start - log pi: k1 = -d, k2 = d^2 / 2, k3 = exp(d) - d - 1. share weighs the ids of a response       \
      * in all means: 1/|y| sum_j x_j becomes sum_j share_j x_j / sum_j share_j; NULL: 1. For misc, id j carries        \
      * the gradient of s_j = s . pi(y_j) / [pi(y_j)], whose denominator is constant. old NULL: pi                      \
-     * itself. start NULL: no kl term. All in f64. sums [8] F64 += number of responses; number of                      \
+     * itself. start NULL: no kl term. All in f64. sums [9] F64 += number of responses; number of                      \
      * ids; sums over responses of the mean over ids of: clipped, masked, |log k|, |r - 1|, the kl                     \
-     * term; and weight_i . J_i. */                                                                                    \
+     * term; and weight_i . J_i; number of responses with all ids masked. */                                           \
     OP(policy_loss, (struct device *device, float *coefficient, double *sums, const float *loss, const float *old,     \
                      const float *rollout, const float *start, const float *share, const i32 *segment,                 \
                      const double *advantage, const double *weight, i64 responses,                                     \
                      const struct policy_loss_options *options),                                                       \
                     (device, coefficient, sums, loss, old, rollout, start, share, segment, advantage, weight,          \
                      responses, options),                                                                              \
-        IS(coefficient, UNSTATED, 1) IS(sums, 8, 1, TWICE) IS(loss, UNSTATED, 1) IS(old, UNSTATED, 1)                  \
+        IS(coefficient, UNSTATED, 1) IS(sums, 9, 1, TWICE) IS(loss, UNSTATED, 1) IS(old, UNSTATED, 1)                  \
         IS(rollout, UNSTATED, 1) IS(start, UNSTATED, 1) IS(share, UNSTATED, 1) IS(segment, responses + 1, 1)           \
         IS(advantage, responses, 1) IS(weight, responses, 1))                                                                                      \
     /* ---- media ----                                                                                                 \

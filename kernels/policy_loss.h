@@ -82,6 +82,12 @@ FORMULA double policy_loss_kl_penalty(double *slope, const struct policy_loss_op
     return exp(d) - d - 1;
 }
 
+/* 1 if all ids of a response are masked, whose shares add up to 1. masked: the sum over its ids. */
+FORMULA double policy_loss_all_masked(const struct policy_loss_response *y, double masked)
+{
+    return y->n > 0 && masked > 1 - 1e-9;
+}
+
 /* Returns the coefficient of id j and adds its terms to the sums. */
 FORMULA float policy_loss_coefficient(struct policy_loss_id_sums *sums, const struct policy_loss_options *s,
                                       const struct policy_loss_response *y, i64 j, struct policy_loss_means mean)

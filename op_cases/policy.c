@@ -65,7 +65,7 @@ static void setup_policy_loss(struct op_run *run)
     op_array(run, "advantage", INPUT, DTYPE_F64, run->rows);
     op_array(run, "weight", INPUT, DTYPE_F64, run->rows);
     op_array(run, "coefficient", OUTPUT, DTYPE_F32, n);
-    op_array(run, "sums", UPDATED, DTYPE_F64, 8);
+    op_array(run, "sums", UPDATED, DTYPE_F64, 9);
     for (i64 i = 0; i < n; i++) {
         op_values(run, SUR_ROLLOUT)[i] = -(double)(float)op_values(run, SUR_LOSS)[i];
         op_values(run, SUR_SHARE)[i] = 0.25 * (double)(1 + i % 7);

@@ -13,6 +13,14 @@ enum { ANSWERS_KEPT = 12 };
 
 /* ---- Prompts ---- */
 
+static double mean_reward(const struct rollout_group *c)
+{
+    double sum = 0;
+    for (i64 i = 0; i < c->size; i++)
+        sum += c->rollouts[i].reward;
+    return sum / (double)c->size;
+}
+
 static double best_reward(const struct rollout_group *c)
 {
     double best = c->rollouts[0].reward;
@@ -148,6 +156,8 @@ static int keep(const struct eval_details *kept, i64 i, const struct rollout_gro
     struct buffer answer = {0};
     if (kept->best)
         kept->best[i] = best_reward(c);
+    if (kept->mean)
+        kept->mean[i] = mean_reward(c);
     if (!kept->answers || json_count(kept->answers) >= ANSWERS_KEPT)
         return 0;
     int status = rollout_text(&answer, c, 0, tokenizer);
@@ -300,6 +310,45 @@ int eval_ngrams(double nats[2], struct model *model, const struct eval_settings 
 
 /* ---- A model ---- */
 
+/* Appends a prompt with its rewards as a line. */
+static void append_prompt(struct buffer *out, const struct task *task, double best, double mean)
+{
+    struct json *line = json_copy(task->source);
+    struct json *extra = json_copy(json_get(line, "extra_info"));
+    if (json_kind(extra) != JSON_OBJECT) {
+        json_free(extra);
+        extra = json_object();
+    }
+    json_set(extra, "pass", json_of_number(best));
+    json_set(extra, "reward", json_of_number(mean));
+    json_set(line, "extra_info", extra);
+    json_print(out, line, 0);
+    buffer_append(out, "\n", 1);
+    json_free(line);
+}
+
+/* Prompts with media, whose paths are relative to their own file, are left out. */
+static int write_prompts(const char *out, const struct prompts *prompts, const struct eval_details *kept)
+{
+    struct buffer all = {0}, unsolved = {0};
+    char *paths[] = {path_join(out, "prompts.jsonl"), path_join(out, "unsolved.jsonl")};
+    for (i64 i = 0; i < prompts->count; i++) {
+        if (prompts->list[i].asked)
+            continue;
+        append_prompt(&all, &prompts->list[i], kept->best[i], kept->mean[i]);
+        if (kept->best[i] < 1)
+            append_prompt(&unsolved, &prompts->list[i], kept->best[i], kept->mean[i]);
+    }
+    int status = file_replace(paths[0], all.data, all.length);
+    if (status == 0)
+        status = file_replace(paths[1], unsolved.data, unsolved.length);
+    memory_free(paths[0]);
+    memory_free(paths[1]);
+    buffer_release(&all);
+    buffer_release(&unsolved);
+    return status;
+}
+
 static int score_prompts(struct eval_scores *out, struct model *model, const struct submodel *sub,
                          const struct eval_settings *s, const struct text_tokenizer *tokenizer,
                          struct prompt_media *media, const struct prompts *prompts, u64 seed)
@@ -320,8 +369,12 @@ static int score_prompts(struct eval_scores *out, struct model *model, const str
     if (status == 0)
         status = sampler_open(&sampler, model, sub, tokenizer, &room);
     if (status == 0) {
-        status =
-            eval_prompts(out, &(struct eval_details){0}, &sampler, grader, prompts, s->temperature, s->copies, seed);
+        struct eval_details kept = {.best = memory_alloc(2 * prompts->count * 8)};
+        kept.mean = kept.best + prompts->count;
+        status = eval_prompts(out, &kept, &sampler, grader, prompts, s->temperature, s->copies, seed);
+        if (status == 0 && s->out)
+            status = write_prompts(s->out, prompts, &kept);
+        memory_free(kept.best);
         if (status == ROLLOUT_STOPPED)
             status = error_interrupted();
         sampler_close(&sampler);
@@ -563,9 +616,10 @@ int eval_check_machine(const void *settings)
 
 int eval_stage(const void *settings, const struct stage *stage)
 {
-    const struct eval_settings *s = settings;
+    struct eval_settings s = *(const struct eval_settings *)settings;
     const struct model_source base = {.dtype = stage->dtype, .fixed = true};
-    struct json *result = eval_directory(s, stage->device, &base, stage->seed);
+    s.out = stage->out;
+    struct json *result = eval_directory(&s, stage->device, &base, stage->seed);
     if (!result)
         return interrupted() ? STAGE_INTERRUPTED : -1;
     char *path = path_join(stage->out, "eval.json");

@@ -15,6 +15,7 @@ struct eval_scores {
 struct eval_details {     /* optional output per answer */
     double *best;         /* [prompts] best reward of the prompt's answers; may be NULL */
     struct json *answers; /* receives the first 12: prompt, ground_truth, answer, reward; may be NULL */
+    double *mean;         /* [prompts] mean reward; may be NULL */
     /* With a folder: an answer that is a medium is written there, as NAME-3.png, and named as `file`. */
     const char *folder, *name;
     struct generator *media;
@@ -37,6 +38,7 @@ struct json *eval_scores_json(const struct eval_scores *scores);
 
 struct eval_settings {
     char *from, *data, *split;
+    const char *out; /* no setting: folder for prompts.jsonl and unsolved.jsonl; NULL: none */
     i64 rows, length, limit, copies, max_tokens;
     double temperature, ngrams;
     bool exchanged;
@@ -45,9 +47,11 @@ struct eval_settings {
     struct grader_settings grader;
 };
 extern const struct setting eval_table[];
-int eval_check_settings(const void *settings);                   /* of what a recipe says alone */
-int eval_check_machine(const void *settings);                    /* whether this system has what they ask for */
-int eval_stage(const void *settings, const struct stage *stage); /* $OUT/eval.json */
+int eval_check_settings(const void *settings); /* of what a recipe says alone */
+int eval_check_machine(const void *settings);  /* whether this system has what they ask for */
+/* $OUT/eval.json. Of prompts of text alone also $OUT/prompts.jsonl, the prompts with the best reward of their answers
+ * as extra_info.pass and the mean as extra_info.reward, and $OUT/unsolved.jsonl, those whose best is below 1. */
+int eval_stage(const void *settings, const struct stage *stage);
 /* Loads settings->from and evaluates it, after a check of the memory. base: the precision, and whether
  * `weights` may be suggested. Returns as eval_model. */
 struct json *eval_directory(const struct eval_settings *settings, struct device *device,

@@ -641,6 +641,7 @@ static void add_sample(struct learner *l, const struct rollout_group *c, const s
     *s = (struct learn_sample){.rollout_group = c, .answer = r, .positions = count_positions(l, c, r)};
     s->y = (struct response){.n = n, .rollout = drawn, .advantage = advantage};
     s->y.weight = well_learned_weight(l->s, advantage, mean_entropy(r, n), success);
+    l->well_learned += s->y.weight < 1;
     s->old = drawn + l->drawn_most;
     s->start = s->old + l->drawn_most;
     l->drawn += n;
@@ -657,6 +658,7 @@ void learner_load(struct learner *l, struct rollout_group *const *rollout_groups
     i64 most = 0;
     l->drawn = l->drawn_most = 0;
     l->overlong = 0;
+    l->well_learned = 0;
     for (i64 i = 0; i < count; i++) {
         most += rollout_groups[i]->size;
         for (i64 r = 0; r < rollout_groups[i]->size; r++) {
@@ -744,6 +746,7 @@ int learner_step(struct learn_result *result, struct learner *l, struct rollout_
     }
     result->spread = spread;
     result->overlong = l->overlong;
+    result->well_learned = (double)l->well_learned / (double)max_i64(l->count, 1);
     learner_sums(&result->sums, l);
     result->optimizer.grad_norm /= (double)max_i64(result->updates, 1);
     result->seconds = clock_s() - begin;

@@ -42,6 +42,7 @@ struct learner {
     float *logprobs;       /* [3, drawn_most] log-probabilities of all sampled ids: rollout, old, start */
     i64 drawn, drawn_most; /* ids added so far, and capacity */
     double overlong;       /* mean penalty of the loaded answers */
+    i64 well_learned;      /* loaded answers that are weighed less for it */
     i64 count;
     i64 route_width;                 /* L * K of the routes to replay; 0: the router chooses */
     const i32 *routes;               /* [L, n, K] routes of the batch filled last */
@@ -55,6 +56,7 @@ struct learner {
 struct learn_result {
     struct policy_loss_sums sums;
     double overlong;                     /* mean of what answers lost for their length */
+    double well_learned;                 /* share of the answers trained on that are weighed less for it */
     i64 rollout_groups, spread, updates; /* updates of this step; a minibatch without samples makes none */
     struct optimizer_result optimizer;   /* mean norm of the updates, last learning rate, number skipped */
     double flops, seconds;

@@ -483,6 +483,20 @@ static int add_decoded_media(struct step_memory *out, const struct rl_work *w, s
     return status;
 }
 
+/* Adds the copy of the weights that answers are drawn with. */
+static int add_rollout_weights(struct step_memory *out, const struct rl_work *w, struct device *meta)
+{
+    struct model copy;
+    enum rollout_weights form = (enum rollout_weights)w->settings->rollout_weights;
+    if (form == ROLLOUT_STORED)
+        return 0;
+    if (rollout_model_open(&copy, meta, w->config, w->dtype, form))
+        return -1;
+    step_memory_add_weights(out, &copy.weights);
+    model_close(&copy);
+    return 0;
+}
+
 int rl_estimate(struct step_memory *out, const struct rl_work *w, struct device *meta)
 {
     struct model *model = memory_alloc(2 * (i64)sizeof *model),
@@ -497,6 +511,8 @@ int rl_estimate(struct step_memory *out, const struct rl_work *w, struct device 
         status = estimate_with(out, w, model, start);
     if (status == 0 && start)
         step_memory_add_weights(out, &start->weights);
+    if (status == 0)
+        status = add_rollout_weights(out, w, meta);
     if (status == 0)
         status = add_decoded_media(out, w, meta);
     if (status == 0)

@@ -31,6 +31,8 @@ struct policy_loss_settings {
     double mask_solved;                            /* minimum reward of an answer that solves its prompt */
     double hint_share, hint_decay;                 /* p_initial, gamma of AHRL [R eq. 5]; share 0: off */
     i64 hint_attempts;                             /* k of pass@k */
+    /* Every so many times that a prompt comes its pass@k is measured anew, without its hint; 0: never */
+    i64 hint_recheck;
 };
 struct response { /* the sampled ids of a rollout */
     i64 n;
@@ -41,7 +43,7 @@ struct response { /* the sampled ids of a rollout */
     double weight; /* 1 / responses of the update, times well_learned_weight */
 };
 struct policy_loss_sums { /* sums of the op `policy_loss`, for the log */
-    double responses, ids, clipped, masked, mismatch, ratio, kl, value;
+    double responses, ids, clipped, masked, mismatch, ratio, kl, value, all_masked;
 };
 /* Group-relative advantages: (r - mean) / (std + eps), or r - mean without divide_by_std. std is
  * the sample standard deviation of the group (the squares divided by G - 1), as in TRL and verl.

@@ -148,11 +148,19 @@ static void walk(struct prompt_mix *mix)
     mix->given[mix->set]++;
 }
 
-i64 prompt_mix_at(struct prompt_mix *mix, i64 number)
+/* Every prompt of an order comes once before one comes again. */
+static i64 place_at(struct prompt_order *order, i64 number, i64 *times)
+{
+    if (times)
+        *times = number / order->count;
+    return prompt_order_at(order, number);
+}
+
+i64 prompt_mix_at(struct prompt_mix *mix, i64 number, i64 *times)
 {
     i64 sets = mix->prompts->set_count;
     if (sets == 0)
-        return prompt_order_at(&mix->orders[0], number);
+        return place_at(&mix->orders[0], number, times);
     if (number < mix->next - 1) {
         memset(mix->owed, 0, (size_t)sets * 8);
         memset(mix->given, 0, (size_t)sets * 8);
@@ -160,5 +168,5 @@ i64 prompt_mix_at(struct prompt_mix *mix, i64 number)
     }
     while (mix->next <= number)
         walk(mix);
-    return mix->prompts->sets[mix->set].first + prompt_order_at(&mix->orders[mix->set], mix->given[mix->set] - 1);
+    return mix->prompts->sets[mix->set].first + place_at(&mix->orders[mix->set], mix->given[mix->set] - 1, times);
 }

@@ -31,7 +31,8 @@ struct prompt_mix {
 /* Borrows the prompts. */
 void prompt_mix_init(struct prompt_mix *mix, const struct prompts *prompts, i64 per_step, u64 seed);
 void prompt_mix_release(struct prompt_mix *mix);
-/* Index of prompt `number` of the sequence. Numbers that fall are walked from 0 again. */
-i64 prompt_mix_at(struct prompt_mix *mix, i64 number);
+/* Index of prompt `number` of the sequence. Numbers that fall are walked from 0 again. times, unless NULL: how
+ * often the sequence had this prompt before. */
+i64 prompt_mix_at(struct prompt_mix *mix, i64 number, i64 *times);
 
 #endif

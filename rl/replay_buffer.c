@@ -2,6 +2,7 @@
 
 #include "core/safetensors.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 void replay_buffer_open(struct replay_buffer *p, const struct prompts *prompts, const struct text_tokenizer *tokenizer,
@@ -53,9 +54,18 @@ static struct rollout_group *new_rollout_group(const struct replay_buffer *p, i6
     return c;
 }
 
+/* Prompts have their turns at different times, so that each step measures some. */
+static bool is_recheck(const struct replay_buffer *p, i64 index, i64 times)
+{
+    return p->recheck > 0 && p->prompts->list[index].think.count > 0 && (times + 1 + index) % p->recheck == 0;
+}
+
 static struct rollout_group *add_rollout_group(struct replay_buffer *p, i64 number, i64 hint)
 {
-    return p->rollout_groups[p->count++] = new_rollout_group(p, prompt_mix_at(&p->mix, number), number, hint);
+    i64 times, index = prompt_mix_at(&p->mix, number, &times);
+    struct rollout_group *c = p->rollout_groups[p->count++] = new_rollout_group(p, index, number, hint);
+    c->recheck = is_recheck(p, index, times);
+    return c;
 }
 
 void replay_buffer_first(struct rollout_group **groups, const struct replay_buffer *p)
@@ -76,30 +86,60 @@ void replay_buffer_redraw(struct replay_buffer *p, i64 index, i64 time)
     p->replaced[p->replaced_count++] = (struct replaced_group){old, index};
     p->rollout_groups[index] = new_rollout_group(p, old->prompt_index, old->number, old->hint);
     p->rollout_groups[index]->identity = (u32)(UINT32_MAX - (old->number * p->redraw + time - 1));
+    p->rollout_groups[index]->recheck = old->recheck;
 }
 
 int replay_buffer_fill(struct replay_buffer *p, i64 step, const struct policy_loss_settings *s)
 {
     while (p->count < p->per_step * p->batches) {
-        i64 number = p->count ? p->rollout_groups[p->count - 1]->number + 1 : step * p->per_step;
-        i64 index = prompt_mix_at(&p->mix, number);
+        i64 number = step * p->per_step + p->count; /* those of `step` steps are trained on */
+        i64 times, index = prompt_mix_at(&p->mix, number, &times);
         const struct task *prompt = &p->prompts->list[index];
         i64 thoughts = prompt->think.count - prompt->think_head;
         if (number > UINT32_MAX / (1 + p->redraw))
             return error_set("prompt %lld: a run takes at most 2^32, each drawn again counted", (long long)number);
-        i64 hint = s->hint_share > 0 ? (i64)(hint_share(s, step, p->pass[index]) * (double)thoughts) : 0;
+        bool hinted = s->hint_share > 0 && !is_recheck(p, index, times);
+        i64 hint = hinted ? (i64)(hint_share(s, step, p->pass[index]) * (double)thoughts) : 0;
         add_rollout_group(p, number, hint > 0 ? prompt->think_head + hint : 0);
     }
     return 0;
 }
 
+static int by_number(const void *a, const void *b)
+{
+    i64 x = (*(struct rollout_group *const *)a)->number, y = (*(struct rollout_group *const *)b)->number;
+    return (x > y) - (x < y);
+}
+
+static int by_arrival(const void *a, const void *b)
+{
+    bool x = rollout_group_done(*(struct rollout_group *const *)a);
+    bool y = rollout_group_done(*(struct rollout_group *const *)b);
+    return x != y ? y - x : by_number(a, b);
+}
+
+void replay_buffer_choose_done(struct replay_buffer *p)
+{
+    qsort(p->rollout_groups, (size_t)p->count, sizeof *p->rollout_groups, by_arrival);
+}
+
+static void grow_older(struct rollout *r)
+{
+    r->age += rollout_drawn(r);
+    r->steps += r->answer.count > 0;
+}
+
 void replay_buffer_drop(struct replay_buffer *p)
 {
     forget_replaced(p);
+    for (i64 i = p->per_step; i < p->count; i++)
+        for (i64 r = 0; r < p->group; r++)
+            grow_older(&p->rollout_groups[i]->rollouts[r]);
     for (i64 i = 0; i < p->per_step; i++)
         free_rollout_group(p->rollout_groups[i]);
     p->count -= p->per_step;
     memmove(p->rollout_groups, p->rollout_groups + p->per_step, (size_t)p->count * sizeof *p->rollout_groups);
+    qsort(p->rollout_groups, (size_t)p->count, sizeof *p->rollout_groups, by_number);
 }
 
 /* ---- Marks ---- */
@@ -123,6 +163,7 @@ static void restore_progress(struct rollout *r, const i64 *values)
     r->answer.done = values[2];
     r->answer.ended = values[3];
     r->graded = false;
+    r->counted = r->answer.done;
     r->answer.routes.count = min_i64(r->answer.routes.count, rollout_routed(r));
 }
 
@@ -144,6 +185,7 @@ void replay_buffer_rewind(struct replay_buffer *p, const struct replay_buffer_ma
         p->rollout_groups[r->index] = r->group;
     }
     forget_replaced(p);
+    qsort(p->rollout_groups, (size_t)p->count, sizeof *p->rollout_groups, by_number);
     while (p->count * p->group > mark->count)
         free_rollout_group(p->rollout_groups[--p->count]);
     for (i64 i = 0; i < mark->count; i++)
@@ -164,6 +206,7 @@ struct replay_buffer_columns {                          /* all rollouts, concate
     struct buffer ids, logprob, entropy, given, routes; /* routes: of each prompt, then of its rollouts, as bytes */
     struct buffer bits, codes;                          /* of all media */
 };
+enum { AGES = 2 };   /* values per rollout: steps, age */
 enum { MEDIUM = 5 }; /* values per rollout: has a medium, its stream, shape and frames; positions with routes */
 
 /* Values of all media, and positions with routes of each prompt; NULL: there are no media. */
@@ -215,6 +258,7 @@ int replay_buffer_save(const struct replay_buffer *p, const char *path)
     i64 *rollout_groups = memory_alloc(max_i64(p->count, 1) * 16), n = 0;
     i64 *media = memory_alloc(max_i64(p->count * p->group, 1) * MEDIUM * 8),
         *routed = memory_alloc(max_i64(p->count, 1) * 8);
+    i64 *ages = memory_alloc(max_i64(p->count * p->group, 1) * AGES * 8);
     replay_buffer_mark(&mark, p);
     for (i64 i = 0; i < p->count; i++) {
         rollout_groups[2 * i] = p->rollout_groups[i]->number;
@@ -226,6 +270,8 @@ int replay_buffer_save(const struct replay_buffer *p, const char *path)
             append_answer(&all, &p->rollout_groups[i]->rollouts[c].answer, p->route_width);
             append_medium(&all, media + MEDIUM * (i * p->group + c), p, &p->rollout_groups[i]->rollouts[c].answer);
             n += p->rollout_groups[i]->rollouts[c].answer.count;
+            ages[AGES * (i * p->group + c)] = p->rollout_groups[i]->rollouts[c].steps;
+            ages[AGES * (i * p->group + c) + 1] = p->rollout_groups[i]->rollouts[c].age;
         }
     }
     const struct tensor_source tensors[] = {
@@ -236,6 +282,7 @@ int replay_buffer_save(const struct replay_buffer *p, const char *path)
         {.name = "entropy", .dtype = DTYPE_F32, .rank = 1, .shape = {n}, .data = all.entropy.data},
         {.name = "given", .dtype = DTYPE_U8, .rank = 1, .shape = {n}, .data = all.given.data},
         {.name = "routes", .dtype = DTYPE_U8, .rank = 1, .shape = {all.routes.length}, .data = all.routes.data},
+        {.name = "ages", .dtype = DTYPE_I64, .rank = 2, .shape = {mark.count, AGES}, .data = ages},
         {.name = "media", .dtype = DTYPE_I64, .rank = 2, .shape = {mark.count, MEDIUM}, .data = media},
         {.name = "prompt_routes", .dtype = DTYPE_I64, .rank = 1, .shape = {p->count}, .data = routed},
         {.name = "bits", .dtype = DTYPE_U8, .rank = 1, .shape = {all.bits.length}, .data = all.bits.data},
@@ -244,6 +291,7 @@ int replay_buffer_save(const struct replay_buffer *p, const char *path)
     int status = safetensors_save(path, tensors, COUNT_OF(tensors) - (p->media ? 0 : 4), NULL);
     memory_free(media);
     memory_free(routed);
+    memory_free(ages);
     buffer_release(&all.bits);
     buffer_release(&all.codes);
     buffer_release(&all.ids);
@@ -271,6 +319,7 @@ struct replay_buffer_reader {
     struct replay_buffer_columns all;
     i64 n, at, route_at; /* ids in all; ids read so far; bytes of routes read */
     struct replay_buffer_media media;
+    const i64 *ages; /* NULL: a checkpoint of before has none */
 };
 
 static int load_routes(struct routes *out, struct replay_buffer_reader *in, i64 count, i64 width, const char *path)
@@ -340,15 +389,19 @@ static int load_rollout_group(struct replay_buffer *p, struct replay_buffer_read
     const i64 *media = in->media.media ? in->media.media + MEDIUM * p->group * p->count : NULL;
     const i64 *routed = in->media.prompts ? in->media.prompts + p->count : NULL;
     i64 number = rollout_group[0], hint = rollout_group[1];
-    if (number < 0 || hint < 0 || hint > p->prompts->list[prompt_mix_at(&p->mix, number)].think.count)
+    if (number < 0 || hint < 0 || hint > p->prompts->list[prompt_mix_at(&p->mix, number, NULL)].think.count)
         return error_set("%s: prompt %lld with a hint of %lld %s: the prompts have changed", path, (long long)number,
                          (long long)hint, plural(hint, "id", "ids"));
     struct rollout_group *c = add_rollout_group(p, number, hint);
     if (load_routes(&c->routes, in, routed ? *routed : marks[0] > 0 ? c->ids.count : 0, p->route_width, path))
         return -1;
-    for (i64 r = 0; r < p->group; r++)
+    for (i64 r = 0; r < p->group; r++) {
+        const i64 *ages = in->ages ? in->ages + AGES * (p->group * (p->count - 1) + r) : NULL;
         if (load_rollout(&c->rollouts[r], in, marks + MARK * r, media ? media + MEDIUM * r : NULL, p, path))
             return -1;
+        c->rollouts[r].steps = ages ? ages[0] : 0;
+        c->rollouts[r].age = ages ? ages[1] : 0;
+    }
     return 0;
 }
 
@@ -391,6 +444,9 @@ int replay_buffer_load(struct replay_buffer *p, const char *path)
                   counts[2] != counts[4] || counts[2] != counts[5]))
         status = error_set("%s: columns of lengths that do not belong together", path);
     in.n = counts[2];
+    const struct tensor_view *ages = safetensors_find(&set, "ages");
+    if (ages && ages->dtype == DTYPE_I64 && tensor_view_elements(ages) == count * p->group * AGES)
+        in.ages = ages->data;
     if (status == 0 && p->media)
         status = find_media(&in, &set, count, p, path);
     for (i64 i = 0; i < count && status == 0; i++)

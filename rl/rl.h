@@ -13,7 +13,8 @@
  * model, rl.json, metrics.jsonl, rewards.jsonl and checkpoints.
  *
  * Where is what:
- *   stage.c      the stage rl: its loop, measurements, checkpoints; set_figures.c: figures by set
+ *   stage.c      the stage rl: its loop, measurements, checkpoints; settings.c: its settings;
+ *                step_figures.c: figures of a step, and whether the held-out reward fell
  *   prompts.c    files of prompts and their order; prompt_media.c: prompts with media and for media;
  *                prompt_sets.c: several sets, and which comes when
  *   replay_buffer.c  answers sampled ahead for later steps
@@ -23,7 +24,6 @@
  *   objective.c  weights, hints and how advantages are computed, advantages.c: of rollout groups; the loss
  *                itself is the op policy_loss
  *   learn.c      answers into micro-batches and updates; eval.c: the stage eval
- *   harm.c       whether the held-out reward fell below its start
  *   memory_estimate.c  memory before it begins
  * The stage owns buffer, sampler and learner; they borrow its model. */
 #ifndef WEFT_RL_H
@@ -34,13 +34,16 @@
 #include "submodels/submodels.h"
 #include "train/train.h"
 
+#define ORDER_CHOICES "assigned|first"
+enum rollout_order { ORDER_ASSIGNED, ORDER_FIRST };
 struct rl_settings {
     char *from, *eval_prompts, *day; /* day: YYYY-MM-DD of a chat template that writes it */
     struct source_list prompts;
     char *sub; /* name of the sub-model that is the policy; "": the full model */
     i64 steps, prompts_per_step, group, buffer_batches, slots, minibatches, max_tokens;
     i64 eval_steps, eval_limit, micro_positions, redraw;
-    i64 speculate; /* retired */
+    int order, rollout_weights; /* of ORDER_CHOICES and ROLLOUT_WEIGHTS_CHOICES */
+    i64 speculate;              /* retired */
     struct training_settings training;
     struct best_settings best;
     double temperature, stop_below;

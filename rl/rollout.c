@@ -81,9 +81,42 @@ int rollout_text(struct buffer *out, const struct rollout_group *c, i64 copy, co
     return status;
 }
 
+i64 rollout_drawn(const struct rollout *r)
+{
+    i64 n = 0;
+    for (i64 i = 0; i < r->answer.count; i++)
+        n += !r->answer.given[i];
+    return n;
+}
+
 i64 rollout_routed(const struct rollout *r)
 {
     return r->answer.has_medium ? r->answer.routes.count : max_i64(0, r->answer.count - 1);
+}
+
+/* ---- Weights of another form ---- */
+
+int rollout_model_open(struct model *out, struct device *device, const struct model_config *config, enum dtype dtype,
+                       enum rollout_weights form)
+{
+    if (form == ROLLOUT_INT8 || form == ROLLOUT_INT4)
+        return model_open_quantized(out, device, config, dtype, form == ROLLOUT_INT8 ? 8 : 4);
+    if (model_open(out, device, config, dtype, false, NULL))
+        return -1;
+    if (form == ROLLOUT_FP8)
+        weights_fp8(&out->weights);
+    return 0;
+}
+
+void rollout_model_take(struct model *out, const struct model *trained)
+{
+    for (i64 i = 0; i < trained->weights.count; i++) {
+        const struct weight *from = &trained->weights.list[i];
+        float *values = memory_alloc(max_i64(1, from->value.rows * from->value.columns) * 4);
+        weight_get(&trained->weights, from, 0, from->value.rows, values);
+        weight_put(&out->weights, &out->weights.list[i], 0, from->value.rows, values);
+        memory_free(values);
+    }
 }
 
 /* ---- The sampler ---- */
@@ -173,8 +206,9 @@ static struct generate_request request_of(struct rollout_group *c, struct part *
     return r;
 }
 
-int rollouts_draw(struct sampler *s, struct rollout_group *const *rollout_groups, i64 count, i64 until,
-                  struct progress *bar)
+/* awaited: the first of the groups, of which `until` are to be done. */
+static int draw(struct sampler *s, struct rollout_group *const *rollout_groups, i64 count, i64 awaited, i64 until,
+                struct progress *bar)
 {
     i64 total = 0, next = 0, done = 0;
     int status = 0;
@@ -188,7 +222,7 @@ int rollouts_draw(struct sampler *s, struct rollout_group *const *rollout_groups
         requests[i] = request_of(c, &parts[PROMPT_PARTS_MOST * i], s);
         for (i64 r = 0; r < c->size; r++)
             answers[next++] = c->rollouts[r].answer;
-        done += i < until && rollout_group_done(c);
+        done += i < awaited && rollout_group_done(c);
     }
     s->decoder.options.sampling = s->sampling;
     weights_pack(&s->model->weights); /* packs weights that were just loaded */
@@ -201,7 +235,7 @@ int rollouts_draw(struct sampler *s, struct rollout_group *const *rollout_groups
                 break;
         require(decoder_step(&s->decoder), "rollouts that no slot takes: %s", error_text());
         while ((ended = decoder_take(&s->decoder)))
-            done += ended - requests < until;
+            done += ended - requests < awaited;
         if (bar)
             progress_update(bar, done, NULL);
         if (interrupted())
@@ -222,4 +256,16 @@ int rollouts_draw(struct sampler *s, struct rollout_group *const *rollout_groups
     memory_free(requests);
     memory_free(parts);
     return status;
+}
+
+int rollouts_draw(struct sampler *s, struct rollout_group *const *rollout_groups, i64 count, i64 until,
+                  struct progress *bar)
+{
+    return draw(s, rollout_groups, count, until, until, bar);
+}
+
+int rollouts_draw_any(struct sampler *s, struct rollout_group *const *rollout_groups, i64 count, i64 until,
+                      struct progress *bar)
+{
+    return draw(s, rollout_groups, count, count, until, bar);
 }

@@ -28,6 +28,9 @@ struct rollout {
     bool graded;
     double reward; /* once graded */
     bool ungraded; /* the program failed to give a reward */
+    bool counted;  /* in the mean length of what was drawn */
+    i64 steps;     /* of training since it was begun */
+    i64 age;       /* sum over its drawn ids of the steps since each was drawn */
 };
 struct rollout_group {
     const struct task *prompt;
@@ -36,6 +39,7 @@ struct rollout_group {
     struct id_list ids;
     u32 identity;         /* of its random numbers: the number, unless it is drawn again */
     i64 hint;             /* number of hint ids */
+    bool recheck;         /* without its hint, to measure pass@k anew */
     struct routes routes; /* routes of the prompt's positions; before a medium all but the last */
     struct rollout *rollouts;
     i64 size; /* G, rollouts per group */
@@ -57,8 +61,18 @@ i64 rollout_group_parts(struct part parts[PROMPT_PARTS_MOST], const struct rollo
 /* rollout_routed: number of ids whose routes are kept between two calls. rollout_text: replaces
  * `out` by the text of the hint and the answer, without special tokens: of a medium nothing. 0, or -1 and a message. */
 i64 rollout_routed(const struct rollout *rollout);
+i64 rollout_drawn(const struct rollout *rollout); /* ids that were drawn, not given */
 int rollout_text(struct buffer *out, const struct rollout_group *rollout_group, i64 copy,
                  const struct text_tokenizer *tokenizer);
+
+/* The form of the weights that answers are drawn with, where it is not that of training: gemm weights of 8 or 4
+ * bits, or products in fp8. Sampler and trainer then differ, as two programs do. rollout_model_open opens a model
+ * of its own; rollout_model_take rounds the weights of the trained one into it. */
+#define ROLLOUT_WEIGHTS_CHOICES "stored|int8|int4|fp8"
+enum rollout_weights { ROLLOUT_STORED, ROLLOUT_INT8, ROLLOUT_INT4, ROLLOUT_FP8 };
+int rollout_model_open(struct model *out, struct device *device, const struct model_config *config, enum dtype dtype,
+                       enum rollout_weights form);
+void rollout_model_take(struct model *out, const struct model *trained);
 
 struct sampler {
     struct model *model;
@@ -93,5 +107,8 @@ struct policy sampler_policy(const struct sampler *sampler); /* borrows from the
 enum { ROLLOUT_STOPPED = 1 };
 int rollouts_draw(struct sampler *sampler, struct rollout_group *const *rollout_groups, i64 count, i64 until,
                   struct progress *bar);
+/* The same until any `until` of them are done, whichever come first. */
+int rollouts_draw_any(struct sampler *sampler, struct rollout_group *const *rollout_groups, i64 count, i64 until,
+                      struct progress *bar);
 
 #endif

@@ -3,104 +3,22 @@
 
 #include "core/json.h"
 #include "rl/advantages.h"
-#include "rl/harm.h"
 #include "rl/memory_estimate.h"
 #include "rl/learn.h"
 #include "rl/prompt_media.h"
 #include "rl/replay_buffer.h"
-#include "rl/set_figures.h"
+#include "rl/step_figures.h"
 #include "train/pretrain.h"
 #include "train/taught.h"
 
 #include <math.h>
 #include <string.h>
 
-#define ROW(member, ...) SETTING(struct rl_settings, member, __VA_ARGS__)
-const struct setting rl_table[] = {
-    ROW(from, "from", REFERENCE, NULL, 0, 0, NULL, "initial model; optimizer moments start at zero"),
-    ROW(sub, "sub", STRING, "", 0, 0, NULL,
-        "named sub-model of `from` (weft extract --name) that is drawn from and trained; none: the full model"),
-    ROW(prompts, "prompts", SOURCES, NULL, 0, 0, NULL,
-        "prompts with the fields of verl, .jsonl or .json; or named sets, {NAME: {data: .., share: 2}, ..}: prompts of "
-        "a "
-        "step in proportion to `share`, or to `weight` times the prompts of a set"),
-    ROW(eval_prompts, "eval_prompts", REFERENCE, "", 0, 0, NULL, "held-out prompts"),
-    ROW(eval_steps, "eval_steps", INTEGER, "20", 0, 1e9, NULL,
-        "steps between held-out evaluations; 0: only at start and end"),
-    ROW(stop_below, "stop_below", NUMBER, "3", 0, 1e9, NULL,
-        "the stage ends when the held-out reward is below its start by more standard errors than this, of the "
-        "differences by prompt (20 prompts at least): an error, or with keep_best the best step; 0: never"),
-    ROW(eval_limit, "eval_limit", INTEGER, "0", 0, 1e9, NULL, "maximum held-out prompts; 0: all"),
-    ROW(day, "day", STRING, "", 0, 0, NULL,
-        "YYYY-MM-DD that a chat template which writes the day gets; none: the day of each call"),
-    ROW(steps, "steps", INTEGER, "40", 1, 1e9, NULL, "training steps, each on its own prompts"),
-    ROW(prompts_per_step, "prompts_per_step", INTEGER, "32", 1, 1e6, NULL, "prompts per step"),
-    ROW(group, "group", INTEGER, "8", 2, 1e4, NULL, "answers per prompt"),
-    ROW(redraw, "redraw", INTEGER, "0", 0, 100, NULL,
-        "times that groups of equal rewards are drawn again in a step, with the same prompts"),
-    ROW(buffer_batches, "buffer_batches", INTEGER, "1", 1, 1000, NULL,
-        "steps whose prompts are sampled concurrently; more hide long answers, but train on samples of older weights"),
-    ROW(slots, "seats", INTEGER, "0", 0, 1e6, NULL, "prompts sampled concurrently; 0: all in the buffer"),
-    ROW(speculate, "speculate", INTEGER, "0", 0, 4, NULL, NULL),
-    ROW(temperature, "temperature", NUMBER, "1", 0.01, 100, NULL, "temperature of sampling and of the trained policy"),
-    ROW(max_tokens, "max_tokens", INTEGER, "64", 1, 1 << 20, NULL,
-        "maximum answer length, tokens, or frames of a sound"),
-    ROW(minibatches, "minibatches", INTEGER, "2", 1, 1000, NULL, "optimizer updates per step"),
-    ROW(micro_positions, "micro_positions", INTEGER, "4096", 16, 1 << 24, NULL, "training microbatch size, positions"),
-    ROW(policy_loss.algorithm, "algorithm", CHOICE, "misc", 0, 0, "misc|gspo|grpo",
-        "misc: ratio and clip per sequence, mismatch mask per token; gspo: both per sequence; grpo: both per token"),
-    ROW(policy_loss.eps, "eps", NUMBER, "0.2", 0, 10, NULL,
-        "clip range of the ratio; lower for long answers, e.g. 3e-4"),
-    ROW(policy_loss.clip_high, "clip_high", NUMBER, "0", 0, 10, NULL,
-        "clip range upwards, where eps is then the one downwards; 0: eps both ways"),
-    ROW(policy_loss.mismatch_low, "mismatch_low", NUMBER, "0.5", 0, 1, NULL,
-        "minimum ratio of training to rollout probability"),
-    ROW(policy_loss.mismatch_high, "mismatch_high", NUMBER, "5", 1, 1e9, NULL,
-        "maximum of this ratio; values outside are masked"),
-    ROW(policy_loss.kl, "kl", NUMBER, "0", 0, 100, NULL, "weight of the KL divergence from the initial model"),
-    ROW(policy_loss.kl_estimator, "kl_estimator", CHOICE, "k3", 0, 0, "k3|k2|k1",
-        "estimate of this divergence by a drawn token, d = log pi_start - log pi: k3: exp(d) - d - 1; k2: d^2 / 2; "
-        "k1: -d"),
-    ROW(policy_loss.entropy, "entropy", NUMBER, "0", 0, 100, NULL,
-        "weight of the mean entropy per token, which is maximized; 0: none"),
-    ROW(policy_loss.overlong_buffer, "overlong.buffer", INTEGER, "0", 0, 1 << 20, NULL,
-        "last tokens before max_tokens where answers lose reward for their length; 0: none"),
-    ROW(policy_loss.overlong_penalty, "overlong.penalty", NUMBER, "1", 0, 1e9, NULL,
-        "reward that an answer of max_tokens loses"),
-    ROW(policy_loss.divide_by_std, "divide_by_std", BOOL, "true", 0, 0, NULL,
-        "divide advantages by the group's sample standard deviation"),
-    ROW(policy_loss.divide_by_set, "divide_by_set", BOOL, "false", 0, 0, NULL,
-        "divide advantages by the sample standard deviation of the step's rewards in their set, not in their group"),
-    ROW(policy_loss.advantage_eps, "advantage_eps", NUMBER, "1e-4", 0, 10, NULL, "added to this standard deviation"),
-    ROW(policy_loss.mask_share, "mask.share", NUMBER, "0", 0, 1, NULL,
-        "masking of well-learned positive answers; 0: none, 1: full"),
-    ROW(policy_loss.mask_entropy, "mask.entropy", NUMBER, "0.05", 0, 100, NULL,
-        "well learned: mean entropy below this, nats per token"),
-    ROW(policy_loss.mask_success, "mask.success", NUMBER, "0.75", 0, 1, NULL,
-        "and success rate of the prompt without hints above this"),
-    ROW(policy_loss.mask_solved, "mask.solved", NUMBER, "1", -1e9, 1e9, NULL, "minimum reward of a successful answer"),
-    ROW(policy_loss.hint_share, "hint.share", NUMBER, "0", 0, 1, NULL,
-        "initial share of extra_info.think given as hint; 0: no hints"),
-    ROW(policy_loss.hint_decay, "hint.decay", NUMBER, "0.05", 0, 100, NULL,
-        "decay rate: hint.share * exp(-decay * step * pass@k of the initial model)"),
-    ROW(policy_loss.hint_attempts, "hint.attempts", INTEGER, "4", 1, 1000, NULL,
-        "k: answers whose best reward is pass@k, if extra_info.pass is missing"),
-    GRADER_ROWS(struct rl_settings),
-    OPTIMIZER_ROWS_SHAPED(struct rl_settings, "1e-4", "0.99", "0", "-10", "constant"), /* counted in updates */
-    ROW(bias_speed, "bias_speed", SCHEDULE, "0", 0, 1, NULL, "update rate of the router's balancing bias"),
-    ROW(weigh_scales, "weigh_scales", BOOL, "false", 0, 0, NULL,
-        "weigh the positions of a picture's scale by 1 / side in its ratio and means; false: all alike"),
-    ROW(replay_routes, "replay_routes", BOOL, "true", 0, 0, NULL, "train with the experts that the rollout selected"),
-    ROW(recompute, "recompute", BOOL, "false", 0, 0, NULL, "activation checkpointing: keep only layer inputs"),
-    TRAINING_ROWS(struct rl_settings, "10"),
-    BEST_ROWS(struct rl_settings, "heldout, the mean reward on eval_prompts"),
-    {0}};
-
 struct stage_run { /* state of one call */
     const struct rl_settings *s;
     const struct stage *stage;
-    struct model model, start;
-    bool has_start;
+    struct model model, start, rollout; /* rollout: in the form that answers are drawn with */
+    bool has_start, has_rollout;
     struct submodel policy; /* the full model, or settings.sub */
     struct arena policy_memory;
     struct text_tokenizer *tokenizer;
@@ -122,6 +40,7 @@ struct stage_run { /* state of one call */
 };
 struct step_times {
     double draw, grader, learn;
+    struct step_draws draws;
 };
 
 /* ---- Opening ---- */
@@ -133,6 +52,17 @@ static int open_start(struct stage_run *r)
     if (model_load(&r->start, r->stage->device, r->s->from, r->stage->dtype, false))
         return error_prefix("the model of kl");
     r->has_start = true;
+    return 0;
+}
+
+static int open_rollout(struct stage_run *r)
+{
+    enum rollout_weights form = (enum rollout_weights)r->s->rollout_weights;
+    if (form == ROLLOUT_STORED)
+        return 0;
+    if (rollout_model_open(&r->rollout, r->stage->device, &r->model.config, r->stage->dtype, form))
+        return -1;
+    r->has_rollout = true;
     return 0;
 }
 
@@ -190,7 +120,7 @@ static int open_sampler(struct stage_run *r)
 {
     const struct rl_settings *s = r->s;
     const struct sampler_room room = rl_room(s, &r->prompts, prompt_media_of(&r->media));
-    if (sampler_open(&r->sampler, &r->model, &r->policy, r->tokenizer, &room))
+    if (sampler_open(&r->sampler, r->has_rollout ? &r->rollout : &r->model, &r->policy, r->tokenizer, &room))
         return -1;
     r->buffer.route_width = r->sampler.route_width;
     r->buffer.media = room.media;
@@ -440,19 +370,28 @@ static int begin(void *context, i64 step, const struct json *state, const char *
  * answers with observations, sampling continues. */
 static int draw_and_grade(struct stage_run *r, struct step_times *times, i64 step, struct progress *bar)
 {
+    struct replay_buffer *p = &r->buffer;
     i64 open = 1, mine = r->s->prompts_per_step;
+    bool choose = r->s->order == ORDER_FIRST && p->replaced_count == 0;
     while (open) {
         double begin = clock_s();
-        int status = rollouts_draw(&r->sampler, r->buffer.rollout_groups, r->buffer.count, mine, NULL);
+        step_draws_before(&times->draws, p->rollout_groups, p->count);
+        int status = choose ? rollouts_draw_any(&r->sampler, p->rollout_groups, p->count, mine, NULL)
+                            : rollouts_draw(&r->sampler, p->rollout_groups, p->count, mine, NULL);
+        if (choose)
+            replay_buffer_choose_done(p);
+        choose = false; /* observations go to those that were chosen */
+        step_draws_after(&times->draws, p->rollout_groups, p->count);
         times->draw += clock_s() - begin;
         begin = clock_s();
         if (status == 0)
-            status = grade_rollouts(&open, r->grader, r->buffer.rollout_groups, mine, step, r->s->max_tokens);
+            status = grade_rollouts(&open, r->grader, p->rollout_groups, mine, step, r->s->max_tokens);
         times->grader += clock_s() - begin;
         if (status)
             return status;
         progress_update(bar, step, "answered");
     }
+    step_draws_end(&times->draws, p->rollout_groups, p->count);
     return 0;
 }
 
@@ -468,28 +407,20 @@ static void move_success(struct stage_run *r, struct rollout_group *const *group
     }
 }
 
-/* Statistics of the step's answers before any update on them. */
-static struct eval_scores measure_answers(const struct stage_run *r, struct rollout_group *const *groups)
+/* Answers of a recheck are pass@k from now on: the best reward of the first k. */
+static void move_passes(struct stage_run *r, struct rollout_group *const *groups)
 {
-    struct eval_scores x = {0};
-    double drawn = 0;
-    for (i64 i = 0; i < r->s->prompts_per_step; i++)
-        for (i64 c = 0; c < r->s->group; c++) {
-            const struct answer *y = &groups[i]->rollouts[c].answer;
-            x.reward += groups[i]->rollouts[c].reward;
-            x.length += (double)y->count;
-            x.ended += y->ended;
-            x.answers++;
-            for (i64 j = 0; j < y->count; j++) {
-                x.entropy += y->given[j] ? 0 : y->entropy[j];
-                drawn += !y->given[j];
-            }
+    for (i64 i = 0; i < r->s->prompts_per_step; i++) {
+        const struct rollout_group *c = groups[i];
+        double best = -INFINITY;
+        bool graded = c->recheck;
+        for (i64 k = 0; k < min_i64(c->size, r->s->policy_loss.hint_attempts); k++) {
+            best = fmax(best, c->rollouts[k].reward);
+            graded &= !c->rollouts[k].ungraded;
         }
-    x.reward /= (double)x.answers;
-    x.length /= (double)x.answers;
-    x.ended /= (double)x.answers;
-    x.entropy /= drawn;
-    return x;
+        if (graded)
+            r->buffer.pass[c->prompt_index] = best;
+    }
 }
 
 /* Of the prompts for media; NaN: there are none. */
@@ -512,14 +443,19 @@ static void log_step(struct training_step *said, const struct stage_run *r, cons
     metrics_put(m, "reward", x->reward);
     metrics_put(m, "entropy", x->entropy);
     metrics_put(m, "length", x->length);
+    if (r->s->buffer_batches > 1 && t->draws.answers > 0)
+        metrics_put(m, "length_drawn", t->draws.length / t->draws.answers);
     metrics_put(m, "ended", x->ended);
     metrics_put(m, "spread", spread);
     metrics_put(m, "clipped", y->sums.clipped / responses);
     metrics_put(m, "masked", y->sums.masked / responses);
+    metrics_put(m, "masked_answers", y->sums.all_masked / responses);
     metrics_put(m, "mismatch", y->sums.mismatch / responses);
     metrics_put(m, "ratio_distance", y->sums.ratio / responses);
     if (r->has_start)
         metrics_put(m, "kl", y->sums.kl / responses);
+    if (r->s->policy_loss.mask_share > 0)
+        metrics_put(m, "well_learned", y->well_learned);
     if (r->s->redraw)
         metrics_put(m, "redrawn", (double)redrawn);
     if (r->s->policy_loss.overlong_buffer)
@@ -527,13 +463,23 @@ static void log_step(struct training_step *said, const struct stage_run *r, cons
     metrics_put(m, "draw_s", t->draw);
     metrics_put(m, "judge_s", t->grader);
     metrics_put(m, "learn_s", t->learn);
-    metrics_put(m, "drawn_per_s", x->length * (double)x->answers / t->draw);
+    if (t->draws.ids > 0)
+        metrics_put(m, "drawn_per_s", t->draws.ids / t->draw);
     said->optimizer = y->optimizer;
     said->count = (double)y->positions;
     said->seconds = y->seconds;
     said->flops = y->flops;
     buffer_printf(&said->note, "reward %.3f spread %.2f entropy %.3f clipped %.2f length %.1f", x->reward, spread,
                   x->entropy, y->sums.clipped / responses, x->length);
+}
+
+/* Share of the held-out prompts, which have no hint, whose answer solves them. */
+static double heldout_solved(const struct stage_run *r)
+{
+    double solved = 0;
+    for (i64 i = 0; i < r->held_out.count; i++)
+        solved += r->now_rewards[i] >= r->s->policy_loss.mask_solved;
+    return solved / (double)r->held_out.count;
 }
 
 /* Measures every eval_steps steps, and for keep_best before the first step and after the last. */
@@ -551,6 +497,8 @@ static int measure_step(double *value, void *context, i64 step, struct metrics *
     log_info("step %lld: held-out reward %.3f, entropy %.3f", (long long)step, x.reward, x.entropy);
     metrics_put(metrics, "heldout/reward", x.reward);
     metrics_put(metrics, "heldout/entropy", x.entropy);
+    metrics_put(metrics, "heldout/length", x.length);
+    metrics_put(metrics, "heldout/solved", heldout_solved(r));
     *value = x.reward;
     return check_harm(r, step);
 }
@@ -587,11 +535,12 @@ static struct eval_scores note_answers(struct stage_run *r, struct metrics *metr
     struct rollout_group **first = memory_alloc(r->s->prompts_per_step * (i64)sizeof *first);
     replay_buffer_first(first, &r->buffer);
     move_success(r, first);
-    struct eval_scores scores = measure_answers(r, first);
+    move_passes(r, first);
+    struct eval_scores scores = step_scores(r->s, first);
     double distance = mean_distance(r, first);
     if (isfinite(distance))
         metrics_put(metrics, "media_distance", distance);
-    set_figures_put(metrics, r->s, &r->prompts, first);
+    step_figures_put(metrics, r->s, &r->prompts, first);
     memory_free(first);
     return scores;
 }
@@ -603,6 +552,8 @@ static int run_step(void *context, i64 step, struct training_step *said)
     struct step_times times = {0};
     i64 redrawn = 0;
     replay_buffer_mark(&r->mark, &r->buffer);
+    if (r->has_rollout)
+        rollout_model_take(&r->rollout, &r->model);
     if (replay_buffer_fill(&r->buffer, step, &r->s->policy_loss))
         return -1;
     int status = draw_and_grade(r, &times, step, said->bar);
@@ -697,7 +648,7 @@ static int open_model(struct stage_run *r)
 
 static int run_with_model(struct stage_run *r)
 {
-    if (open_start(r))
+    if (open_start(r) || open_rollout(r))
         return -1;
     if (is_set(r->s->grader.judge) && judge_open(&r->judge, r->stage->device, r->s->grader.judge, r->stage->dtype))
         return -1;
@@ -711,6 +662,7 @@ static int run_with_model(struct stage_run *r)
     replay_buffer_open(&r->buffer, &r->prompts, r->tokenizer, r->s->prompts_per_step, r->s->group, r->s->buffer_batches,
                        r->stage->seed);
     r->buffer.redraw = r->s->redraw;
+    r->buffer.recheck = r->s->policy_loss.hint_share > 0 ? r->s->policy_loss.hint_recheck : 0;
     int status = open_sampler(r);
     if (status == 0) {
         struct model_config *c = &r->model.config;
@@ -725,27 +677,6 @@ static int run_with_model(struct stage_run *r)
     sampler_close(&r->sampler);
     replay_buffer_close(&r->buffer);
     return status;
-}
-
-int rl_check_settings(const void *settings)
-{
-    const struct rl_settings *s = settings;
-    if (lr_check(&s->optimizer, s->steps * s->minibatches, "steps times minibatches") ||
-        best_check(&s->best, "eval_steps", s->eval_steps))
-        return -1;
-    if (best_on(&s->best) && strcmp(s->best.measure, "heldout") != 0)
-        return error_usage("keep_best is %s: expected heldout, the mean reward on eval_prompts", s->best.measure);
-    if (best_on(&s->best) && !(s->eval_prompts && *s->eval_prompts))
-        return error_usage("keep_best measures rewards on held-out prompts: expected eval_prompts");
-    if (s->policy_loss.overlong_buffer > s->max_tokens)
-        return error_usage("overlong.buffer is %lld: expected at most max_tokens, %lld",
-                           (long long)s->policy_loss.overlong_buffer, (long long)s->max_tokens);
-    return prompt_sets_check(&s->prompts) || grader_check_settings(&s->grader) ? -1 : 0;
-}
-
-int rl_check_machine(const void *settings)
-{
-    return grader_check_machine(&((const struct rl_settings *)settings)->grader);
 }
 
 int rl_stage(const void *settings, const struct stage *stage)
@@ -766,6 +697,8 @@ int rl_stage(const void *settings, const struct stage *stage)
     }
     if (r->has_start)
         model_close(&r->start);
+    if (r->has_rollout)
+        model_close(&r->rollout);
     if (r->tokenizer)
         text_tokenizer_free(r->tokenizer);
     prompts_release(&r->prompts);

@@ -25,7 +25,7 @@ static struct fp8_matrix codes_of(const struct weight *w, bool transposed)
 
 static i64 rounded_bytes(const struct weights *weights, const struct weight *w)
 {
-    if (!w->spec.fp8 || !w->value.needs_grad)
+    if (!w->spec.fp8 || (weights->training && !w->value.needs_grad) || elements_of(w) == 0)
         return 0;
     struct fp8_matrix standing = codes_of(w, false), transposed = codes_of(w, true);
     return weights->device->has_fp8 ? round_up(fp8_matrix_bytes(&standing), 64) + fp8_matrix_bytes(&transposed)
@@ -52,7 +52,7 @@ void weights_fp8(struct weights *weights)
     i64 bytes = 0;
     for (i64 i = 0; i < weights->count; i++)
         bytes += round_up(rounded_bytes(weights, &weights->list[i]), 64);
-    require(weights->training && !weights->rounded.base, "weights in 8 bits of a table that does not train, or again");
+    require(!weights->rounded.base && !weights->bits, "weights in 8 bits again");
     device_arena_open(weights->device, &weights->rounded, bytes + 4096);
     for (i64 i = 0; i < weights->count; i++) {
         struct weight *w = &weights->list[i];

@@ -117,7 +117,7 @@ struct weight_spec weight_matrix(const char *name, i64 rows, i64 columns);
 void weights_quantize(struct weights *weights, int bits);
 void weights_allocate(struct weights *weights);
 /* Switches gemms of the training step to fp8 operands (tensor/linear.h), for the weights whose spec
- * allows it. Call once, after weights_allocate, on a training table. */
+ * allows it. Call once, after weights_allocate. A table that does not train uses them where a tape is as_trained. */
 void weights_fp8(struct weights *weights);
 void weights_close(struct weights *weights);
 struct weight *weights_find(struct weights *weights, const char *name); /* panics if there is none */

@@ -68,8 +68,8 @@ static void check_mix(double share, double shares)
     i64 seen[8] = {0}, of_a = 0;
     prompt_mix_init(&mix, &set_prompts, 4, 9);
     for (i64 i = 0; i < 24; i++) {
-        i64 index = prompt_mix_at(&mix, i);
-        assert_int_equal(prompt_mix_at(&mix, i), index);
+        i64 index = prompt_mix_at(&mix, i, NULL);
+        assert_int_equal(prompt_mix_at(&mix, i, NULL), index);
         seen[index]++;
         of_a += set_prompts.list[index].set == 0;
         assert_string_equal(set_prompts.list[index].ground_truth, index < 3 ? "a" : "b");
@@ -80,7 +80,7 @@ static void check_mix(double share, double shares)
     for (i64 i = 23; i >= 0; i -= 5) { /* backwards, as a step that is repeated */
         struct prompt_mix anew;
         prompt_mix_init(&anew, &set_prompts, 4, 9);
-        assert_int_equal(prompt_mix_at(&anew, i), prompt_mix_at(&mix, i));
+        assert_int_equal(prompt_mix_at(&anew, i, NULL), prompt_mix_at(&mix, i, NULL));
         prompt_mix_release(&anew);
     }
     prompt_mix_release(&mix);
@@ -110,7 +110,7 @@ TEST(test_shares_change_by_step)
     open_sets("{a: {data: %s, share: [[0, 1], [2, 0]]}, b: {data: %s, share: [[0, 0], [2, 1]]}}");
     prompt_mix_init(&mix, &set_prompts, 4, 9);
     for (i64 i = 0; i < 20; i++)
-        assert_int_equal(set_prompts.list[prompt_mix_at(&mix, i)].set, i >= 8);
+        assert_int_equal(set_prompts.list[prompt_mix_at(&mix, i, NULL)].set, i >= 8);
     prompt_mix_release(&mix);
     close_sets();
 }
@@ -126,7 +126,7 @@ TEST(test_a_single_file_has_the_order_of_the_seed)
     prompt_order_init(&order, 3, 77);
     prompt_mix_init(&mix, &p, 2, 77);
     for (i64 i = 0; i < 12; i++)
-        assert_int_equal(prompt_mix_at(&mix, i), prompt_order_at(&order, i));
+        assert_int_equal(prompt_mix_at(&mix, i, NULL), prompt_order_at(&order, i));
     prompt_mix_release(&mix);
     prompt_order_release(&order);
     prompts_release(&p);

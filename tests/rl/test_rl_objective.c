@@ -251,7 +251,11 @@ TEST(test_without_old_the_ratio_is_one)
     coefficients_of(c, &sums, &s, &y, loss, NULL);
     assert_true(fabs(c[0] + 0.75) < 1e-6);
     assert_true(c[1] == 0); /* k = exp(2), above 2 */
-    assert_true(fabs(sums.masked - 0.5) < 1e-9 && sums.clipped == 0 && sums.ratio == 0);
+    assert_true(fabs(sums.masked - 0.5) < 1e-9 && sums.clipped == 0 && sums.ratio == 0 && sums.all_masked == 0);
+    const float far[2] = {-2.5f, -2.5f};
+    y.rollout = far;
+    coefficients_of(c, &sums, &s, &y, loss, NULL); /* added to the sums */
+    assert_true(c[0] == 0 && c[1] == 0 && fabs(sums.masked - 1.5) < 1e-9 && sums.all_masked == 1);
 }
 
 TEST(test_clip_by_sign)

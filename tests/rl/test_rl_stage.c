@@ -4,7 +4,7 @@
 #include "core/json.h"
 #include "core/settings.h"
 #include "dist/dist.h"
-#include "rl/harm.h"
+#include "rl/step_figures.h"
 #include "rl/prompts.h"
 #include "rl/rl.h"
 #include "tests/scratch.h"

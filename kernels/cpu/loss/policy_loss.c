@@ -6,6 +6,7 @@
 struct policy_loss_row_sums {
     double responses, ids;
     struct policy_loss_id_sums of_ids;
+    double all_masked;
 };
 
 static void score_response(float *coefficient, struct policy_loss_row_sums *sums, const struct policy_loss_options *s,
@@ -16,8 +17,12 @@ static void score_response(float *coefficient, struct policy_loss_row_sums *sums
         mean.ratio += policy_loss_log_ratio(y, j) * policy_loss_share(y, j) / y->total;
         mean.mismatch += policy_loss_log_mismatch(y, j) * policy_loss_share(y, j) / y->total;
     }
+    double before = sums->of_ids.masked;
+    sums->of_ids.masked = 0;
     for (i64 j = 0; j < y->n; j++)
         coefficient[j] = policy_loss_coefficient(&sums->of_ids, s, y, j, mean);
+    sums->all_masked += policy_loss_all_masked(y, sums->of_ids.masked);
+    sums->of_ids.masked += before;
     sums->responses++;
     sums->ids += (double)y->n;
 }

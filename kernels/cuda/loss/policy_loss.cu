@@ -2,7 +2,7 @@
 
 #include "kernels/policy_loss.h"
 
-enum { SUMS = 8 };
+enum { SUMS = 9 };
 
 /* One block per response; sums is [responses, SUMS]. */
 static __global__ void score_responses(float *coefficient, double *sums, const float *loss, const float *old,
@@ -31,7 +31,9 @@ static __global__ void score_responses(float *coefficient, double *sums, const f
                         block_sum(of_ids.mismatch),
                         block_sum(of_ids.ratio),
                         block_sum(of_ids.kl),
-                        block_sum(of_ids.value)};
+                        block_sum(of_ids.value),
+                        0};
+    all[8] = policy_loss_all_masked(&y, all[3]);
     for (int s = 0; s < SUMS && threadIdx.x == 0; s++)
         sums[i * SUMS + s] = all[s];
 }
