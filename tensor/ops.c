@@ -353,10 +353,11 @@ BACKWARD(permute)
     struct gradient dx = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
     if (!dx.matrix.data)
         return;
-    void *to = dx.add ? tape_alloc(tape, dx.matrix.rows * dx.matrix.columns * dtype_bytes(dy.dtype)) : dx.matrix.data;
+    bool apart = dx.add || dx.matrix.dtype != dy.dtype;
+    void *to = apart ? tape_alloc(tape, dx.matrix.rows * dx.matrix.columns * dtype_bytes(dy.dtype)) : dx.matrix.data;
     device->ops->permute(device, to, dy.data, dy.dtype, self->rank, self->shape, self->order);
-    if (dx.add)
-        device->ops->copy(device, dx.matrix, matrix_of(to, dy.dtype, dx.matrix.rows, dx.matrix.columns), 1, true);
+    if (apart)
+        device->ops->copy(device, dx.matrix, matrix_of(to, dy.dtype, dx.matrix.rows, dx.matrix.columns), 1, dx.add);
 }
 
 struct tensor *op_permute(struct tape *tape, struct tensor *x, int rank, const i64 *shape, const i64 *order,

@@ -851,6 +851,31 @@ TEST(a_mark_is_passed_on_the_way_back)
     close_uses(&t, &x);
 }
 
+/* F32 values may have a gradient in BF16: those of a product with BF16 inputs have one. */
+TEST(a_permuted_gradient_has_the_dtype_of_its_input)
+{
+    static const float given[6] = {1, 2, 3, 4, 5, 6}, expected[6] = {1, 3, 5, 2, 4, 6};
+    for (int adds = 0; adds < 2; adds++) {
+        struct tape tape;
+        bf16 got[6];
+        tape_open(&tape, &device, DTYPE_BF16, (i64)1 << 22);
+        tape_clear(&tape, true);
+        struct tensor *x = tape_tensor(&tape, DTYPE_F32, 2, 3), *g = tape_tensor(&tape, DTYPE_F32, 3, 2);
+        device.ops->fill(&device, x->data, 6, 1);
+        device_put(&device, g->data, given, sizeof given);
+        x->grad_dtype = DTYPE_BF16;
+        x->needs_grad = true;
+        for (int i = 0; i <= adds; i++)
+            op_add_gradient(&tape, op_permute(&tape, x, 2, (const i64[]){2, 3}, (const i64[]){1, 0}, 2),
+                            tensor_matrix(g));
+        tape_backward(&tape);
+        device_get(&device, got, x->grad, sizeof got);
+        for (i64 i = 0; i < 6; i++)
+            assert_float_equal(bf16_to_f32(got[i]), (1 + adds) * expected[i], 0);
+        tape_close(&tape);
+    }
+}
+
 /* ---- completeness of the table ---- */
 
 static bool is_listed(const char *op, size_t length)

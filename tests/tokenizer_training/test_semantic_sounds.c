@@ -234,7 +234,7 @@ static void run_stage(const char *name)
                           .out = path_of(name),
                           .seed = 4,
                           .device = &device,
-                          .dtype = DTYPE_F32,
+                          .dtype = DTYPE_BF16,
                           .calibrated = true,
                           .ranks = parallel_alone()};
     read_settings(&own, data, "0.5", "0.3");
@@ -262,6 +262,7 @@ TEST(a_resumed_run_is_the_uninterrupted_one)
     expect_same_file(path_of("whole"), path_of("killed"), "checkpoints/step-000006/weft/optimizer.safetensors");
     succeed(file_read(&lines, path_of("whole/metrics.jsonl")));
     assert_non_null(strstr(lines.data, "\"semantic_loss\":"));
+    assert_null(strstr(lines.data, "\"skipped\":1"));
     buffer_release(&lines);
     succeed(file_read(&lines, path_of("whole/checkpoints/step-000006/weft/state.json")));
     assert_non_null(strstr(lines.data, "\"semantic\""));

@@ -529,6 +529,7 @@ TEST(resumed_runs_equal_uninterrupted_ones)
         for (const char *at = lines.data; (at = strstr(at, "\"semantic_loss\":")) != NULL; at++)
             seen++;
         assert_int_equal(seen, 6);
+        assert_null(strstr(lines.data, "\"skipped\":1"));
         buffer_release(&lines);
         succeed(file_read(&lines, weights));
         assert_null(memmem(lines.data, (size_t)lines.length, "semantic", 8));
