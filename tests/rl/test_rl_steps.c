@@ -341,9 +341,10 @@ TEST(answers_are_drawn_with_rounded_weights)
 
 /* ---- Hints ---- */
 
-enum { RECHECK = 2, ATTEMPTS = 2 };
+enum { RECHECK = 2 };
 
 struct expected {
+    i64 attempts;
     double pass[STEPS + 1][PROMPTS]; /* after so many steps; NAN: that of the initial model */
     i64 rechecks[STEPS];
     double solved[STEPS]; /* answers to rechecks that solve their prompt */
@@ -360,7 +361,7 @@ static void note_recheck(void *context, i64 step, i64 prompt, i64 rollout, doubl
     if ((times + 1 + index) % RECHECK)
         return;
     double *pass = &e->pass[step + 1][index];
-    *pass = rollout == 0 ? score : rollout < ATTEMPTS ? fmax(*pass, score) : *pass;
+    *pass = rollout == 0 ? score : rollout < e->attempts ? fmax(*pass, score) : *pass;
     e->rechecks[step] += rollout == 0;
     e->solved[step] += score >= 1;
 }
@@ -379,11 +380,13 @@ static void expect_pass(const char *out, i64 step, const double pass[PROMPTS])
 }
 
 /* Half of the prompts of each step have no hint, and pass@k is that of their first answers from then on. */
-TEST(hints_follow_what_is_measured_again)
+static void check_rechecks(i64 attempts)
 {
     static struct expected e;
-    char *out = run("recheck", ", hint: {share: 0.9, decay: 0, recheck: 2, attempts: 2}");
+    char *more = string_format(", hint: {share: 0.9, decay: 0, recheck: 2, attempts: %d}", (int)attempts);
+    char *out = run(attempts == 1 ? "recheck-1" : "recheck", more);
     i64 changed = 0;
+    e = (struct expected){.attempts = attempts};
     for (i64 i = 0; i < PROMPTS; i++)
         for (i64 step = 0; step <= STEPS; step++)
             e.pass[step][i] = NAN;
@@ -406,6 +409,13 @@ TEST(hints_follow_what_is_measured_again)
     }
     assert_true(changed > 0);
     memory_free(out);
+    memory_free(more);
+}
+
+TEST(hints_follow_what_is_measured_again)
+{
+    check_rechecks(1);
+    check_rechecks(GROUP);
 }
 
 /* A hint that never let go, since its prompt was never solved, goes when a recheck solves it, and comes back. */
