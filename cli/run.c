@@ -56,6 +56,7 @@ int command_run(int argc, char **argv)
     if (launcher_has_started()) {
         run.ranks_begin = launcher_begins;
         run.ranks_left = launcher_left;
+        run.ranks_deal = launcher_deals;
         run.ranks_change = launcher_asks;
         run.snapshots = launcher_snapshots();
     }

@@ -219,6 +219,8 @@ static void unlock(struct comm *comm)
 static void lock(struct comm *comm)
 {
     watch_call(NULL, NULL);
+    comm->spent_s += comm->begun_s > 0 ? clock_s() - comm->begun_s : 0;
+    comm->begun_s = 0;
     if (comm->device)
         comm->device->memory->lock(comm->device);
 }
@@ -255,6 +257,7 @@ void comm_agree(struct comm *comm, const char *name, i64 bytes)
 static void begin_call(struct comm *comm, const char *call, i64 bytes)
 {
     watch_call(comm->name, call);
+    comm->begun_s = clock_s();
     comm_agree(comm, call, bytes);
 }
 
@@ -267,6 +270,7 @@ void comm_barrier(struct comm *comm)
     host->wait_s = 0;
     begin_call(comm, "barrier", 0);
     host->transport->barrier(host);
+    comm->begun_s = 0; /* rank 0 may work alone meanwhile */
     watch_call(NULL, NULL);
     host->wait_s = wait_s;
 }
@@ -326,6 +330,7 @@ void comm_send(struct comm *comm, i64 to, i64 tag, const void *data, i64 bytes)
 {
     comm_host(comm)->call = "send";
     watch_call(comm->name, "send");
+    comm->begun_s = clock_s();
     unlock(comm);
     comm->transport->send(comm, to, tag, data, bytes);
     lock(comm);
@@ -335,6 +340,7 @@ void comm_receive(struct comm *comm, i64 from, i64 tag, void *data, i64 bytes)
 {
     comm_host(comm)->call = "receive";
     watch_call(comm->name, "receive");
+    comm->begun_s = clock_s();
     unlock(comm);
     comm->transport->receive(comm, from, tag, data, bytes);
     lock(comm);
@@ -510,4 +516,13 @@ void comm_all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtype)
     unlock(comm);
     all_reduce(comm, data, count, dtype);
     lock(comm);
+}
+
+double comm_spent_s(const struct parallel *p)
+{
+    const struct comm *const comms[] = {p->world, p->data, p->expert, p->replica, p->tensor, p->pipeline};
+    double sum = 0;
+    for (i64 i = 0; i < COUNT_OF(comms); i++)
+        sum += comms[i]->spent_s + (comms[i]->host ? comms[i]->host->spent_s : 0);
+    return sum;
 }

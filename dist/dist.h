@@ -13,6 +13,7 @@
  *     ops       collectives with a backward                              ops.c, experts.c
  *     buckets   gradient reduction overlapped with the backward          buckets.c
  *     zero      a weights table sharded over ranks (ZeRO-1)              zero.c
+ *     deal      which data rank takes which micro-batches                deal.c [deal.h]
  *     snapshot  such tables in memory that outlives the ranks            snapshot.c [snapshot.h]
  *
  * World rank = (pipeline . data + d) . tensor + t. Expert ranks are a subdivision of data ranks:
@@ -147,7 +148,8 @@ struct comm {
     i64 wait_s;            /* timeout of all calls but barriers; 0: none */
     double end_s;          /* all calls end until then (clock_s); 0: no limit */
     i64 scratch_bytes, calls;
-    struct watch *watch; /* control plane of the world; NULL: none */
+    double begun_s, spent_s; /* when the call that goes on began, 0: none; time in calls so far */
+    struct watch *watch;     /* control plane of the world; NULL: none */
 };
 /* The control plane of a comm: the same ranks, for host memory such as sizes and counts. The comm
  * itself, the data plane, moves device memory only. */
@@ -194,6 +196,10 @@ bool comm_any(struct comm *comm, bool value); /* logical or over the ranks */
 _Noreturn void comm_stop(struct comm *comm, const char *format, ...) PRINTF(2, 3);
 /* The same, with another exit status of this rank than STATUS_FAILED. */
 _Noreturn void comm_stop_with(struct comm *comm, int status, const char *format, ...) PRINTF(3, 4);
+
+/* Seconds that this rank has spent in calls of the layout's comms so far: it waited, or moved bytes. */
+struct parallel;
+double comm_spent_s(const struct parallel *parallel);
 
 /* Internal: for transports and ops. */
 struct comm *comm_new(const struct transport *transport, struct device *device, const char *name, i64 rank, i64 size);

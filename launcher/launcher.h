@@ -51,6 +51,8 @@ bool launcher_asks(void *context, i64 done);
 /* For ranks_begin of struct run_options: completes a line of members.jsonl, and refuses one that is not what
  * a replay repeats. */
 int launcher_begins(void *context, struct json *line, const char *journal);
+/* For ranks_deal of struct run_options: in a replay, the parts that the journal has. */
+void launcher_deals(void *context, const char *stage, i64 done, i64 *parts, i64 groups);
 /* Memory that outlives the ranks of this machine, if all ranks are on it; NULL: none. */
 const int *launcher_snapshots(void);
 /* For ranks_left: how the ranks of a world of this launcher left; NULL: it is of another one. json_free */

@@ -76,6 +76,7 @@ void ranks_release(struct ranks *ranks);
 struct replay_world {
     i64 ranks, first, end; /* steps that are complete when it begins and ends; end 0: that of the stage */
     char *layout, *device;
+    struct json *deals; /* of members.jsonl; NULL: none */
 };
 struct replay {
     const char *path;
@@ -89,6 +90,9 @@ void replay_close(struct replay *replay);     /* NULL: nothing */
 /* Whether a world that is about to write `line` into `journal` is world `at` of the replay. 0, or -1 and a
  * message. */
 int replay_check(const struct replay *replay, i64 at, const struct json *line, const char *journal);
+
+/* Fills in the parts of the step after `done`. */
+void replay_deal(i64 *parts, i64 groups, const struct replay_world *world, i64 done);
 
 /* ---- meeting.c ---- */
 struct launcher_peer { /* the connection to another launcher */

@@ -43,6 +43,14 @@ int launcher_begins(void *context, struct json *line, const char *journal)
     return here.replays ? replay_check(w->replay, w->at, line, journal) : 0;
 }
 
+void launcher_deals(void *context, const char *stage, i64 done, i64 *parts, i64 groups)
+{
+    const struct replay *r = here.world->replay;
+    (void)context;
+    if (r && strcmp(r->stage, stage) == 0)
+        replay_deal(parts, groups, &r->list[here.world->at], done);
+}
+
 const int *launcher_snapshots(void)
 {
     return here.world->snapshots;

@@ -1,21 +1,49 @@
 /* --replay: the worlds of a run, from the members.jsonl that its first rank wrote (pipeline/members.h). */
 #include "launcher/launcher_inside.h"
-#include "dist/dist.h"
+#include "dist/deal.h"
 
 #include <string.h>
 #include <sys/stat.h>
 
+static void release_world(struct replay_world *w)
+{
+    memory_free(w->layout);
+    memory_free(w->device);
+    json_free(w->deals);
+}
+
 /* A world that went back to an earlier step than others began at replaces them. */
 static void add_world(struct replay *r, struct replay_world world)
 {
-    while (r->count > 0 && r->list[r->count - 1].first >= world.first) {
-        memory_free(r->list[--r->count].layout);
-        memory_free(r->list[r->count].device);
-    }
+    while (r->count > 0 && r->list[r->count - 1].first >= world.first)
+        release_world(&r->list[--r->count]);
     if (r->count > 0)
         r->list[r->count - 1].end = world.first;
     r->list = memory_resize(r->list, r->count * (i64)sizeof world, (r->count + 1) * (i64)sizeof world);
     r->list[r->count++] = world;
+}
+
+/* What a world with `deal` speed says of its deals, in the order of their steps. */
+static int check_deals(const struct json *line, const struct layout *layout, const char *where)
+{
+    const struct json *deals = json_get(line, "deals");
+    i64 groups = layout->data / layout->expert, before = json_integer(json_get(line, "step"), 0);
+    bool speed = strcmp(json_string(json_get(line, "deal"), ""), "speed") == 0;
+    bool right = speed == (json_count(deals) > 0);
+    for (i64 i = 0; i < json_count(deals); i++) {
+        const struct json *parts = json_get(json_at(deals, i), "parts");
+        i64 step = json_integer(json_get(json_at(deals, i), "step"), -1);
+        right &= step >= before && json_count(parts) == groups;
+        before = step + 1;
+        for (i64 g = 0; g < json_count(parts); g++) {
+            i64 part = json_integer(json_at(parts, g), 0);
+            right &= part >= 1 && part <= DEAL_FASTEST;
+        }
+    }
+    return right ? 0
+                 : error_set("%s: the deals cannot be read: expected, with \"deal\": \"speed\" only, ascending steps "
+                             "and for each %lld %s from 1 to %d",
+                             where, (long long)groups, plural(groups, "part", "parts"), DEAL_FASTEST);
 }
 
 static int check_world(const struct json *line, const char *where)
@@ -27,9 +55,10 @@ static int check_world(const struct json *line, const char *where)
         return error_set("%s: no world of ranks (step, ranks, layout): expected a line of a members.jsonl", where);
     if (layout_parse(&parsed, layout, ranks))
         return error_prefix("%s", where);
-    if (strcmp(deal, "even") != 0)
-        return error_set("%s: the deal of samples is \"%s\", expected \"even\": another version wrote it", where, deal);
-    return 0;
+    if (strcmp(deal, "even") != 0 && strcmp(deal, "speed") != 0)
+        return error_set("%s: the deal of samples is \"%s\", expected \"even\" or \"speed\": another version wrote it",
+                         where, deal);
+    return check_deals(line, &parsed, where);
 }
 
 static int read_line(struct replay *r, const char *text, i64 length, i64 number)
@@ -50,10 +79,12 @@ static int read_line(struct replay *r, const char *text, i64 length, i64 number)
         r->of = json_copy(json_get(line, "of"));
     }
     if (status == 0)
-        add_world(r, (struct replay_world){.ranks = json_integer(json_get(line, "ranks"), 1),
-                                           .first = json_integer(json_get(line, "step"), 0),
-                                           .layout = string_copy(json_string(json_get(line, "layout"), "")),
-                                           .device = string_copy(json_string(json_get(line, "device"), ""))});
+        add_world(r,
+                  (struct replay_world){.ranks = json_integer(json_get(line, "ranks"), 1),
+                                        .first = json_integer(json_get(line, "step"), 0),
+                                        .layout = string_copy(json_string(json_get(line, "layout"), "")),
+                                        .device = string_copy(json_string(json_get(line, "device"), "")),
+                                        .deals = json_get(line, "deals") ? json_copy(json_get(line, "deals")) : NULL});
     json_free(line);
     memory_free(where);
     return status;
@@ -86,10 +117,8 @@ struct replay *replay_open(const char *path)
 
 void replay_close(struct replay *r)
 {
-    for (i64 i = 0; r && i < r->count; i++) {
-        memory_free(r->list[i].layout);
-        memory_free(r->list[i].device);
-    }
+    for (i64 i = 0; r && i < r->count; i++)
+        release_world(&r->list[i]);
     if (r) {
         memory_free(r->list);
         memory_free(r->stage);
@@ -137,4 +166,15 @@ int replay_check(const struct replay *r, i64 at, const struct json *line, const 
                         (long long)step, (long long)w->first);
     buffer_release(&names);
     return status;
+}
+
+void replay_deal(i64 *parts, i64 groups, const struct replay_world *w, i64 done)
+{
+    for (i64 g = 0; g < groups; g++)
+        parts[g] = DEAL_FASTEST;
+    for (i64 i = 0; i < json_count(w->deals); i++) {
+        const struct json *one = json_at(w->deals, i);
+        for (i64 g = 0; g < groups && json_integer(json_get(one, "step"), 0) <= done; g++)
+            parts[g] = json_integer(json_at(json_get(one, "parts"), g), DEAL_FASTEST);
+    }
 }

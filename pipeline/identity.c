@@ -96,6 +96,27 @@ struct json *identity_maker(const struct json *identity)
     return out;
 }
 
+/* Settings that choose who computes what, as the layout does, and no sample: they may change while a stage trains. */
+static const char *const free_settings[] = {"deal"};
+
+static bool is_free(const char *name)
+{
+    for (i64 i = 0; i < COUNT_OF(free_settings); i++)
+        if (strcmp(free_settings[i], name) == 0)
+            return true;
+    return false;
+}
+
+static struct json *without_free(const struct json *settings)
+{
+    struct json *out = json_object();
+    struct json_iterator it;
+    for (bool more = json_first(&it, settings); more; more = json_next(&it, settings))
+        if (!is_free(it.key))
+            json_set(out, it.key, json_copy(it.value));
+    return out;
+}
+
 struct json *identity_digests(const struct json *identity)
 {
     static const char *const seeds[] = {"seed", "stage_seed"};
@@ -105,7 +126,8 @@ struct json *identity_digests(const struct json *identity)
     char hash[20];
     for (bool more = json_first(&it, maker); more; more = json_next(&it, maker)) {
         bool is_seed = strcmp(it.key, seeds[0]) == 0 || strcmp(it.key, seeds[1]) == 0;
-        json_set(is_seed ? seed : recipe, it.key, json_copy(it.value));
+        json_set(is_seed ? seed : recipe, it.key,
+                 strcmp(it.key, "settings") == 0 ? without_free(it.value) : json_copy(it.value));
     }
     for (bool more = json_first(&it, digests); more; more = json_next(&it, digests))
         json_push(inputs, json_copy(it.value));
@@ -151,6 +173,10 @@ void identity_compare(struct buffer *out, const struct json *was, const struct j
     json_set(defaults, "settings", settings_defaults(s->kind->table, (i64)s->kind->settings_bytes));
     known = with_defaults(was, defaults);
     settings_equate_retired(json_get(known, "settings"), json_get(now, "settings"), s->kind->table);
+    for (i64 i = 0; i < COUNT_OF(free_settings); i++)
+        if (json_get(json_get(now, "settings"), free_settings[i]))
+            json_set(json_get(known, "settings"), free_settings[i],
+                     json_copy(json_get(json_get(now, "settings"), free_settings[i])));
     renew_inputs(known, now, run);
     json_differences(out, known, now, "", NULL);
     json_free(known);

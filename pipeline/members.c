@@ -119,10 +119,57 @@ static bool change(void *context, i64 done)
     return m->options->ranks_change && m->options->ranks_change(m->options->ranks_context, done);
 }
 
+/* Adds a deal to the line of this world. */
+static int note_deal(const struct members *m, i64 done, const i64 *parts, i64 groups)
+{
+    struct json *last, *one = json_object(), *list = json_array(), *deals;
+    struct buffer text = {0};
+    char *path = path_of(m);
+    int status = read_journal(&text, &last, path);
+    for (i64 g = 0; g < groups; g++)
+        json_push(list, json_of_integer(parts[g]));
+    json_set(one, "step", json_of_integer(done));
+    json_set(one, "parts", list);
+    deals = json_get(last, "deals") ? json_copy(json_get(last, "deals")) : json_array();
+    json_push(deals, one);
+    if (last) {
+        json_set(last, "deal", json_of_string("speed"));
+        json_set(last, "deals", deals);
+        add_line(&text, last);
+    } else {
+        json_free(deals);
+    }
+    if (status == 0 && last)
+        status = file_replace(path, text.data, text.length);
+    json_free(last);
+    buffer_release(&text);
+    memory_free(path);
+    return status;
+}
+
+/* The line is written before the step that is dealt so, for a snapshot may hold it. */
+static int deal(void *context, i64 done, i64 *parts, i64 groups)
+{
+    struct members *m = context;
+    const struct run_options *o = m->options;
+    bool same = true;
+    if (o->ranks_deal)
+        o->ranks_deal(o->ranks_context, m->stage->name, done, parts, groups);
+    for (i64 g = 0; g < groups; g++)
+        same &= parts[g] == (m->parts ? m->parts[g] : parts[0]);
+    if (same)
+        return 0;
+    if (!m->parts)
+        m->parts = memory_alloc(groups * (i64)sizeof *m->parts);
+    memcpy(m->parts, parts, (size_t)groups * sizeof *parts);
+    return writes(m) ? note_deal(m, done, parts, groups) : 0;
+}
+
 void members_watch(struct members *m, struct stage *stage)
 {
     stage->ranks_begin = begin;
     stage->ranks_change = change;
+    stage->ranks_deal = deal;
     stage->ranks_context = m;
 }
 
@@ -134,6 +181,8 @@ int members_end(struct members *m, int status)
                                                     : NULL;
     struct json *last;
     struct buffer text = {0};
+    memory_free(m->parts);
+    m->parts = NULL;
     if (!m->begun || !how)
         return 0;
     char *path = path_of(m);

@@ -175,6 +175,9 @@ struct run_options {
      * (json_free), or NULL. */
     int (*ranks_begin)(void *context, struct json *line, const char *journal);
     struct json *(*ranks_left)(void *context, const char *world);
+    /* Replaces the parts of the deal (dist/deal.h, [groups]) of the step after `done`, on every rank; NULL: they stay.
+     */
+    void (*ranks_deal)(void *context, const char *stage, i64 done, i64 *parts, i64 groups);
     void *ranks_context;
     const int *snapshots; /* as in struct stage */
 };

@@ -52,6 +52,40 @@ static void put_heldout_lines(struct page *p, const struct run_stage *s)
                  "step's mixture and sub-models. So the course of both can be compared, not their level.");
 }
 
+/* Seconds a micro-batch over steps, a line for each rank; of many ranks the slowest and the median. */
+static void put_ranks(struct page *p, const struct run_stage *s)
+{
+    enum { LINES_MOST = CHART_COLOURS };
+    struct metric_series all[LINES_MOST];
+    struct chart_line lines[LINES_MOST];
+    char names[LINES_MOST][24];
+    i64 count = 0;
+    for (i64 i = -2; i < LINES_MOST && count < LINES_MOST; i++) {
+        char *key =
+            i < 0 ? string_format("rank_s/%s", i < -1 ? "most" : "median") : string_format("rank_s/%lld", (long long)i);
+        struct metric_series one = series_of(&s->metrics, key);
+        memory_free(key);
+        if (one.n == 0) {
+            series_release(&one);
+            continue;
+        }
+        snprintf(names[count], sizeof names[0], i < 0 ? (i < -1 ? "slowest" : "median") : "rank %lld", (long long)i);
+        all[count] = one;
+        lines[count] = (struct chart_line){names[count], (int)count, one.x, one.y, one.n};
+        count++;
+    }
+    if (count)
+        figure_chart(p, "Time for a micro-batch, by rank",
+                     &(struct chart){.about = "Time for a micro-batch over steps, a line for each rank",
+                                     .x_name = "step",
+                                     .y_name = "s, without waiting for other ranks",
+                                     .lines = lines,
+                                     .line_count = (int)count,
+                                     .from_zero = true});
+    for (i64 i = 0; i < count; i++)
+        series_release(&all[i]);
+}
+
 void put_training(struct page *p)
 {
     static const struct panel panels[] = {
@@ -123,8 +157,10 @@ void put_training(struct page *p)
         i64 inside = p->html.length;
         for (i64 k = 0; k < COUNT_OF(panels); k++)
             figure_panel(p, p->stages[i], &panels[k]);
-        if (p->run_count == 1)
+        if (p->run_count == 1) {
+            put_ranks(p, s);
             put_best(p, s);
+        }
         for (i64 k = 0; k < COUNT_OF(of_several_runs) && p->run_count > 1; k++)
             figure_panel(p, p->stages[i], &of_several_runs[k]);
         if (p->html.length == inside)

@@ -34,6 +34,7 @@ static int run_rows(const struct rows *rows, const struct submodel *sub, struct 
     for (i64 micro = data->rank; micro < rows->micro_batches; micro += data->size) {
         struct forward out;
         arena_reset(&f->arena, 0);
+        t->next_micro = micro + data->size < rows->micro_batches ? micro + data->size : -1;
         if (t->source.fill(t->source.context, rows->step, micro, &f->batch, &f->arena))
             return -1;
         if (sums)

@@ -24,16 +24,16 @@ int pipeline_check(const struct layout *l, i64 micro_batches)
                        (long long)micro_batches, (long long)l->data, (long long)l->pipeline, (long long)multiple, why);
 }
 
-void pipeline_schedule_init(struct pipeline_schedule *s, const struct parallel *parallel, i64 micro_batches)
+void pipeline_schedule_init(struct pipeline_schedule *s, const struct parallel *parallel, const struct deal *deal)
 {
     const struct layout *l = &parallel->layout;
     i64 rank = parallel->data->rank;
     *s = (struct pipeline_schedule){.ranks = l->pipeline,
                                     .rank = parallel->pipeline->rank,
                                     .chunks = l->chunks,
-                                    .first = rank,
-                                    .stride = l->data,
-                                    .count = ceil_div(max_i64(0, micro_batches - rank), l->data)};
+                                    .deal = deal,
+                                    .data_rank = rank,
+                                    .count = deal->counts[rank]};
 }
 
 i64 pipeline_warmup(const struct pipeline_schedule *s)
@@ -47,10 +47,10 @@ i64 pipeline_warmup(const struct pipeline_schedule *s)
 static struct pipeline_task nth_task(const struct pipeline_schedule *s, i64 k, bool forward)
 {
     i64 round = s->ranks * s->chunks, own = k % round / s->ranks;
-    i64 micro = k / round * s->ranks + k % s->ranks;
+    i64 i = k / round * s->ranks + k % s->ranks;
     return (struct pipeline_task){.forward = forward,
                                   .chunk = (forward ? own : s->chunks - 1 - own) * s->ranks + s->rank,
-                                  .micro = s->first + micro * s->stride};
+                                  .micro = deal_micro(s->deal, s->data_rank, i)};
 }
 
 struct pipeline_task pipeline_task_at(const struct pipeline_schedule *s, i64 i)

@@ -204,7 +204,8 @@ static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct 
     struct pretrain_run *r = context;
     if (mixer_batch(r->mixer, step, micro, batch, arena))
         return -1;
-    mixer_prefetch(r->mixer, step, micro + r->stage->ranks->layout.data);
+    if (r->trainer.next_micro >= 0)
+        mixer_prefetch(r->mixer, step, r->trainer.next_micro);
     return 0;
 }
 
@@ -268,6 +269,7 @@ static int open_trainer(struct pretrain_run *r)
     t->seed = r->seed;
     t->recompute = r->s->recompute;
     t->stops = true;
+    t->paces = r->s->deal == DEAL_SPEED;
     return 0;
 }
 
@@ -655,6 +657,7 @@ static int run_step(void *context, i64 step, struct training_step *said)
     said->count = (double)x.positions;
     said->seconds = x.seconds;
     said->flops = x.flops;
+    said->pace = x.pace;
     monitor_measure(&r->monitor, said->metrics, &r->model, step + 1);
     note_left_out(r, step);
     return check_step(r, step, x.without_targets);
@@ -668,6 +671,8 @@ static int train(struct pretrain_run *r)
                                 .unit = "tokens",
                                 .weights = &r->model.weights,
                                 .snapshots = true,
+                                .deal = &r->trainer.deal,
+                                .by_speed = r->s->deal == DEAL_SPEED,
                                 .continues = r->base_checkpoint.checkpoints,
                                 .best = &r->s->best,
                                 .context = r,

@@ -4,11 +4,13 @@
 #define WEFT_TRAIN_PRETRAIN_H
 #include "train/heldout.h"
 
+enum { DEAL_EVEN, DEAL_SPEED };
 struct pretrain_settings {
     struct source_list data;
     char *from, *continues;
     char *heldout; /* shards of the held-out part; empty: those of data */
     i64 steps, heldout_rows;
+    int deal;                                                         /* DEAL_... */
     i64 routing_steps, heldout_steps, grid_steps, heldout_steps_rows; /* monitor.h */
     struct training_settings training;
     struct best_settings best;

@@ -27,6 +27,9 @@
         ROW(heldout_steps_rows, "heldout_steps_rows", INTEGER, "8", 1, 1e6, NULL,                                      \
             "rows of heldout_steps and grid_steps, shared out evenly among the kinds of samples, at least one of "     \
             "each"),                                                                                                   \
+        ROW(deal, "deal", CHOICE, "even", 0, 0, "even|speed",                                                          \
+            "micro-batches of a step that each data rank takes: as many as the others, or by its measured speed; "     \
+            "may change while the stage trains"),                                                                      \
         ROW(recompute, "recompute", BOOL, "false", 0, 0, NULL, "activation checkpointing: keep only layer inputs"),    \
         ROW(elastic_on, "elastic.on", BOOL, elastic_default, 0, 0, NULL, "sample sub-models during training"),         \
         ELASTIC_ROWS(struct pretrain_settings), LOADER_ROWS(struct pretrain_settings, rows_default, "512"),            \

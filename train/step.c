@@ -21,7 +21,9 @@ void trainer_open(struct trainer *trainer, struct model *model, i64 reserved_byt
     for (int kind = 0; kind < TARGETS; kind++)
         trainer->balance.weight[kind] = 1;
     trainer->buckets = buckets_open(&model->weights, model->parallel);
-    pipeline_schedule_init(&schedule, model->parallel, 0);
+    deal_open(&trainer->deal, &model->parallel->layout);
+    deal_to(&trainer->deal, 0);
+    pipeline_schedule_init(&schedule, model->parallel, &trainer->deal);
     trainer->in_flight_count = pipeline_warmup(&schedule) + 1;
     trainer->in_flight = memory_alloc(trainer->in_flight_count * (i64)sizeof *trainer->in_flight);
     for (i64 i = 0; i < trainer->in_flight_count; i++) {
@@ -62,6 +64,7 @@ void trainer_close(struct trainer *trainer)
         arena_close(&trainer->in_flight[i].arena);
     }
     memory_free(trainer->in_flight);
+    deal_close(&trainer->deal);
     buckets_close(trainer->buckets);
     step_sums_close(trainer->model->device, trainer->sums);
     i64 bytes = model_use_count(&trainer->model->config) * (i64)sizeof *trainer->expected;
@@ -251,15 +254,42 @@ static void update_balance(struct trainer *t, const struct step_result *result)
 }
 
 /* True if a step of many micro-batches is to be given up: one rank looks before each forward, several
- * ranks together before every LOOK_TASKS-th task. Ranks of a pipeline do not, since messages are under
- * way between them. */
+ * ranks together before every LOOK_TASKS-th task that all of them have. Ranks of a pipeline do not, since
+ * messages are under way between them. */
 static bool is_stopped(struct trainer *t, i64 task, const struct pipeline_schedule *schedule)
 {
     enum { LOOK_TASKS = 32 };
     struct comm *world = t->model->parallel->world;
-    if (!t->stops || (world->size > 1 && (schedule->ranks > 1 || task == 0 || task % LOOK_TASKS)))
+    if (!t->stops || (world->size > 1 &&
+                      (schedule->ranks > 1 || task == 0 || task % LOOK_TASKS || task >= 2 * deal_least(&t->deal))))
         return false;
     return comm_any(world, interrupted());
+}
+
+/* The next micro-batch that this rank begins after task i; -1: none. */
+static i64 next_micro(const struct trainer *t, i64 step, const struct pipeline_schedule *schedule, i64 i)
+{
+    i64 passes = passes_of(t, step), now = pipeline_task_at(schedule, i).micro / passes;
+    for (i64 k = i + 1; k < 2 * schedule->count * schedule->chunks; k++) {
+        struct pipeline_task task = pipeline_task_at(schedule, k);
+        if (task.forward && task.chunk == schedule->rank && task.micro / passes != now)
+            return task.micro / passes;
+    }
+    return -1;
+}
+
+/* A GPU's host runs ahead, so it is measured only where it may wait. */
+static void measure_pace(struct step_result *result, struct trainer *t, double begin_s, double spent_s, i64 count)
+{
+    const struct parallel *ranks = t->model->parallel;
+    struct device *device = t->model->device;
+    double flops = 0;
+    if (ranks->world->size == 1 || count == 0 || (device_is_gpu(device) && !t->paces))
+        return;
+    if (device_is_gpu(device))
+        device_get(device, &flops, &t->sums->flops, sizeof flops);
+    double busy_s = clock_s() - begin_s - (comm_spent_s(ranks) - spent_s);
+    result->pace = (struct rank_pace){busy_s / (double)count, result->flops / (double)count};
 }
 
 /* Runs all forwards and backwards of this rank. Gradient all-reduces start
@@ -267,13 +297,16 @@ static bool is_stopped(struct trainer *t, i64 task, const struct pipeline_schedu
 static int run_tasks(struct step_result *result, struct trainer *t, i64 step, const struct pipeline_schedule *schedule,
                      const double *totals)
 {
-    i64 forwards = schedule->count * schedule->chunks, last_micro = schedule->count - 1;
-    for (i64 i = 0; i < 2 * schedule->count * schedule->chunks; i++) {
+    i64 forwards = schedule->count * schedule->chunks, tasks = 2 * forwards;
+    double begin_s = clock_s(), spent_s = comm_spent_s(t->model->parallel);
+    i64 last = schedule->count ? deal_micro(schedule->deal, schedule->data_rank, schedule->count - 1) : -1;
+    for (i64 i = 0; i < tasks; i++) {
         struct pipeline_task task = pipeline_task_at(schedule, i);
         if (!task.forward) {
-            run_backward(t, &task, task.micro == schedule->first + last_micro * schedule->stride);
+            run_backward(t, &task, task.micro == last);
             continue;
         }
+        t->next_micro = next_micro(t, step, schedule, i);
         if (is_stopped(t, i, schedule))
             return STAGE_INTERRUPTED;
         if (run_forward(result, t, step, &task, totals))
@@ -281,9 +314,10 @@ static int run_tasks(struct step_result *result, struct trainer *t, i64 step, co
         if (--forwards == 0)
             buckets_start(t->buckets);
     }
-    double begin = clock_s();
+    measure_pace(result, t, begin_s, spent_s, schedule->count);
+    begin_s = clock_s();
     buckets_finish(t->buckets);
-    result->sum_s = clock_s() - begin;
+    result->sum_s = clock_s() - begin_s;
     return 0;
 }
 
@@ -319,7 +353,8 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
     const struct elastic_draw draw = draw_at(t, step, 0);
     if (t->elastic && elastic_needs_order(&draw) && trainer_fix_order(result, t, step, micro_batches))
         return -1;
-    pipeline_schedule_init(&schedule, ranks, micro_batches * passes_of(t, step));
+    deal_to(&t->deal, micro_batches * passes_of(t, step));
+    pipeline_schedule_init(&schedule, ranks, &t->deal);
     result->without_targets = !has_targets(t, totals);
     require(micro_batches > 0, "step %lld has no micro-batch", (long long)step);
     weights_begin_step(&model->weights);

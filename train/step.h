@@ -7,7 +7,7 @@
  */
 #ifndef WEFT_TRAIN_STEP_H
 #define WEFT_TRAIN_STEP_H
-#include "dist/dist.h"
+#include "dist/deal.h"
 #include "elastic/elastic.h"
 #include "train/routing_monitor.h"
 #include "train/train.h"
@@ -40,15 +40,18 @@ struct balance_settings { /* Loss coefficients of the target kinds. */
 /* ---- pipeline.c: the order of forwards and backwards of one rank ---- */
 struct pipeline_task {
     bool forward;
-    i64 chunk, micro; /* micro: index in the global batch, dealt round-robin to the data ranks */
+    i64 chunk, micro; /* micro: index in the global batch */
 };
 struct pipeline_schedule {
-    i64 ranks, rank, chunks;  /* ranks of the pipeline; chunks per rank */
-    i64 count, first, stride; /* micro-batches of this data rank */
+    i64 ranks, rank, chunks; /* ranks of the pipeline; chunks per rank */
+    const struct deal *deal; /* of the step; borrowed */
+    i64 data_rank, count;    /* micro-batches of this data rank */
 };
 i64 pipeline_multiple(const struct layout *layout);                 /* required divisor of a step's micro-batches */
 int pipeline_check(const struct layout *layout, i64 micro_batches); /* -1 and a message if it does not divide them */
-void pipeline_schedule_init(struct pipeline_schedule *schedule, const struct parallel *parallel, i64 micro_batches);
+/* deal: of deal_to */
+void pipeline_schedule_init(struct pipeline_schedule *schedule, const struct parallel *parallel,
+                            const struct deal *deal);
 i64 pipeline_warmup(const struct pipeline_schedule *schedule); /* forwards before the first backward */
 struct pipeline_task pipeline_task_at(const struct pipeline_schedule *schedule, i64 i); /* i < 2 . count . chunks */
 
@@ -102,6 +105,10 @@ struct trainer {
     struct balance_settings balance;
     double running[TARGETS]; /* running mean loss of each kind; 0: none yet */
     u64 seed;
+    struct deal deal; /* of micro-batches to data ranks: even, unless the caller sets it */
+    i64 next_micro;   /* that this rank fills after the one that is being filled; -1: none */
+    /* a GPU's step waits for the end of its backward, so that its pace is known */
+    bool paces;
     bool recompute, want_entropy;
     bool stops;                      /* gives a step up once interrupted(), which changes no weight */
     struct routing_monitor *routing; /* measures the next step; NULL: it is not measured */
@@ -109,7 +116,7 @@ struct trainer {
     struct tape *teacher_tape;
     struct teacher teacher; /* of the last micro-batch that was taught */
 };
-struct step_result {                    /* Sums over all ranks, except seconds, wait_s and sum_s. */
+struct step_result {                    /* Sums over all ranks, except seconds, wait_s, sum_s and pace. */
     double loss[LOSS_STREAMS][TARGETS]; /* sums of weight * loss */
     double weight[LOSS_STREAMS][TARGETS];
     double entropy, entropy_weight;
@@ -120,6 +127,7 @@ struct step_result {                    /* Sums over all ranks, except seconds, 
     /* time in gradient all-reduces after the backward; with a GPU the host
      * does not wait for them */
     double sum_s;
+    struct rank_pace pace; /* of this rank */
     struct optimizer_result optimizer;
     bool without_targets; /* no target had a weight above 0: no weight, moment or bias moved */
 };

@@ -27,6 +27,7 @@
 #define WEFT_TRAIN_H
 #include "core/json.h"
 #include "core/settings.h"
+#include "dist/deal.h"
 #include "tensor/weights.h"
 #include "train/best.h"
 
@@ -56,6 +57,9 @@ struct stage {
     /* Called on every rank before the first step, if there is one. begins: no checkpoint of the stage was
      * there. 0, or -1 and a message. NULL: nothing. */
     int (*ranks_begin)(void *context, i64 done, bool begins);
+    /* Called on every rank before each step of several ranks, with the parts of its deal (dist/deal.h, [groups]):
+     * notes them, or replaces them by those of the run that is repeated. 0, or -1 and a message. NULL: nothing. */
+    int (*ranks_deal)(void *context, i64 done, i64 *parts, i64 groups);
     void *ranks_context;
     const int
         *snapshots; /* file for dist/snapshot.h, of all ranks of this machine, which are all there are; NULL: none */
@@ -227,6 +231,7 @@ struct training_step {       /* Report of a step; zeroed before the step. */
     /* units processed, and the `seconds` they took; seconds 0: the whole step */
     double count;
     double seconds, flops; /* model flops; 0: not counted */
+    struct rank_pace pace; /* of this rank */
     struct buffer note;    /* losses for the progress line; the loop releases it */
 };
 struct training {
@@ -241,7 +246,11 @@ struct training {
     i64 more_count;
     /* checkpoints of another stage to continue from; NULL: start at step 0 */
     const char *continues;
-    bool snapshots;                   /* `begin` and `state` need no folder: ranks that die cost few steps */
+    bool snapshots; /* `begin` and `state` need no folder: ranks that die cost few steps */
+    /* how `step` deals micro-batches to ranks; `step` reports its pace. NULL: it does not. by_speed: the deal
+     * follows the paces of the ranks */
+    struct deal *deal;
+    bool by_speed;
     const struct best_settings *best; /* NULL: the result is the last step */
     bool higher;                      /* higher measures are better */
     void *context;                    /* callback argument; callbacks return 0, or -1 and a message */

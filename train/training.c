@@ -1,5 +1,4 @@
 /* The loop of every training stage. */
-#include "dist/dist.h"
 #include "dist/snapshot.h"
 #include "train/train.h"
 
@@ -35,6 +34,8 @@ struct training_loop { /* State of one call. */
     bool from_memory;            /* it began with a snapshot, which no checkpoint on disk has */
     double snapshot_s;           /* when the next one is due, on rank 0 */
     i64 snapshots_taken;
+    struct rank_pace pace, *paces; /* of the last step: this rank's; [world] all, NULL: they are not measured */
+    struct rank_speeds speeds;
 };
 
 static bool is_first(const struct training_loop *l)
@@ -413,6 +414,7 @@ static int run_step(struct training_loop *l, i64 step)
     int status = t->step(t->context, step, &said);
     if (status == 0)
         status = report(l, step + 1, &said, clock_s() - begin);
+    l->pace = said.pace;
     if (status == 0)
         status = check_skipped(l, step + 1, &said.optimizer);
     buffer_release(&said.note);
@@ -453,17 +455,79 @@ static int measure(struct training_loop *l, i64 done, bool *better)
     return status;
 }
 
-/* Whether any rank stops, whether any asks for other ranks, and whether a snapshot is due: one message for all. */
+/* Whether any rank stops, whether any asks for other ranks, whether a snapshot is due, and the paces of all: one
+ * message for all. */
 static void ask_ranks(const struct training_loop *l, bool last, i64 done, bool *stop, bool *change, bool *snapshot)
 {
     const struct stage *s = l->t->stage;
     bool asks = s->ranks_change && s->ranks_change(s->ranks_context, done) && !last;
     bool due = l->snapshots && is_first(l) && done > l->begun && clock_s() >= l->snapshot_s;
     float sums[] = {*stop, asks, due};
-    comm_all_reduce(comm_host(l->world), sums, COUNT_OF(sums), DTYPE_F32);
+    const struct comm_sum list[] = {{sums, COUNT_OF(sums), DTYPE_F32},
+                                    {l->paces, l->paces ? 2 * l->world->size : 0, DTYPE_F64}};
+    for (i64 r = 0; l->paces && r < l->world->size; r++)
+        l->paces[r] = r == l->world->rank ? l->pace : (struct rank_pace){0};
+    comm_all_reduce_list(comm_host(l->world), list, COUNT_OF(list));
     *stop = sums[0] > 0;
     *change = sums[1] > 0 && !*stop;
     *snapshot = sums[2] > 0;
+}
+
+/* Seconds a micro-batch of each rank in the step before; of many ranks the median and the most alone. */
+static void put_paces(struct training_loop *l)
+{
+    enum { RANKS_SHOWN = 64 };
+    double most = 0;
+    char name[32];
+    for (i64 r = 0; r < l->world->size; r++) {
+        double seconds = l->paces[r].seconds;
+        most = fmax(most, seconds);
+        snprintf(name, sizeof name, "rank_s/%lld", (long long)r);
+        if (seconds > 0 && l->world->size <= RANKS_SHOWN)
+            metrics_put(l->metrics, name, seconds);
+    }
+    if (most > 0 && l->world->size > RANKS_SHOWN) {
+        metrics_put(l->metrics, "rank_s/median", speeds_median(&l->speeds, 0));
+        metrics_put(l->metrics, "rank_s/most", most);
+    }
+}
+
+/* total: micro-batches of the step before */
+static void tell_deal(const struct training_loop *l, i64 done, i64 total)
+{
+    enum { RANKS_TOLD = 16 };
+    struct deal *d = l->t->deal;
+    struct buffer text = {0};
+    deal_to(d, total);
+    for (i64 r = 0; r < min_i64(d->ranks, RANKS_TOLD); r++)
+        buffer_printf(&text, "%s%lld", r ? " : " : "", (long long)d->counts[r]);
+    log_info("%s: from step %lld on data ranks take %s%s of %lld micro-batches", l->t->stage->name, (long long)done + 1,
+             text.data, d->ranks > RANKS_TOLD ? " : ..." : "", (long long)total);
+    buffer_release(&text);
+}
+
+/* Looks at the paces of the last step, and deals the micro-batches of the next one. */
+static int deal_next(struct training_loop *l, i64 done)
+{
+    const struct stage *s = l->t->stage;
+    struct deal *d = l->t->deal;
+    i64 bytes = d->groups * (i64)sizeof(i64), *parts = memory_alloc(bytes), total = d->total;
+    int status = 0;
+    speeds_add(&l->speeds, l->paces);
+    put_paces(l);
+    speeds_warn(&l->speeds, l->world, s->name);
+    memcpy(parts, d->parts, (size_t)bytes);
+    if (l->t->by_speed)
+        speeds_deal(parts, &l->speeds, d);
+    if (s->ranks_deal)
+        status = s->ranks_deal(s->ranks_context, done, parts, d->groups);
+    if (status == 0 && memcmp(parts, d->parts, (size_t)bytes) != 0) {
+        deal_set(d, parts);
+        if (is_first(l) && total > 0)
+            tell_deal(l, done, total);
+    }
+    memory_free(parts);
+    return status;
 }
 
 /* One turn of the loop, with `done` steps complete: measures, saves if that is due, and takes the next
@@ -487,6 +551,8 @@ static int turn(struct training_loop *l, i64 done, bool *more)
         return -1;
     *more = !last && !ends;
     if (*more && snapshot && !due && !better && take_snapshot(l, done))
+        return -1;
+    if (*more && l->paces && deal_next(l, done))
         return -1;
     if (*more)
         status = run_step(l, done);
@@ -568,6 +634,10 @@ int training_run(const struct training *t)
                               .measured = -1};
     i64 done;
     best_init(&l.best, t->best, t->higher);
+    if (t->deal && l.world->size > 1) {
+        l.paces = memory_alloc(l.world->size * (i64)sizeof *l.paces);
+        speeds_open(&l.speeds, &t->stage->ranks->layout);
+    }
     signals_say("%s: the step or measurement that goes on now ends or is given up, then the stage is saved",
                 t->stage->name);
     int status = resume(&l, &done);
@@ -587,6 +657,8 @@ int training_run(const struct training *t)
     metrics_close(l.metrics);
     json_free(l.line);
     best_release(&l.best);
+    speeds_close(&l.speeds);
+    memory_free(l.paces);
     memory_free(l.checkpoints);
     return status;
 }

@@ -86,6 +86,7 @@ struct walls_wall {
     struct layout layout;
     const char *like; /* case with the same bits, compared if it ran before; NULL: none */
     bool mpi;         /* under mpirun instead of over TCP */
+    i64 parts[2];     /* of the deal of micro-batches; {0}: even */
 };
 static const struct walls_wall walls[] = {
     {"chunks", 1, {.chunks = 2}},
@@ -109,6 +110,12 @@ static const struct walls_wall walls[] = {
     {"replica-buckets", 4, {.data = 4, .expert = 2, .bucket_bytes = 1 << 14}, "replica"},
     {"interleaved-buckets", 2, {.pipeline = 2, .chunks = 2, .bucket_bytes = 1 << 14}, "interleaved"},
     {"expert-pipeline-buckets", 4, {.data = 2, .expert = 2, .pipeline = 2, .bucket_bytes = 1 << 12}, "expert-pipeline"},
+    {"data-dealt", 2, {.data = 2}, .parts = {1000, 333}},
+    {"data-dealt-buckets", 2, {.data = 2, .bucket_bytes = 1000}, "data-dealt", .parts = {1000, 333}},
+    {"replica-dealt", 4, {.data = 4, .expert = 2}, .parts = {333, 1000}},
+    {"tensor-dealt", 4, {.data = 2, .tensor = 2}, .parts = {333, 1000}},
+    {"pipeline-dealt", 4, {.data = 2, .pipeline = 2}, .parts = {1000, 333}},
+    {"interleaved-dealt", 4, {.data = 2, .pipeline = 2, .chunks = 2}, .parts = {1000, 333}},
 };
 
 static const struct walls_wall *find_wall(const char *name)
@@ -143,9 +150,25 @@ static void add_mtp(struct batch *b)
         }
 }
 
+static const struct trainer *filled; /* of the run that goes on */
+
+/* The trainer has said before which micro-batch comes next. Chunks go through some of them again. */
+static void check_next(i64 step, i64 micro)
+{
+    static i64 last_step, last = -1, next = -1;
+    bool again = step == last_step && micro == last, chunks = filled && filled->model->parallel->layout.chunks > 1;
+    if (filled && !again && !chunks && next >= 0 && (next != micro || step != last_step))
+        panic("micro-batch %lld of step %lld comes behind %lld, which announced %lld", (long long)micro,
+              (long long)step, (long long)last, (long long)next);
+    last_step = step;
+    last = micro;
+    next = filled ? filled->next_micro : -1;
+}
+
 static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct arena *arena)
 {
     const struct walls_toy *toy = context;
+    check_next(step, micro);
     i32 ids[ROWS * LENGTH];
     for (u32 i = 0; i < ROWS * LENGTH; i++) {
         u32 draw = rng_u32((struct rng_key){1, RNG_TEST}, (u32)step, (u32)micro, i, 0);
@@ -162,6 +185,8 @@ static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct 
 }
 
 /* ---- A run ---- */
+
+static const i64 *dealt; /* parts of this rank's deal; NULL: it is even */
 
 struct walls_run {
     const struct walls_toy *toy;
@@ -196,15 +221,34 @@ static void open_run(struct walls_run *r, const struct walls_toy *toy, struct co
     r->trainer.recompute = toy->recompute;
     r->trainer.balance.weight[TARGET_MTP] = 0.3;
     r->trainer.seed = 5;
+    filled = &r->trainer;
+    r->trainer.paces = dealt != NULL;
+    if (dealt)
+        deal_set(&r->trainer.deal, dealt);
     if (toy->distill_weight > 0 && trainer_open_teacher(&r->trainer, toy->distill_weight, (i64)1 << 28))
         comm_stop(world, "%s", error_text());
 }
 
 static void close_run(struct walls_run *r)
 {
+    filled = NULL;
     trainer_close(&r->trainer);
     model_close(&r->model);
     parallel_close(&r->parallel);
+}
+
+/* Three quarters of a step are one rank's, and each rank knows its own pace. */
+static void check_deal(const struct walls_run *r, const struct step_result *result)
+{
+    const struct deal *d = &r->trainer.deal;
+    const struct parallel *p = &r->parallel;
+    i64 fast = dealt && dealt[0] < dealt[1], count = d->counts[p->data->rank];
+    bool is_fast = p->data->rank / d->group == fast;
+    if (dealt && count != d->total / d->ranks * (is_fast ? 3 : 1) / 2)
+        comm_stop(p->world, "this rank takes %lld of %lld micro-batches", (long long)count, (long long)d->total);
+    if ((dealt || device.backend == BACKEND_CPU) && p->world->size > 1 &&
+        (result->pace.seconds <= 0 || result->pace.seconds * (double)count > result->seconds))
+        comm_stop(p->world, "%g s a micro-batch, %g s a step", result->pace.seconds, result->seconds);
 }
 
 static struct step_result one_step(struct walls_run *r, i64 step)
@@ -212,6 +256,7 @@ static struct step_result one_step(struct walls_run *r, i64 step)
     struct step_result result;
     if (train_step(&result, &r->trainer, step))
         comm_stop(r->parallel.world, "%s", error_text());
+    check_deal(r, &result);
     return result;
 }
 
@@ -500,6 +545,7 @@ static int run_rank(void *context)
 {
     const struct walls_task *task = context;
     struct comm *world = ranks_world(&device);
+    dealt = task->wall->parts[0] ? task->wall->parts : NULL;
     run_wall(task->folder, task->reference, task->toy, world, &task->wall->layout);
     comm_close(world);
     return 0;
@@ -574,8 +620,8 @@ static void check_toy(const struct walls_toy *toy, const char *const *names, i64
 
 TEST(experts_in_every_layer)
 {
-    CHECK_TOY("moe", "chunks", "data", "expert", "expert-mpi", "expert-parts", "expert-buckets", "expert-buckets-mpi",
-              "tensor", "pipeline", "pipeline-mpi");
+    CHECK_TOY("moe", "chunks", "data", "data-dealt", "data-dealt-buckets", "expert", "expert-mpi", "expert-parts",
+              "expert-buckets", "expert-buckets-mpi", "tensor", "pipeline", "pipeline-mpi");
 }
 
 TEST(dense_layer_shared_expert_tied_embeddings)
@@ -601,7 +647,8 @@ TEST(elastic_draws_recomputed)
 /* Each micro-batch runs twice, and ranks share the passes out. */
 TEST(passes_of_a_family)
 {
-    CHECK_TOY("family", "data", "expert", "tensor", "interleaved", "replica-buckets");
+    CHECK_TOY("family", "data", "expert", "tensor", "interleaved", "replica-buckets", "data-dealt", "replica-dealt",
+              "tensor-dealt", "pipeline-dealt", "interleaved-dealt");
 }
 
 /* Each rank adds what the experts do on its rows before any sub-model is drawn. */
@@ -627,8 +674,8 @@ TEST_IN(TESTS_PLAIN | ON_TILES, bf16_roughly)
 
 TEST_IN(ON_GPU, experts_over_nccl)
 {
-    CHECK_TOY("moe", AT_NIGHT "data", "data-buckets", AT_NIGHT "expert", AT_NIGHT "expert-mpi", "expert-parts",
-              "expert-buckets-mpi", AT_NIGHT "tensor", "pipeline");
+    CHECK_TOY("moe", AT_NIGHT "data", "data-buckets", "data-dealt", AT_NIGHT "expert", AT_NIGHT "expert-mpi",
+              "expert-parts", "expert-buckets-mpi", AT_NIGHT "tensor", "pipeline");
 }
 
 TEST_IN(ON_GPU, bf16_over_tensor_ranks)

@@ -359,6 +359,106 @@ TEST(a_replay_has_the_bits_of_the_run)
     memory_free(recipe);
 }
 
+/* ---- Deals ---- */
+
+static struct buffer text_of(const char *path)
+{
+    struct buffer text = {0};
+    succeed(file_read(&text, path));
+    buffer_append(&text, "", 1);
+    return text;
+}
+
+static void expect_in_file(const char *path, const char *words)
+{
+    struct buffer text = text_of(path);
+    if (!strstr(text.data, words))
+        fail_msg("%s: expected %s in: %s", path, words, text.data);
+    buffer_release(&text);
+}
+
+/* A journal of an even run, with deals written into it: the replay takes them, its own journal has them, and a
+ * replay of that has the same bits, also after an interrupt between two deals. */
+TEST(a_replay_deals_as_its_journal)
+{
+    static const char deals[] = "\"deals\":[{\"step\":3,\"parts\":[1000,333]},{\"step\":9,\"parts\":[333,1000]}]";
+    char *recipe = recipe_of("even", 12, shards), *journal = journal_of("even"), *own = journal_of("dealt");
+    struct launch l = START("even", "-n 2 run %s", recipe);
+    expect_end(&l, 0, "base: done");
+    struct buffer text = text_of(journal), edited = {0};
+    char *at = strstr(text.data, "\"deal\":\"even\"");
+    assert_non_null(at);
+    buffer_printf(&edited, "%.*s\"deal\":\"speed\",%s%s", (int)(at - text.data), text.data, deals, at + 13);
+    char *path = put_text("dealt.jsonl", edited.data);
+    l = START("dealt", "--replay %s run %s run=%s/dealt", path, recipe, directory);
+    await(&l, "base: from step 10 on data ranks take 1 : 3 of 4 micro-batches", 1);
+    assert_int_equal(times_said(&l, "base: from step 4 on data ranks take 3 : 1 of 4 micro-batches"), 1);
+    assert_int_equal(times_said(&l, " on data ranks take "), 2);
+    expect_end(&l, 0, "base: done");
+    expect_in_file(own, "\"deal\":\"speed\"");
+    expect_in_file(own, deals);
+    struct buffer even = text_of(path_of("even/base/model.safetensors"));
+    struct buffer dealt = text_of(path_of("dealt/base/model.safetensors"));
+    assert_true(even.length == dealt.length && memcmp(even.data, dealt.data, (size_t)even.length) != 0);
+    l = START("dealt-again", "--replay %s run %s run=%s/dealt-again", own, recipe, directory);
+    await_steps(&l, "dealt-again", 5);
+    interrupt(&l);
+    expect_end(&l, 130, NULL);
+    l = START("dealt-again", "--replay %s run %s run=%s/dealt-again base.deal=speed", own, recipe, directory);
+    expect_end(&l, 0, "base: done");
+    expect_same_results("dealt", "dealt-again");
+    buffer_release(&text);
+    buffer_release(&edited);
+    buffer_release(&even);
+    buffer_release(&dealt);
+    memory_free(recipe);
+    memory_free(journal);
+    memory_free(own);
+    memory_free(path);
+}
+
+/* Lets a rank run a tenth of the time, until it or this process ends: less than its share of a busy machine. */
+static pid_t slow_down(pid_t rank)
+{
+    enum { RUN_US = 2000 };
+    pid_t slower = fork();
+    if (slower)
+        return slower;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (kill(rank, SIGSTOP) == 0) {
+        usleep(9 * RUN_US);
+        kill(rank, SIGCONT);
+        usleep(RUN_US);
+    }
+    _exit(0);
+}
+
+/* A rank that is slow gets less, dies, and is started again; the replay, where none is slow, has the bits. */
+TEST(a_slow_rank_gets_less_and_a_replay_has_the_bits)
+{
+    enum { STEPS = 40 };
+    char *recipe = recipe_of("slow", STEPS, shards), *journal = journal_of("slow");
+    static const char more[] = "base.deal=speed base.batch.rows=8 base.batch.length=128";
+    struct launch l = START("slow", "-n 2 --least 2 run %s %s", recipe, more);
+    await_steps(&l, "slow", 1);
+    pid_t slower = slow_down(rank_of(&l, 1));
+    await(&l, " on data ranks take ", 1);
+    i64 step = steps_of("slow");
+    await_steps(&l, "slow", min_i64(step + 3, STEPS - 1));
+    send_to_rank(&l, 1, SIGKILL);
+    await(&l, "; 2 go on from step ", 1);
+    expect_end(&l, 0, "base: done");
+    assert_int_equal(waitpid(slower, NULL, 0), slower);
+    expect_in_file(journal, "\"deal\":\"speed\"");
+    expect_in_file(journal, "\"parts\":[1000,");
+    expect_in_file(path_of("slow/base/metrics.jsonl"), "\"rank_s/1\":");
+    l = START("slow-again", "--replay %s run %s %s run=%s/slow-again", journal, recipe, more, directory);
+    expect_end(&l, 0, "base: done");
+    expect_same_results("slow", "slow-again");
+    memory_free(recipe);
+    memory_free(journal);
+}
+
 static void put_journal(const char *name, const char *of, i64 lines, const char *more)
 {
     struct buffer text = {0};
@@ -390,7 +490,16 @@ TEST(journals_of_other_runs_are_refused)
         {"cut.jsonl", "", "cut.jsonl:2: the line is cut", 1},
         {"torn.jsonl", "", "torn.jsonl:2", 1},
         {"other.jsonl", "", "other.jsonl:1: no world of ranks (step, ranks, layout)", 1},
-        {"deal.jsonl", "", "deal.jsonl:1: the deal of samples is \"odd\", expected \"even\"", 1},
+        {"deal.jsonl", "", "deal.jsonl:1: the deal of samples is \"odd\", expected \"even\" or \"speed\"", 1},
+        {"no-deals.jsonl", "", "no-deals.jsonl:1: the deals cannot be read: expected, with", 1},
+        {"even-deals.jsonl", "",
+         "even-deals.jsonl:1: the deals cannot be read: expected, with \"deal\": \"speed\" only", 1},
+        {"late-deals.jsonl", "", "late-deals.jsonl:1: the deals cannot be read: expected, with", 1},
+        {"groups.jsonl", "",
+         "groups.jsonl:1: the deals cannot be read: expected, with \"deal\": \"speed\" only, ascending "
+         "steps and for each 2 parts from 1 to 1000",
+         1},
+        {"parts.jsonl", "", "parts.jsonl:1: the deals cannot be read: expected, with", 1},
         {"layout.jsonl", "", "layout.jsonl:1: 3 data x 1 tensor x 1 pipeline ranks are 3, but 2 were", 2},
         {"middle.jsonl", "", "middle.jsonl:1: the journal begins in the middle of a run, at step 2", 1},
         {"lost.jsonl", " run=NEW", "its ranks computed on \"\", these do on ", 2},
@@ -404,6 +513,19 @@ TEST(journals_of_other_runs_are_refused)
     put_journal("torn.jsonl", "own", 1, "{\"step\":\n");
     put_journal("other.jsonl", "own", 0, "{\"step\":1,\"loss\":3}\n");
     put_journal("deal.jsonl", "own", 0, "{\"step\":0,\"ranks\":2,\"layout\":\"\",\"deal\":\"odd\"}\n");
+    static const struct {
+        const char *name, *deals;
+    } deals[] = {{"no-deals.jsonl", "\"deal\":\"speed\""},
+                 {"even-deals.jsonl", "\"deal\":\"even\",\"deals\":[{\"step\":1,\"parts\":[1000,2]}]"},
+                 {"late-deals.jsonl", "\"deal\":\"speed\",\"deals\":[{\"step\":2,\"parts\":[1000,2]},"
+                                      "{\"step\":2,\"parts\":[1000,3]}]"},
+                 {"groups.jsonl", "\"deal\":\"speed\",\"deals\":[{\"step\":1,\"parts\":[1000]}]"},
+                 {"parts.jsonl", "\"deal\":\"speed\",\"deals\":[{\"step\":1,\"parts\":[0,1000]}]"}};
+    for (i64 i = 0; i < COUNT_OF(deals); i++) {
+        char *line = string_format("{\"step\":0,\"ranks\":2,\"layout\":\"\",%s}\n", deals[i].deals);
+        put_journal(deals[i].name, "own", 0, line);
+        memory_free(line);
+    }
     put_journal("layout.jsonl", "own", 0, "{\"step\":0,\"ranks\":2,\"layout\":\"data=3\",\"deal\":\"even\"}\n");
     put_journal("middle.jsonl", "own", 0, "{\"step\":2,\"ranks\":2,\"layout\":\"\",\"deal\":\"even\"}\n");
     put_journal("two.jsonl", "own", 1,

@@ -311,7 +311,8 @@ TEST(test_rate_memory_and_waiting_are_charts)
     put_done(run, "base", "pretrain");
     put(run, "base", "metrics.jsonl",
         "{\"step\":1,\"lr\":0.00002,\"wait_share\":0.5,\"sum_share\":0.25,\"memory_bytes\":1073741824}\n"
-        "{\"step\":2,\"lr\":0.000065,\"wait_share\":0.07,\"sum_share\":0.02,\"memory_bytes\":1610612736,"
+        "{\"step\":2,\"lr\":0.000065,\"wait_share\":0.07,\"sum_share\":0.02,\"rank_s/0\":0.125,\"rank_s/1\":0.5,"
+        "\"memory_bytes\":1610612736,"
         "\"device_bytes\":2684354560}\n");
     put_done(run, "rl", "rl");
     put(run, "rl", "metrics.jsonl", "{\"step\":1,\"reward\":1,\"lr\":0.0003,\"memory_bytes\":805306368}\n");
@@ -323,6 +324,8 @@ TEST(test_rate_memory_and_waiting_are_charts)
     shows(&page, ">7.0\u00a0%</text>");
     shows(&page, "<figcaption>Waiting for other ranks&#39; gradients</figcaption>");
     shows(&page, ">2.0\u00a0%</text>");
+    shows(&page, "<figcaption>Time for a micro-batch, by rank</figcaption>");
+    shows(&page, "rank 1</text>");
     shows(&page, "<figcaption>Memory of the process</figcaption>");
     shows(&page, ">1.50</text>");
     shows(&page, "<figcaption>Memory on the GPU</figcaption>");
@@ -335,6 +338,7 @@ TEST(test_rate_memory_and_waiting_are_charts)
     page = page_of((const char *const *)&run, 1);
     lacks(&page, "Learning rate");
     lacks(&page, "Waiting");
+    lacks(&page, "by rank");
     lacks(&page, "Memory");
     buffer_release(&page);
     memory_free(run);
