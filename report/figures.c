@@ -151,11 +151,34 @@ static struct figure *with_error(struct figure *f, double error, double baseline
 
 /* How often a linear probe's likeliest word is in the caption. */
 static void add_told(struct figures *all, const struct run_stage *s, const char *label, const struct json *report,
-                      const char *key)
+                     const char *key)
 {
     const struct json *probe = json_get(report, key);
     with_error(on_validation(add(all, s, label, number_at(probe, "right"), UNIT_SHARE, 1)),
                number_at(probe, "right_error"), number_at(probe, "right_chance"));
+}
+
+/* Sum of a key over the objects of a list; NaN: there are none. */
+static double sum_of(const struct json *list, const char *key)
+{
+    double sum = 0;
+    for (i64 i = 0; i < json_count(list); i++)
+        sum += number_at(json_at(list, i), key);
+    return json_count(list) ? sum : NAN;
+}
+
+/* How the codes of new pictures or clips are used, and how sharp those are. */
+static void add_use(struct figures *all, const struct run_stage *s, const char *of, const struct json *set)
+{
+    const struct json *scales = json_get(set, "scales");
+    char *edges = string_format("edges of %s, of the originals'", of), *dead = string_format("dead bits of %s", of),
+         *entropy = string_format("entropy of a bit of %s at scale 1", of);
+    on_validation(add(all, s, edges, number_at(set, "edges"), UNIT_SHARE, 1));
+    on_validation(add(all, s, dead, sum_of(scales, "dead_bits"), UNIT_COUNT, 0));
+    on_validation(add(all, s, entropy, number_at(json_at(scales, 0), "entropy_bits"), UNIT_NUMBER, 2));
+    memory_free(edges);
+    memory_free(dead);
+    memory_free(entropy);
 }
 
 static void add_kept(struct figures *all, const struct run_stage *s)
@@ -174,11 +197,15 @@ static void add_kept(struct figures *all, const struct run_stage *s)
         on_validation(add(all, s, "log-mel distance of new sounds", number_at(sound, "log_mel"), UNIT_NUMBER, 3));
     double mean = number_at(sound, "log_mel_mean_spectrum");
     with_error(f, number_at(sound, "log_mel_error"), mean);
+    char *detail = string_format("the mean spectrum's is %.2f", mean);
+    show(all, f, "Speech through tokens", "log-mel distance in nats on new voices", isfinite(mean) ? detail : NULL);
+    on_validation(add(all, s, "dead codes of new sounds", sum_of(json_get(json_get(j, "held_out"), "levels"), "dead"),
+                      UNIT_COUNT, 0));
+    add_use(all, s, "new pictures", stills);
+    add_use(all, s, "new clips", clips);
     add_told(all, s, "caption words told right from level 0 of new sounds", isfinite(mean) ? j : NULL, "words_probe");
     add_told(all, s, "caption words told right from codes of new pictures", stills ? j : NULL, "words_probe");
     add_told(all, s, "caption words told right from codes of new clips", clips ? j : NULL, "words_probe_clips");
-    char *detail = string_format("the mean spectrum's is %.2f", mean);
-    show(all, f, "Speech through tokens", "log-mel distance in nats on new voices", isfinite(mean) ? detail : NULL);
     add(all, s, "digit accuracy from level 0", json_number(json_at(json_get(probe, "accuracy"), 0), NAN), UNIT_SHARE,
         1);
     memory_free(detail);

@@ -182,7 +182,8 @@ static void put_scores(struct page *p, const struct json *heldout)
     const struct json *start = json_get(heldout, "start"), *end = json_get(heldout, "end");
     if (!start && !end)
         return;
-    bool texts = json_get(json_get(start ? start : end, "sampled"), "reordered");
+    const struct json *any = start ? start : end;
+    bool texts = json_get(json_get(any, "sampled"), "reordered") || json_get(json_get(any, "greedy"), "reordered");
     table_open(p, heads, COUNT_OF(heads) - (texts ? 0 : 2));
     for (i64 i = 0; i < COUNT_OF(how); i++) {
         const struct json *before = json_get(start, how[i][0]), *after = json_get(end, how[i][0]);

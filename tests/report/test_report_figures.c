@@ -520,7 +520,9 @@ TEST(test_figures_of_several_runs_are_a_markdown_table)
         put_done(runs[r], "aud", "tokenizer-audio");
         put(runs[r], "aud", "report.json",
             "{\"held_out_distance\":{\"log_mel\":0.54,\"log_mel_error\":0.01,\"log_mel_mean_spectrum\":1.53},"
-            "\"stills_held_out\":{\"psnr_db\":20,\"psnr_db_error\":0.5,\"psnr_db_components\":19.5}}");
+            "\"stills_held_out\":{\"psnr_db\":20,\"psnr_db_error\":0.5,\"psnr_db_components\":19.5,\"edges\":0.75,"
+            "\"scales\":[{\"entropy_bits\":0.25,\"dead_bits\":7},{\"entropy_bits\":0.9,\"dead_bits\":2}]},"
+            "\"held_out\":{\"levels\":[{\"dead\":30},{\"dead\":12}]}}");
         put_samples_of(runs[r], pairs[r]);
         put_done(runs[r], "r|l", "rl");
         put(runs[r], "r|l", "rl.json",
@@ -539,6 +541,10 @@ TEST(test_figures_of_several_runs_are_a_markdown_table)
     says(&table, "| samples | test/video-to-text, words right | test |  | 44.0\u00a0% | 45.1\u00a0%");
     says(&table, "| samples | test/video-to-text, word for word | test |  |  | 25.0\u00a0%");
     says(&table, "| aud | log-mel distance of new sounds | validation |  | 1.530 | 0.540 (0.520 to 0.560) |\n");
+    says(&table, "| aud | dead codes of new sounds | validation |  |  | 42 |\n");
+    says(&table, "| aud | dead bits of new pictures | validation |  |  | 9 |\n");
+    says(&table, "| aud | edges of new pictures, of the originals' | validation |  |  | 75.0\u00a0% |\n");
+    says(&table, "| aud | entropy of a bit of new pictures at scale 1 | validation |  |  | 0.25 |\n");
     says(&table, "| aud | PSNR of new pictures | validation |  | 19.5\u00a0dB | 20.0\u00a0dB (19.0\u00a0dB to "
                  "21.0\u00a0dB) |\n");
     says(&table, "| more | parameters of half, of those of base |  |  |  | 49.5\u00a0% (48.3\u00a0% to 50.7\u00a0%; "
@@ -609,7 +615,7 @@ TEST(test_waits_and_lengths_are_those_measured)
     shows(&page, "Waiting for data: 8.0\u00a0% of the steps&#39; time (8.0 s), and 4.0 s before the first.");
     shows(&page, "restarted 2 times");
     shows(&page,
-          "<td>0.250</td><td>0.750</td><td>12.5\u00a0%</td><td>6.2\u00a0%</td><td>3.0</td><td>5.0</td><td>8</td>");
+          "<td>0.250</td><td>0.750</td><td>3.0</td><td>5.0</td><td>8</td><td>12.5\u00a0%</td><td>6.2\u00a0%</td>");
     buffer_release(&page);
     memory_free(run);
 }
