@@ -170,6 +170,7 @@ TEST(a_deal_follows_the_speeds_that_were_measured)
     struct deal_run r;
     open_run(&r, &layout, 16);
     assert_false(pass_step(&r, odd)); /* the first step maps memory */
+    assert_float_equal(r.speeds.seconds[0], 0, 0);
     for (int i = 0; i < 20; i++)
         assert_false(pass_step(&r, even));
     for (int i = 0; i < 20; i++)
@@ -202,13 +203,14 @@ TEST(noise_does_not_move_a_deal)
         open_run(&r, &layout, 32);
         for (u32 step = 0; step < 500; step++) {
             struct rank_pace all[4] = {{0}};
-            for (u32 k = 0; k < 4; k++) /* plus and minus 5 % */
-                all[k].seconds = seconds[c][k] * (0.95 + 0.1 * rng_uniform(key, step, k, c, 0));
+            for (u32 k = 0; k < 4; k++) /* plus and minus a tenth */
+                all[k].seconds = seconds[c][k] * (0.9 + 0.2 * rng_uniform(key, step, k, c, 0));
             pass_step(&r, all);
             if (step == 60)
                 r.changes = 0;
         }
-        assert_true(r.changes <= 1);
+        print_message("speeds %lld: %lld deals in 440 steps\n", (long long)c, (long long)r.changes);
+        assert_true(r.changes <= 2);
         close_run(&r);
     }
 }
