@@ -210,6 +210,8 @@ static struct json *vision_json(const char *directory, struct device *device)
     json_set(j, "kind", json_of_string("vision tokenizer"));
     json_set(j, "parameters", json_of_integer(weights_parameters(&vision.weights)));
     json_set(j, "bits", json_of_integer(vision.config.bits));
+    if (vision.config.kept_bits) /* those of the tokenizer that it grew from */
+        json_set(j, "kept_bits", json_of_integer(vision.config.kept_bits));
     json_set(j, "stride", json_of_integer(vision.config.stride));
     json_set(j, "clips", json_of_bool(vision.config.inflated));
     json_set(j, "shapes", shapes_json(&vision.config));
