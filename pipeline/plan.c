@@ -237,6 +237,12 @@ static double disk_bytes(const struct plan_command *p)
     return plan_disk_bytes(p->needs.parameters, kept, p->work.dtype);
 }
 
+/* Two snapshots of masters and moments in f32 (dist/snapshot.h), of all ranks together. */
+static double snapshot_bytes(const struct plan_command *p)
+{
+    return p->work.ranks > 1 ? 24.0 * (double)p->needs.parameters : 0;
+}
+
 static void put_traffic(struct buffer *out, const struct plan_command *p)
 {
     const struct bucket_times *s = &p->needs.sums;
@@ -269,6 +275,9 @@ static void put_plan(struct buffer *out, const struct plan_command *p, double gf
     if (p->work.gpu)
         buffer_printf(out, "           beside it, not counted: the CUDA context, recorded graphs%s\n",
                       p->work.ranks > 1 ? ", NCCL's connections" : "");
+    if (snapshot_bytes(p) > 0)
+        buffer_printf(out, "           beside it, not counted: %.3f GB of snapshots of all ranks, with `weft launch`\n",
+                      snapshot_bytes(p) * 1e-9);
     buffer_printf(out,
                   "  disk     %10.3f GB: %lld %s kept%s, one more while it is written, and the model; without "
                   "tokenizers\n",
@@ -291,6 +300,7 @@ static void put_json(struct buffer *out, const struct plan_command *p, double gf
     json_set(j, "ranks", json_of_integer(p->work.ranks));
     json_set(j, "rank", json_of_integer(p->needs.worst_rank));
     json_set(j, "bytes", step_memory_json(&p->needs.memory));
+    json_set(j, "snapshots", json_of_number(snapshot_bytes(p)));
     json_set(j, "disk", json_of_number(disk_bytes(p)));
     json_set(j, "flops", json_of_number(p->needs.flops));
     if (p->sources)

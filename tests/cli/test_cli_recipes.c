@@ -155,6 +155,8 @@ TEST(plan_knows_a_stage_that_has_not_run)
         assert_string_equal(json_string(json_get(plan, "stage"), ""), "base");
         assert_true(json_number(json_get(plan, "flops"), 0) > 0);
         assert_true((json_number(json_get(plan, "traffic"), 0) > 0) == (ranks > 1));
+        double snapshots = ranks > 1 ? 24 * json_number(json_get(plan, "parameters"), 0) : 0; /* two in f32 */
+        assert_float_equal(json_number(json_get(plan, "snapshots"), -1), snapshots, 0);
         bytes[ranks - 1] = json_number(json_get(json_get(plan, "bytes"), "moments"), 0);
         json_free(plan);
     }
@@ -269,6 +271,7 @@ TEST(a_plan_ends_with_a_verdict)
     snprintf(both, sizeof both, "%.6f", of_two * 1.5e-9);
     assert_int_equal(WEFT("plan", recipe, "base", "run=/nowhere/at-all", "--ranks", "2", "--memory", both), 0);
     assert_non_null(strstr(said.data, ": fits, with 1 of the 2 ranks on a machine at most\n"));
+    assert_non_null(strstr(said.data, " GB of snapshots of all ranks, with `weft launch`\n"));
     assert_int_equal(WEFT("plan", recipe, "base", "run=/nowhere/at-all", "--gpu"), 0);
     if (cuda_count() == 0)
         assert_non_null(strstr(said.data, "\nverdict: not known without the memory of a GPU\n"));
