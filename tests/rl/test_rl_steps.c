@@ -4,6 +4,7 @@
 #include "core/json.h"
 #include "core/settings.h"
 #include "dist/dist.h"
+#include "rl/memory_estimate.h"
 #include "rl/replay_buffer.h"
 #include "rl/rl.h"
 #include "rl/step_figures.h"
@@ -337,6 +338,42 @@ TEST(answers_are_drawn_with_rounded_weights)
                 fail_msg("%s: mismatch %g at first, then %g", forms[i], mismatch[i][0], mismatch[i][at]);
         assert_true(mismatch[3][at] > mismatch[2][at]);
     }
+}
+
+/* The copy of the weights counts: whole in fp8, beside its rounded form; not whole in 8 and 4 bits. */
+TEST(the_memory_check_counts_the_copy)
+{
+    static const char *const forms[] = {"stored", "int4", "int8", "fp8"};
+    struct model_config config;
+    struct prompts prompts, none = {0};
+    struct text_tokenizer *tokenizer = text_tokenizer_load(path_of("model"));
+    i64 bytes[COUNT_OF(forms)], weights = 0;
+    succeed(model_config_load(&config, path_of("model")));
+    succeed(prompts_load(&prompts, path_of("prompts.jsonl"), tokenizer, NULL, 0));
+    for (i64 i = 0; i < COUNT_OF(forms); i++) {
+        struct rl_settings s = {0};
+        struct device meta;
+        struct step_memory all;
+        char *text = string_format("{from: a, prompts: b, max_tokens: %d, rollout_weights: %s}", MOST, forms[i]);
+        read_settings(&s, rl_table, text);
+        device_open_meta(&meta);
+        const struct rl_work work = {&s, &config, tokenizer, &prompts, &none, DTYPE_F32, false};
+        succeed(rl_estimate(&all, &work, &meta));
+        bytes[i] = all.copies + all.rounding;
+        if (i == 0) {
+            struct model copy;
+            succeed(model_open(&copy, &meta, &config, DTYPE_F32, false, NULL));
+            weights = weights_bytes(&copy.weights);
+            model_close(&copy);
+        }
+        device_close(&meta);
+        settings_release(&s, rl_table);
+        memory_free(text);
+    }
+    assert_true(bytes[1] - bytes[0] >= weights / 8 && bytes[2] >= bytes[1]);
+    assert_true(bytes[3] > bytes[2] && bytes[3] - bytes[0] >= weights);
+    prompts_release(&prompts);
+    text_tokenizer_free(tokenizer);
 }
 
 /* ---- Hints ---- */
