@@ -96,6 +96,32 @@ static void close_trainer(void)
     settings_release(&settings, audio_stage_table);
 }
 
+/* ---- draws ---- */
+
+/* Each recording has a value of its own. */
+TEST(a_draw_says_what_its_crops_are_of)
+{
+    enum { SOUNDS = 5, LENGTH = 50, DRAWN = 12, CROP = 10 };
+    int16_t values[SOUNDS][LENGTH];
+    struct audio_clip clips[SOUNDS];
+    float samples[DRAWN * CROP], response[DRAWN];
+    i32 drawn[DRAWN];
+    bool seen[SOUNDS] = {0};
+    for (i64 i = 0; i < SOUNDS; i++) {
+        for (i64 t = 0; t < LENGTH; t++)
+            values[i][t] = (int16_t)(100 * (i + 1));
+        clips[i] = (struct audio_clip){.samples = LENGTH, .values = values[i]};
+    }
+    const struct audio_media five = {.clips = clips, .count = SOUNDS};
+    const struct audio_draw want = {.n = DRAWN, .samples = CROP, .step = 3, .bins = 1, .seed = 1, .drawn = drawn};
+    succeed(audio_media_draw(samples, response, &five, &want));
+    for (i64 i = 0; i < DRAWN; i++) {
+        assert_int_equal(lrintf(samples[i * CROP] * 32767), 100 * (drawn[i] + 1));
+        seen[drawn[i]] = true;
+    }
+    assert_true(seen[0] + seen[1] + seen[2] + seen[3] + seen[4] > 2);
+}
+
 /* ---- the encoder learns ---- */
 
 /* Steps before `at`, which move no weight. */

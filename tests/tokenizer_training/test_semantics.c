@@ -203,6 +203,21 @@ static void close_trainer(void)
     memory_free(pixels);
 }
 
+/* The pixels of a draw are those of the media that it names. */
+TEST(a_draw_says_what_its_items_are)
+{
+    i32 drawn[STILLS];
+    open_trainer("1");
+    for (int of_clips = 0; of_clips < 2; of_clips++) {
+        i64 n = of_clips ? CLIPS : STILLS, bytes = (of_clips ? 5 : 1) * BYTES;
+        struct vision_draw want = {.n = n, .frames = of_clips ? 5 : 1, .step = 1, .seed = 4, .drawn = drawn};
+        succeed(vision_media_draw(trainer.pixels, &media, &want));
+        for (i64 i = 0; i < n; i++)
+            assert_memory_equal(trainer.pixels + i * bytes, (of_clips ? clips : stills)[drawn[i]], (size_t)bytes);
+    }
+    close_trainer();
+}
+
 static struct weight *moved_weight(void)
 {
     return trainer.vision.at.enc_down;

@@ -71,8 +71,13 @@ static void measure_audio(struct estimate_outcome *out, const void *settings, st
         values[i] = (int16_t)(8000 * sin((double)i * (0.05 + (double)i * 1e-5)));
     struct audio_clip clip = {.text = "", .speaker = "", .samples = SAMPLES, .values = values};
     struct audio_media media = {.clips = &clip, .count = 1, .samples = SAMPLES};
+    struct semantic_targets targets = {0};
     struct audio_trainer t = {.settings = s, .media = &media, .seed = 1};
     i64 before = memory_peak_bytes();
+    if (semantic_is_wanted(&s->semantic)) {
+        semantic_targets_of_zeros(&targets, &s->semantic, media.count);
+        t.targets = &targets;
+    }
     audio_trainer_open(&t, cpu, dtype);
     weights_init(&t.audio.weights, 1);
     for (i64 step = 0; step < s->steps; step++) {
@@ -80,6 +85,8 @@ static void measure_audio(struct estimate_outcome *out, const void *settings, st
         require(audio_step(&result, &t, step) == 0, "%s", error_text());
     }
     keep(out, &t.audio.weights, &t.tape, (t.frames * AUDIO_FRAME_SAMPLES + s->batch * t.audio.mel.bins) * 4);
+    if (t.targets)
+        step_memory_add_weights(&out->needs.memory, &t.semantic.weights);
     out->needs.memory.activations += t.audio.arena.peak_bytes;
     out->peak_bytes = memory_peak_bytes() - before;
 }
@@ -188,6 +195,18 @@ TEST(an_audio_tokenizer_needs_what_is_estimated)
     struct audio_settings s = {0};
     assert_int_equal(settings_read(&s, audio_stage_table, NULL, NULL, audio_values, COUNT_OF(audio_values)), 0);
     both("audio", audio_stage_table, measure_audio, &s);
+    settings_release(&s, audio_stage_table);
+}
+
+TEST(an_audio_tokenizer_with_semantics_needs_what_is_estimated)
+{
+    enum { MORE = 2 };
+    struct setting_override values[COUNT_OF(audio_values) + MORE] = {
+        [COUNT_OF(audio_values)] = {"semantic", "words"}, [COUNT_OF(audio_values) + 1] = {"semantic_words", "4000"}};
+    struct audio_settings s = {0};
+    memcpy(values, audio_values, sizeof audio_values);
+    assert_int_equal(settings_read(&s, audio_stage_table, NULL, NULL, values, COUNT_OF(values)), 0);
+    both("audio with semantics", audio_stage_table, measure_audio, &s);
     settings_release(&s, audio_stage_table);
 }
 
