@@ -110,11 +110,11 @@ struct semantic_set {
 };
 void semantic_set_release(struct semantic_set *set);
 struct semantic_told {
-    i64 words, media;  /* told; held-out media whose caption has one of them */
-    double precision;  /* mean over words of the average precision over held-out media */
-    double right;      /* share of the media whose likeliest word is in their caption */
-    double chance[2];  /* of these two without features: mean share of a word; most frequent word of training */
-    double error;      /* standard error of `right` */
+    i64 words, media; /* told; held-out media whose caption has one of them */
+    double precision; /* mean over words of the average precision over held-out media */
+    double right;     /* share of the media whose likeliest word is in their caption */
+    double chance[2]; /* of these two without features: mean share of a word; most frequent word of training */
+    double error;     /* standard error of `right` */
 };
 /* False: too few media or words. */
 bool semantic_probe(struct semantic_told *out, const struct semantic_set *train, const struct semantic_set *held_out,

@@ -124,13 +124,13 @@ char *vision_stage_absent(const void *settings);
  *   each: SPECTRA: a mean over spectra, in units of m. LEVELS: a mean over frames for each level, whose
  *         sum is the loss and whose mean is shown; 0 before there are codes. WAVES: of a decoder that
  *         writes samples alone: the mean of several window lengths. MEDIA: a mean over crops */
-#define AUDIO_LOSS_ROWS(FIXED, LOSS, OWN)                                                                               \
+#define AUDIO_LOSS_ROWS(FIXED, LOSS, OWN)                                                                              \
     FIXED(DISTANCE, distance, SPECTRA, "log_mel", 2)                                                                   \
     LOSS(COMMITMENT, commitment, LEVELS, "commitment", "0.25", "weight of (latent - code)^2, per level")               \
     LOSS(LOG_MAGNITUDE, log_magnitude, WAVES, "log_magnitude", "0.2",                                                  \
          "istft: weight of the difference of log magnitudes, at several window lengths")                               \
     LOSS(CONVERGENCE, convergence, WAVES, "convergence", "0.2",                                                        \
-         "istft: weight of the distance of magnitudes as a share of the original's, at several window lengths")          \
+         "istft: weight of the distance of magnitudes as a share of the original's, at several window lengths")        \
     OWN(SEMANTIC, semantic, MEDIA, "semantic_loss")
 enum {
 #define AUDIO_LOSS_KEY(KEY, ...) AUDIO_##KEY,

@@ -347,8 +347,8 @@ static int report_kind(struct json *report, struct vision_trainer *t, struct vis
 enum { WORDS_STILLS = 600, WORDS_CLIPS = 200 };
 
 /* Adds the mean of the code's sums over positions and latent frames, of `n` media of a shape. */
-static int add_means(struct semantic_set *set, struct vision *vision, const struct vision_report_items *items, i64 first,
-                     i64 n, const struct vision_shape *s)
+static int add_means(struct semantic_set *set, struct vision *vision, const struct vision_report_items *items,
+                     i64 first, i64 n, const struct vision_shape *s)
 {
     const struct vision_label *labels = items->clips ? items->media->clip_labels : items->media->still_labels;
     i64 pixels = s->frames * s->height * s->width * 3, d = vision->config.bits, rows = s->latent_frames * s->h * s->w;
@@ -390,9 +390,8 @@ static int means_of_kind(struct semantic_set *set, struct vision_trainer *t, con
         const struct vision_shape *shape = vision_shape_of(c, clips, media->request.shapes[clips].items[k]);
         struct vision_report_items some = items_of_shape(&all, k, most);
         for (i64 i = 0; i < some.count && shape && status == 0; i += TOGETHER)
-            status = interrupted()
-                         ? STAGE_INTERRUPTED
-                         : add_means(set, &t->vision, &some, i, min_i64(TOGETHER, some.count - i), shape);
+            status = interrupted() ? STAGE_INTERRUPTED
+                                   : add_means(set, &t->vision, &some, i, min_i64(TOGETHER, some.count - i), shape);
         memory_free(some.order);
     }
     memory_free(all.order);
@@ -419,8 +418,8 @@ static int report_words(struct json *report, struct vision_trainer *t, const str
     if (status == 0)
         status = means_of_kind(&other, t, held_out, clips);
     if (status == 0)
-        semantic_report(report, clips ? "words_probe_clips" : "words_probe", clips ? "codes of clips" : "codes of stills",
-                        &train, &other, t->vision.config.bits);
+        semantic_report(report, clips ? "words_probe_clips" : "words_probe",
+                        clips ? "codes of clips" : "codes of stills", &train, &other, t->vision.config.bits);
     semantic_set_release(&train);
     semantic_set_release(&other);
     return status;

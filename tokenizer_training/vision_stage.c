@@ -215,7 +215,8 @@ int vision_check_settings(const void *settings)
     struct vision_config config;
     struct vision_media_request request;
     return source_columns_check(&s->columns) || begin_config(&config, s) || read_request(&request, s) ||
-                   tokenizer_start_check(&s->start) || semantic_check(&s->semantic, s->start.train) || lr_check(&s->optimizer, s->steps, "steps")
+                   tokenizer_start_check(&s->start) || semantic_check(&s->semantic, s->start.train) ||
+                   lr_check(&s->optimizer, s->steps, "steps")
                ? -1
                : 0;
 }

@@ -34,8 +34,9 @@ static void write_sounds(const char *folder)
         struct sound sound;
         sound_init(&sound, SAMPLES - 100 * i, AUDIO_RATE_HZ);
         for (i64 t = 1500; t < sound.samples; t++) /* the first frame is silent */
-            sound.values[t] = 0.2f * (float)((i % 4 < 2) * sin(0.06 * (double)t) + (i % 4 > 0) * (i % 4 < 3) * sin(0.9 * (double)t) +
-                                             sin(0.31 * (double)t * (1 + i % 7)));
+            sound.values[t] =
+                0.2f * (float)((i % 4 < 2) * sin(0.06 * (double)t) + (i % 4 > 0) * (i % 4 < 3) * sin(0.9 * (double)t) +
+                               sin(0.31 * (double)t * (1 + i % 7)));
         succeed(sound_write_wav(path, &sound));
         buffer_printf(&lines, "{\"audio\":\"%d.wav\",\"text\":\"%s\"}\n", i, texts[i % 4]);
         sound_release(&sound);
@@ -184,11 +185,12 @@ static double loss_by_loops(double *gradient, const float *values)
             bool has = strstr(text, targets.words.list[w]) != NULL;
             double logit = (double)bias[w];
             for (i64 k = 0; k < frames * LATENT; k++)
-                logit += (double)map[w * LATENT + k % LATENT] * (double)values[i * frames * LATENT + k] / (double)frames;
+                logit +=
+                    (double)map[w * LATENT + k % LATENT] * (double)values[i * frames * LATENT + k] / (double)frames;
             loss += log(1 + exp(has ? -logit : logit)) / (double)n;
             for (i64 k = 0; k < frames * LATENT; k++)
-                gradient[i * frames * LATENT + k] += (1 / (1 + exp(-logit)) - has) * (double)map[w * LATENT + k % LATENT] /
-                                                     (double)(n * frames);
+                gradient[i * frames * LATENT + k] +=
+                    (1 / (1 + exp(-logit)) - has) * (double)map[w * LATENT + k % LATENT] / (double)(n * frames);
         }
     memory_free(map);
     memory_free(bias);
@@ -300,7 +302,8 @@ TEST(a_resumed_run_is_the_uninterrupted_one)
 static void fill_set(struct semantic_set *set, i64 first, i64 count)
 {
     float *vectors = weight_values(&trainer.audio.weights, trainer.audio.w.codebooks);
-    *set = (struct semantic_set){memory_alloc(count * LATENT * 4), memory_alloc(count * (i64)sizeof *set->media), count};
+    *set =
+        (struct semantic_set){memory_alloc(count * LATENT * 4), memory_alloc(count * (i64)sizeof *set->media), count};
     for (i64 i = 0; i < count; i++) {
         i64 frames, sounding = 0;
         i32 codes[2 * (FRAMES + 1)];

@@ -160,16 +160,12 @@ static struct semantic_targets targets;
 
 static void open_trainer(const char *weight)
 {
-    const struct setting_override all[] = {{"data", "./none"},      {"size", "16"},
-                                           {"stride", "8"},         {"bits", "5"},
-                                           {"frames", "5"},         {"channels", "[6, 8]"},
-                                           {"batch", "3"},          {"clip_batch", "2"},
-                                           {"steps", "2"},          {"clip_steps", "2"},
-                                           {"still_share", "0"},    {"augment", "0"},
-                                           {"optimizer.lr", "0"},   {"semantic", "words"},
-                                           {"semantic_words", "3"}, {"semantic_weight", weight}};
-    static const struct semantic_medium said[] = {
-        {"a", "x"}, {"b", "x y"}, {"c", "y z"}, {"d", "y z"}, {"e", "x z"}};
+    const struct setting_override all[] = {
+        {"data", "./none"},    {"size", "16"},         {"stride", "8"},         {"bits", "5"},
+        {"frames", "5"},       {"channels", "[6, 8]"}, {"batch", "3"},          {"clip_batch", "2"},
+        {"steps", "2"},        {"clip_steps", "2"},    {"still_share", "0"},    {"augment", "0"},
+        {"optimizer.lr", "0"}, {"semantic", "words"},  {"semantic_words", "3"}, {"semantic_weight", weight}};
+    static const struct semantic_medium said[] = {{"a", "x"}, {"b", "x y"}, {"c", "y z"}, {"d", "y z"}, {"e", "x z"}};
     struct vision_config config = toy_config(true);
     succeed(settings_read(&settings, vision_stage_table, NULL, NULL, all, COUNT_OF(all)));
     succeed(semantic_targets_open(&targets, &settings.semantic, said, STILLS + CLIPS, "none"));
@@ -184,12 +180,8 @@ static void open_trainer(const char *weight)
                                   .clips = clips,
                                   .clip_inner = inner,
                                   .clip_frames = clip_frames};
-    trainer = (struct vision_trainer){.settings = &settings,
-                                      .media = &media,
-                                      .targets = &targets,
-                                      .seed = 5,
-                                      .still_steps = 2,
-                                      .clip_steps = 2};
+    trainer = (struct vision_trainer){
+        .settings = &settings, .media = &media, .targets = &targets, .seed = 5, .still_steps = 2, .clip_steps = 2};
     vision_trainer_open(&trainer, &device, &config, DTYPE_F32);
     vision_init(&trainer.vision, 5);
     disturb(&trainer.vision, 0.3);
@@ -361,7 +353,8 @@ TEST(both_move_or_neither)
         if (broken == 1)
             device_put(&device, last->value.data, &nan, 4);
         if (broken == 2)
-            settings.loss.of[VISION_SEMANTIC] = 1e300; /* infinite coefficients: so the encoder's are not finite either */
+            settings.loss.of[VISION_SEMANTIC] =
+                1e300; /* infinite coefficients: so the encoder's are not finite either */
         float *before = weight_values(&trainer.semantic.weights, map);
         float *own = weight_values(&trainer.vision.weights, moved_weight());
         succeed(vision_step(&result, &trainer, 0));
@@ -479,11 +472,21 @@ static void make_features(const char *folder)
 static int run_vision(const char *name, const char *data, const struct setting_override *more, i64 count)
 {
     struct vision_settings own = {0};
-    struct setting_override all[32] = {{"data", data},           {"size", "16"},       {"stride", "8"},
-                                       {"bits", "6"},            {"frames", "5"},      {"channels", "[8, 8]"},
-                                       {"batch", "2"},           {"clip_batch", "2"},  {"still_batch", "2"},
-                                       {"steps", "3"},           {"clip_steps", "3"},  {"validation", "0"},
-                                       {"checkpoint_steps", "1"}, {"keep", "9"},       {"use_steps", "0"}};
+    struct setting_override all[32] = {{"data", data},
+                                       {"size", "16"},
+                                       {"stride", "8"},
+                                       {"bits", "6"},
+                                       {"frames", "5"},
+                                       {"channels", "[8, 8]"},
+                                       {"batch", "2"},
+                                       {"clip_batch", "2"},
+                                       {"still_batch", "2"},
+                                       {"steps", "3"},
+                                       {"clip_steps", "3"},
+                                       {"validation", "0"},
+                                       {"checkpoint_steps", "1"},
+                                       {"keep", "9"},
+                                       {"use_steps", "0"}};
     i64 n = 15;
     for (i64 i = 0; i < count; i++)
         all[n++] = more[i];
@@ -521,8 +524,10 @@ static void expect_same_run(const char *a, const char *b)
 TEST(resumed_runs_equal_uninterrupted_ones)
 {
     char *teacher = path_join(directory, "teacher"), *data = path_join(directory, "data");
-    const struct setting_override words[] = {
-        {"semantic", "words"}, {"semantic_weight", "0.5"}, {"discriminator.weight", "0.5"}, {"discriminator.width", "2"}};
+    const struct setting_override words[] = {{"semantic", "words"},
+                                             {"semantic_weight", "0.5"},
+                                             {"discriminator.weight", "0.5"},
+                                             {"discriminator.width", "2"}};
     const struct setting_override features[] = {{"semantic", teacher}};
     struct buffer lines = {0};
     on_one_device(&device, false);

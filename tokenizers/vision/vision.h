@@ -196,7 +196,7 @@ void vision_last_square(double *square, struct tape *tape, const struct vision *
     LOSS(ENTROPY, entropy, BATCH, "bit_entropy_loss", "0.1", "weight of the bit entropy term")                         \
     LOSS(FEATURES, features, PICTURES, "features_loss", "0",                                                           \
          "weight of the distance of the discriminator's features, as a share of the original's")                       \
-    LOSS(GRAM, gram, PICTURES, "gram_loss", "0", "weight of the distance of their Gram matrices, as a share likewise")    \
+    LOSS(GRAM, gram, PICTURES, "gram_loss", "0", "weight of the distance of their Gram matrices, as a share likewise") \
     OWN(SEMANTIC, semantic, MEDIUM, "semantic_loss")
 enum {
 #define VISION_LOSS_KEY(KEY, ...) VISION_##KEY,
