@@ -339,9 +339,9 @@ static int write_prompts(const char *out, const struct prompts *prompts, const s
         if (kept->best[i] < 1)
             append_prompt(&unsolved, &prompts->list[i], kept->best[i], kept->mean[i]);
     }
-    int status = file_replace(paths[0], all.data, all.length);
+    int status = file_replace(paths[0], all.data ? all.data : "", all.length);
     if (status == 0)
-        status = file_replace(paths[1], unsolved.data, unsolved.length);
+        status = file_replace(paths[1], unsolved.data ? unsolved.data : "", unsolved.length);
     memory_free(paths[0]);
     memory_free(paths[1]);
     buffer_release(&all);

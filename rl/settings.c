@@ -11,9 +11,8 @@ const struct setting rl_table[] = {
     ROW(sub, "sub", STRING, "", 0, 0, NULL,
         "named sub-model of `from` (weft extract --name) that is drawn from and trained; none: the full model"),
     ROW(prompts, "prompts", SOURCES, NULL, 0, 0, NULL,
-        "prompts with the fields of verl, .jsonl or .json; or named sets, {NAME: {data: .., share: 2}, ..}: prompts of "
-        "a "
-        "step in proportion to `share`, or to `weight` times the prompts of a set"),
+        "prompts with the fields of verl, .jsonl or .json; or named sets, {NAME: {data: .., share: 2}, ..}: prompts "
+        "of a step in proportion to `share`, or to `weight` times the prompts of a set"),
     ROW(eval_prompts, "eval_prompts", REFERENCE, "", 0, 0, NULL, "held-out prompts"),
     ROW(eval_steps, "eval_steps", INTEGER, "20", 0, 1e9, NULL,
         "steps between held-out evaluations; 0: only at start and end"),

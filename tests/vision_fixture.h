@@ -63,7 +63,7 @@ static inline u8 *toy_pixels(i64 n, i64 frames, i64 size)
     return pixels;
 }
 
-static inline void make_directory(char path[64])
+static inline void make_vision_folder(char path[64])
 {
     snprintf(path, 64, "/tmp/weft-vision-XXXXXX");
     assert_non_null(mkdtemp(path));

@@ -4,26 +4,9 @@
 #include "core/json.h"
 #include "dist/dist.h"
 #include "tests/files.h"
-#include "tests/vision_fixture.h"
+#include "tests/vision_stage_fixture.h"
 
 enum { SIZE = 16, BYTES = SIZE * SIZE * 3, PICTURES = 2 };
-
-static char folder[64];
-
-static char *path_of(const char *name) /* in the folder of the tests; valid for the next 3 calls */
-{
-    static char paths[4][128];
-    static int next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
-
-static void succeed(int status)
-{
-    if (status != 0)
-        fail_msg("%s", error_text());
-}
 
 /* ---- formulas ---- */
 
@@ -583,37 +566,7 @@ static void make_pictures(void)
 
 static int run_stage(const char *name, const struct setting_override *more, i64 count)
 {
-    struct vision_settings own = {0};
-    struct setting_override all[32] = {{"data", path_of("data")},
-                                       {"size", "16"},
-                                       {"stride", "8"},
-                                       {"bits", "6"},
-                                       {"frames", "5"},
-                                       {"channels", "[8, 8]"},
-                                       {"batch", "2"},
-                                       {"clip_batch", "2"},
-                                       {"still_batch", "2"},
-                                       {"steps", "3"},
-                                       {"clip_steps", "3"},
-                                       {"checkpoint_steps", "1"},
-                                       {"keep", "9"},
-                                       {"validation", "0"},
-                                       {"use_steps", "0"}};
-    i64 n = 15;
-    for (i64 i = 0; i < count; i++)
-        all[n++] = more[i];
-    succeed(settings_read(&own, vision_stage_table, NULL, NULL, all, n));
-    struct stage stage = {.name = "vision",
-                          .out = path_of(name),
-                          .seed = 9,
-                          .recipe_seed = 9,
-                          .device = &device,
-                          .dtype = DTYPE_BF16,
-                          .ranks = parallel_alone()};
-    succeed(directory_make(stage.out));
-    int status = vision_stage(&own, &stage);
-    settings_release(&own, vision_stage_table);
-    return status;
+    return run_vision(name, path_of("data"), more, count);
 }
 
 static const struct setting_override told[] = {{"discriminator.weight", "0.5"},
@@ -679,22 +632,9 @@ TEST(without_a_discriminator_all_is_as_before)
     buffer_release(&lines);
 }
 
-static int make_folder(void **state)
-{
-    (void)state;
-    make_directory(folder);
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    return directory_remove(folder);
-}
-
 static int run(const char *name)
 {
-    return tests_run_as(name, make_folder, remove_folder);
+    return tests_run_as(name, make_directory, remove_directory);
 }
 
 int main(void)

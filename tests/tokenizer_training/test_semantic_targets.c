@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "core/safetensors.h"
+#include "tests/features_fixture.h"
 #include "tests/scratch.h"
 #include "tokenizer_training/semantics.h"
 #include "tokenizer_training/tokenizer_training.h"
@@ -37,18 +38,6 @@ TEST(words_are_counted_by_media)
 }
 
 /* ---- targets ---- */
-
-static void put_features(const char *folder, const char *name, const char *tensor, int rank, const i64 *shape,
-                         const float *values)
-{
-    char *file = string_format("%s.safetensors", name), *path = path_join(folder, file);
-    struct tensor_source source = {.name = tensor, .dtype = DTYPE_F32, .rank = rank, .data = values};
-    for (int i = 0; i < rank; i++)
-        source.shape[i] = shape[i];
-    succeed(safetensors_save(path, &source, 1, NULL));
-    memory_free(file);
-    memory_free(path);
-}
 
 TEST(features_are_directions_pooled_in_time)
 {

@@ -5,9 +5,8 @@
 #include "dist/dist.h"
 #include "tests/files.h"
 #include "tests/scratch.h"
-#define make_directory make_other_directory
-#include "tests/vision_fixture.h"
-#undef make_directory
+#include "tests/features_fixture.h"
+#include "tests/vision_stage_fixture.h"
 
 /* ---- the loss against loops ---- */
 
@@ -441,18 +440,6 @@ static void make_media(const char *folder, bool other)
     memory_free(list);
 }
 
-static void put_features(const char *folder, const char *name, const char *tensor, int rank, const i64 *shape,
-                         const float *values)
-{
-    char *file = string_format("%s.safetensors", name), *path = path_join(folder, file);
-    struct tensor_source source = {.name = tensor, .dtype = DTYPE_F32, .rank = rank, .data = values};
-    for (int i = 0; i < rank; i++)
-        source.shape[i] = shape[i];
-    succeed(safetensors_save(path, &source, 1, NULL));
-    memory_free(file);
-    memory_free(path);
-}
-
 static void make_features(const char *folder)
 {
     char *below = path_join(folder, "more");
@@ -467,41 +454,6 @@ static void make_features(const char *folder)
         memory_free(name);
     }
     memory_free(below);
-}
-
-static int run_vision(const char *name, const char *data, const struct setting_override *more, i64 count)
-{
-    struct vision_settings own = {0};
-    struct setting_override all[32] = {{"data", data},
-                                       {"size", "16"},
-                                       {"stride", "8"},
-                                       {"bits", "6"},
-                                       {"frames", "5"},
-                                       {"channels", "[8, 8]"},
-                                       {"batch", "2"},
-                                       {"clip_batch", "2"},
-                                       {"still_batch", "2"},
-                                       {"steps", "3"},
-                                       {"clip_steps", "3"},
-                                       {"validation", "0"},
-                                       {"checkpoint_steps", "1"},
-                                       {"keep", "9"},
-                                       {"use_steps", "0"}};
-    i64 n = 15;
-    for (i64 i = 0; i < count; i++)
-        all[n++] = more[i];
-    succeed(settings_read(&own, vision_stage_table, NULL, NULL, all, n));
-    struct stage stage = {.name = "vision",
-                          .out = path_of(name),
-                          .seed = 9,
-                          .recipe_seed = 9,
-                          .device = &device,
-                          .dtype = DTYPE_BF16,
-                          .ranks = parallel_alone()};
-    succeed(directory_make(stage.out));
-    int status = vision_stage(&own, &stage);
-    settings_release(&own, vision_stage_table);
-    return status;
 }
 
 static void forget_after(const char *name, i64 killed, i64 steps)

@@ -24,7 +24,7 @@ static int setup(void **state)
     (void)state;
     log_set_level(LOG_QUIET);
     test_device_open(&device);
-    make_directory(folder);
+    make_vision_folder(folder);
     assert_int_equal(settings_read(&settings, vision_stage_table, NULL, NULL, all, COUNT_OF(all)), 0);
     settings.optimizer.warmup = 0;
     settings.optimizer.shape = LR_CONSTANT;

@@ -279,7 +279,7 @@ TEST(resumed_runs_equal_uninterrupted_ones)
 {
     static const char *const kinds[] = {"4", "0"}, *const lasts[] = {"step-000007", "step-000003"};
     char folder[64];
-    make_directory(folder);
+    make_vision_folder(folder);
     char *data = make_corpus(folder), *out[2] = {path_join(folder, "a"), path_join(folder, "b")};
     for (int k = 0; k < 2; k++) {
         struct setting_override more[] = {
@@ -306,7 +306,7 @@ TEST(resumed_runs_equal_uninterrupted_ones)
 TEST(bad_media_are_skipped_up_to_a_share)
 {
     char folder[64];
-    make_directory(folder);
+    make_vision_folder(folder);
     char *data = make_corpus(folder), *bad = path_join(data, "image0.png");
     struct vision_media media;
     struct vision_media_request request = {SQUARE(16), 5, 8, 0.2, picture_rules_usual};
@@ -335,7 +335,7 @@ TEST(held_out_files_that_are_trained_on_are_counted)
 {
     static const char *const splits[] = {"train", "validation"};
     char folder[64];
-    make_directory(folder);
+    make_vision_folder(folder);
     char *data = path_join(folder, "data"), *out = path_join(folder, "out"), *report = path_join(out, "report.json");
     for (int s = 0; s < 2; s++) {
         struct buffer captions = {0};
@@ -480,7 +480,7 @@ static struct json *report_of(const char *out, const char *name)
 TEST(pictures_are_trained_on_in_their_shapes)
 {
     char folder[64];
-    make_directory(folder);
+    make_vision_folder(folder);
     char *data = path_join(folder, "data"), *out[2] = {path_join(folder, "a"), path_join(folder, "b")};
     assert_int_equal(directory_make(data), 0);
     add_pictures(data, 4, 16, 64);
@@ -523,7 +523,7 @@ TEST(pictures_are_trained_on_in_their_shapes)
 TEST(squares_are_all_of_one_shape)
 {
     char folder[64];
-    make_directory(folder);
+    make_vision_folder(folder);
     char *data = make_corpus(folder), *out[2] = {path_join(folder, "a"), path_join(folder, "b")};
     struct setting_override more[] = {
         {"steps", "3"}, {"clip_steps", "3"}, {"aspects.most", "1"}, {"aspects.crop", "0"}};

@@ -522,7 +522,7 @@ TEST(saved_and_loaded_is_the_same)
 {
     char folder[64];
     struct vision vision, loaded;
-    make_directory(folder);
+    make_vision_folder(folder);
     open_toy(&vision, true, DTYPE_F32);
     device_put(&device, vision.at.amplitude->master + 1, &(float){0.25f}, sizeof(float));
     assert_int_equal(vision_save(&vision, folder), 0);
@@ -637,7 +637,7 @@ TEST(a_centre_is_added_again_and_saved)
     for (i64 c = 0; c < 2 * D; c++)
         centres[c] = (float)(draw(7, (u32)c) - 0.5);
     weight_put(&centred.weights, centred.at.centre, 0, 2, centres);
-    make_directory(folder);
+    make_vision_folder(folder);
     assert_int_equal(vision_save(&centred, folder), 0);
     if (vision_load(&loaded, &device, folder, DTYPE_F32, false))
         fail_msg("%s", error_text());
