@@ -122,7 +122,7 @@ static int estimate_vision(struct tokenizer_needs *needs, struct vision_trainer 
 static int largest_shape(struct aspect_list *out, const struct vision_settings *s)
 {
     struct aspect_list all;
-    if (aspects_make(&all, &s->aspects, s->size, s->stride) < 0)
+    if (vision_stage_shapes(&all, s) < 0)
         return -1;
     *out = (struct aspect_list){1, {all.items[0]}};
     for (i64 i = 1; i < all.count; i++)

@@ -94,6 +94,7 @@ struct vision_settings {
     i64 steps, clip_steps, batch, clip_batch, still_batch; /* still_batch: batch of still steps between clip steps */
     double still_share;
     i64 size, frames, stride, bits;
+    struct integer_list areas;
     double rate_hz;
     struct integer_list channels, blocks, scales;
     double augment, amplitude_keep, clip_lr, bad_share;

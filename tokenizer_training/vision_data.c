@@ -16,13 +16,35 @@ struct vision_data_load {
     struct vision_media *media;
     const struct vision_media_request *request;
 };
-/* One decoded medium. */
+/* One decoded medium: in its nearest area, then in those below it. */
 struct vision_data_content {
-    struct clip clip;
-    i64 shape; /* index into request.shapes */
+    i64 count;
+    struct vision_data_item {
+        struct clip clip;
+        i64 shape; /* index into request.shapes */
+    } items[AREAS_MOST];
 };
 
-/* The shape follows from the proportions of the first frame. */
+static void release_content(void *content)
+{
+    struct vision_data_content *c = content;
+    for (i64 i = 0; i < c->count; i++)
+        clip_release(&c->items[i].clip);
+    c->count = 0;
+}
+
+/* Lists the shapes of a height x width medium: of its nearest area, then of those below it. */
+static void list_shapes(struct vision_data_content *out, const struct aspect_list *shapes, double height, double width)
+{
+    out->count = 0;
+    for (i64 area = aspect_nearest_area(shapes, height, width); area >= 0; area--) {
+        i64 shape = aspect_nearest_of(shapes, area, height, width);
+        if (shape >= 0)
+            out->items[out->count++].shape = shape;
+    }
+}
+
+/* The shapes follow from the size of the first frame. */
 static int decode_clip(struct vision_data_content *out, const struct vision_media_request *r,
                        const struct file_view *file, const char *origin)
 {
@@ -30,12 +52,16 @@ static int decode_clip(struct vision_data_content *out, const struct vision_medi
     const struct aspect_list *shapes = &r->shapes[1];
     if (shapes->count > 1 && clip_shown_size(&height, &width, file->data, file->bytes, origin, &r->rules) < 0)
         return -1;
-    out->shape = aspect_nearest(shapes, height, width);
-    struct aspect shape = shapes->items[out->shape];
-    /* one extra frame shows whether the clip is longer */
-    struct clip_request wanted = {r->rate_hz,     KEPT_FRAMES * r->frames + 1, shape.height, shape.width, &r->rules,
-                                  .crop = r->crop};
-    return clip_read(&out->clip, file->data, file->bytes, origin, &wanted);
+    list_shapes(out, shapes, height, width);
+    for (i64 i = 0; i < out->count; i++) {
+        struct aspect shape = shapes->items[out->items[i].shape];
+        /* one extra frame shows whether the clip is longer */
+        struct clip_request wanted = {r->rate_hz,     KEPT_FRAMES * r->frames + 1, shape.height, shape.width, &r->rules,
+                                      .crop = r->crop};
+        if (clip_read(&out->items[i].clip, file->data, file->bytes, origin, &wanted) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static int decode_still(struct vision_data_content *out, const struct vision_media_request *r,
@@ -52,9 +78,11 @@ static int decode_still(struct vision_data_content *out, const struct vision_med
         return -1;
     i64 height = stored.stored_height ? stored.stored_height : stored.height;
     i64 width = stored.stored_width ? stored.stored_width : stored.width;
-    out->shape = aspect_nearest(shapes, (double)height, (double)width);
-    struct aspect shape = shapes->items[out->shape];
-    clip_fill(&out->clip, &stored, shape.height, shape.width, r->crop);
+    list_shapes(out, shapes, (double)height, (double)width);
+    for (i64 i = 0; i < out->count; i++) {
+        struct aspect shape = shapes->items[out->items[i].shape];
+        clip_fill(&out->items[i].clip, &stored, shape.height, shape.width, r->crop);
+    }
     clip_release(&stored);
     return 0;
 }
@@ -62,12 +90,27 @@ static int decode_still(struct vision_data_content *out, const struct vision_med
 static int decode(struct vision_data_content *out, const struct vision_media_request *request, enum modality kind,
                   const struct file_view *file, const char *origin)
 {
-    return (kind == MODALITY_VIDEO ? decode_clip : decode_still)(out, request, file, origin);
+    int status = (kind == MODALITY_VIDEO ? decode_clip : decode_still)(out, request, file, origin);
+    if (status < 0)
+        release_content(out);
+    return status;
 }
 
 static int read_medium(void *context, void *content, const struct medium *medium, const struct file_view *file)
 {
     return decode(content, ((struct vision_data_load *)context)->request, medium->kind, file, medium->path);
+}
+
+static struct medium_place copy_place(const struct medium_place *place)
+{
+    struct medium_place copy = *place;
+    copy.path = place->path ? string_copy(place->path) : NULL;
+    return copy;
+}
+
+static struct vision_label copy_label(const struct medium *medium)
+{
+    return (struct vision_label){string_copy(medium->path), string_copy(medium->text)};
 }
 
 /* Copies the pixels; a clip with fewer than `least` frames repeats its last one. */
@@ -89,53 +132,56 @@ static void *grown(void *list, i64 count, i64 size)
 
 /* Keeps the pixels within memory_mb. Beyond it, returns NULL if the medium can be read again or
  * goes to a window; else keeps it anyway. */
-static u8 *keep_pixels(struct vision_media *media, struct clip *clip, i64 least, struct medium *medium,
+static u8 *keep_pixels(struct vision_media *media, struct clip *clip, i64 least, struct medium_place *place, i64 number,
                        struct media_buffer *window)
 {
     i64 bytes = max_i64(clip->frames, least) * clip->height * clip->width * 3;
     bool beyond = media->bytes + bytes > media->request.memory_mb << 20;
-    if (beyond && (medium->place.path || window)) {
+    if (beyond && (place->path || window)) {
         clip->frames = max_i64(clip->frames, least);
-        if (!medium->place.path)
-            medium->place.at = media_buffer_add(window, medium->number, bytes);
+        if (!place->path)
+            place->at = media_buffer_add(window, number, bytes);
         return NULL;
     }
     media->bytes += bytes;
     return take_pixels(clip, least);
 }
 
-static void take_still(struct vision_media *media, struct vision_data_content *content, struct medium *medium)
+/* A medium of several areas is listed once for each. */
+static void take_still(struct vision_media *media, struct vision_data_item *item, const struct medium *medium,
+                       struct media_buffer *window)
 {
     i64 n = media->still_count++;
-    struct clip *clip = &content->clip;
+    struct clip *clip = &item->clip;
     media->still_shape = grown(media->still_shape, n, 1);
-    media->still_shape[n] = (u8)content->shape;
+    media->still_shape[n] = (u8)item->shape;
     media->stills = grown(media->stills, n, sizeof(u8 *));
     media->still_inner = grown(media->still_inner, n, sizeof(struct content_size));
     media->still_places = grown(media->still_places, n, sizeof medium->place);
     media->still_inner[n] = (struct content_size){clip->inner_height, clip->inner_width};
-    media->stills[n] = keep_pixels(media, clip, 1, medium, media->still_buffer);
-    media->still_places[n] = medium->place;
+    media->still_places[n] = copy_place(&medium->place);
+    media->stills[n] = keep_pixels(media, clip, 1, &media->still_places[n], medium->number, window);
     media->still_labels = grown(media->still_labels, n, sizeof(struct vision_label));
-    media->still_labels[n] = (struct vision_label){medium->path, medium->text};
+    media->still_labels[n] = copy_label(medium);
 }
 
-static void take_clip(struct vision_media *media, struct vision_data_content *content, struct medium *medium)
+static void take_clip(struct vision_media *media, struct vision_data_item *item, const struct medium *medium,
+                      struct media_buffer *window)
 {
     i64 n = media->clip_count++;
-    struct clip *clip = &content->clip;
+    struct clip *clip = &item->clip;
     media->clip_shape = grown(media->clip_shape, n, 1);
-    media->clip_shape[n] = (u8)content->shape;
+    media->clip_shape[n] = (u8)item->shape;
     media->clips = grown(media->clips, n, sizeof(u8 *));
     media->clip_frames = grown(media->clip_frames, n, sizeof(i64));
     media->clip_inner = grown(media->clip_inner, n, sizeof(struct content_size));
     media->clip_places = grown(media->clip_places, n, sizeof medium->place);
     media->clip_inner[n] = (struct content_size){clip->inner_height, clip->inner_width};
-    media->clips[n] = keep_pixels(media, clip, media->request.frames, medium, media->clip_buffer);
+    media->clip_places[n] = copy_place(&medium->place);
+    media->clips[n] = keep_pixels(media, clip, media->request.frames, &media->clip_places[n], medium->number, window);
     media->clip_frames[n] = clip->frames;
-    media->clip_places[n] = medium->place;
     media->clip_labels = grown(media->clip_labels, n, sizeof(struct vision_label));
-    media->clip_labels[n] = (struct vision_label){medium->path, medium->text};
+    media->clip_labels[n] = copy_label(medium);
 }
 
 /* Drops the extra frame; returns true if the clip was longer than the frames kept. */
@@ -146,19 +192,26 @@ static bool cut_clip(struct clip *clip, const struct vision_media_request *reque
     return longer;
 }
 
+/* A medium that can only be read in order, and does not fit into memory, is used in its nearest area alone. */
 static void take_medium(void *context, void *content, struct medium *medium)
 {
     struct vision_media *media = ((const struct vision_data_load *)context)->media;
     struct vision_data_content *c = content;
-    media->cut_count += cut_clip(&c->clip, &media->request);
-    media->white += shaped_margin(&c->clip);
-    media->cropped += c->clip.cut;
-    if (medium->kind == MODALITY_IMAGE)
-        take_still(media, c, medium);
-    else
-        take_clip(media, c, medium);
-    medium->place.path = medium->path = medium->text = NULL;
-    clip_release(&c->clip);
+    for (i64 i = 0; i < c->count; i++) {
+        struct vision_data_item *item = &c->items[i];
+        bool still = medium->kind == MODALITY_IMAGE, again = i > 0 && !medium->place.path;
+        i64 bytes = item->clip.frames * item->clip.height * item->clip.width * 3;
+        media->cut_count += cut_clip(&item->clip, &media->request) && i == 0;
+        if (again && media->bytes + bytes > media->request.memory_mb << 20)
+            continue;
+        media->white += shaped_margin(&item->clip);
+        media->cropped += item->clip.cut;
+        if (still)
+            take_still(media, item, medium, media->still_buffer);
+        else
+            take_clip(media, item, medium, media->clip_buffer);
+    }
+    release_content(c);
 }
 
 /* ---- windows ---- */
@@ -169,13 +222,9 @@ static int read_content(void *context, void *content, const struct medium *mediu
     struct vision_data_content *c = content;
     if (decode(c, request, medium->kind, file, medium->path) < 0)
         return -1;
-    cut_clip(&c->clip, request);
+    for (i64 i = 0; i < c->count; i++)
+        cut_clip(&c->items[i].clip, request);
     return 0;
-}
-
-static void release_content(void *content)
-{
-    clip_release(&((struct vision_data_content *)content)->clip);
 }
 
 static void open_windows(struct vision_media *media, const struct media_request *from)
@@ -319,6 +368,14 @@ static i64 frame_bytes(const struct vision_media *media, bool clips, i64 shape)
 
 /* ---- decoding again ---- */
 
+static const struct vision_data_item *item_of_shape(const struct vision_data_content *content, i64 shape)
+{
+    for (i64 i = 0; i < content->count; i++)
+        if (content->items[i].shape == shape)
+            return &content->items[i];
+    return NULL;
+}
+
 /* A copy of the medium in its window; NULL and a message on error. */
 static u8 *read_window(const struct vision_media *media, bool is_clip, i64 index)
 {
@@ -328,12 +385,13 @@ static u8 *read_window(const struct vision_media *media, bool is_clip, i64 index
         media_buffer_get(is_clip ? media->clip_buffer : media->still_buffer, place->at);
     if (!shown)
         return NULL;
-    if (max_i64(shown->clip.frames, least) != frames || shown->shape != vision_media_shape(media, is_clip, index)) {
+    const struct vision_data_item *item = item_of_shape(shown, vision_media_shape(media, is_clip, index));
+    if (!item || max_i64(item->clip.frames, least) != frames) {
         error_set("a clip of a packed archive or a table has not as many frames, or not the shape, as when it was read "
                   "first");
         return NULL;
     }
-    struct clip copy = shown->clip;
+    struct clip copy = item->clip;
     return take_pixels(&copy, least);
 }
 
@@ -345,27 +403,23 @@ static u8 *read_again(const struct vision_media *media, bool is_clip, i64 index)
         return read_window(media, is_clip, index);
     struct medium_view view;
     struct vision_data_content content = {0};
-    struct clip *clip = &content.clip;
     u8 *pixels = NULL;
     if (medium_open(&view, place) < 0)
         return NULL;
     if (decode(&content, &media->request, is_clip ? MODALITY_VIDEO : MODALITY_IMAGE, &view.file, place->path) == 0) {
-        cut_clip(clip, &media->request);
-        pixels = take_pixels(clip, least);
+        const struct vision_data_item *item = item_of_shape(&content, vision_media_shape(media, is_clip, index));
+        struct clip clip = item ? item->clip : (struct clip){0};
+        cut_clip(&clip, &media->request);
+        if (!item)
+            error_set("%s: has another size or other proportions than when it was read first", place->path);
+        else if (max_i64(clip.frames, least) != frames)
+            error_set("%s: has %lld %s, but had %lld when it was read first", place->path,
+                      (long long)max_i64(clip.frames, least), plural(max_i64(clip.frames, least), "frame", "frames"),
+                      (long long)frames);
+        else
+            pixels = take_pixels(&clip, least);
     }
-    if (pixels && clip->frames != frames)
-        error_set("%s: has %lld %s, but had %lld when it was read first", place->path, (long long)clip->frames,
-                  plural(clip->frames, "frame", "frames"), (long long)frames);
-    else if (pixels && content.shape != vision_media_shape(media, is_clip, index))
-        error_set("%s: has other proportions than when it was read first", place->path);
-    else {
-        clip_release(clip);
-        medium_close(&view);
-        return pixels;
-    }
-    memory_free(pixels);
-    pixels = NULL;
-    clip_release(clip);
+    release_content(&content);
     medium_close(&view);
     return pixels;
 }

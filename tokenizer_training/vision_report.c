@@ -261,8 +261,7 @@ static int report_shape(struct vision_report_measured *all, struct json *shapes,
     return status ? status : closed;
 }
 
-/* Reports each shape of a kind, in the order of the configuration. All shapes have the
- * same number of scales. */
+/* Reports each shape of a kind, in the order of the configuration. */
 static int report_shapes(struct vision_report_measured *all, struct json *shapes, struct vision_trainer *t,
                          const struct vision_report_items *items, bool clips, const char *kind, const char *folder)
 {
@@ -320,10 +319,12 @@ static int report_kind(struct json *report, struct vision_trainer *t, struct vis
     if (items.count == 0)
         return 0;
     const struct vision_config *c = &t->vision.config;
-    const struct vision_shape *shape = &c->shapes[0];
+    const struct vision_shape *shape = &c->shapes[0]; /* with the most scales */
     struct vision_report_measured m = {0};
     struct buffer line = {0};
     struct json *shapes = json_array();
+    for (i64 i = 1; i < c->shape_count; i++)
+        shape = c->shapes[i].scale_count > shape->scale_count ? &c->shapes[i] : shape;
     code_use_init(&m.use, true, VISION_SCALES_MOST, c->bits);
     items.order = vision_media_order(items.media, items.clips, MOST_ITEMS, t->seed);
     int status = report_shapes(&m, shapes, t, &items, items.clips, kind, folder);

@@ -21,6 +21,10 @@ const struct setting vision_stage_table[] = {
     ROW(still_share, "still_share", NUMBER, "0.25", 0, 0.9, NULL, "share of still steps in the clip phase"),
     ROW(size, "size", INTEGER, "64", 8, 4096, NULL,
         "side of a square image, pixels; other shapes (aspects) have about as many pixels"),
+    ROW(areas, "areas", INTEGERS, "", 8, 4096, NULL,
+        "sides of further areas, each at least twice the one before; a picture or clip is trained in the area nearest "
+        "to "
+        "its own, and in those below it"),
     ROW(frames, "frames", INTEGER, "9", 1, 1025, NULL, "frames per clip: 5, 9, 13, ..."),
     ROW(rate_hz, "rate_hz", NUMBER, "8", 0, 1000, NULL,
         "frames per second sampled from clips, in training and in use; 0: all frames, and generated clips play at 8"),
@@ -68,7 +72,7 @@ static i64 total(const struct vision_media *m)
 /* Shapes that media of a kind have, the most frequent first. */
 static void shapes_in_use(struct aspect_list *out, const struct vision_media *m, bool clips)
 {
-    i64 counts[ASPECTS_MOST];
+    i64 counts[ASPECT_LIST_MOST];
     *out = (struct aspect_list){0};
     for (i64 i = 0; i < m->request.shapes[clips].count; i++) {
         i64 count = vision_media_count(m, clips, i), at = out->count;
@@ -93,6 +97,15 @@ static void log_margins(const struct vision_media *m)
                  100 * cut, 100 * white);
 }
 
+int vision_stage_shapes(struct aspect_list *out, const struct vision_settings *s)
+{
+    int status = aspects_make(out, &s->aspects, s->size, s->stride);
+    i64 before = s->size;
+    for (i64 i = 0; i < s->areas.count && status == 0; before = s->areas.values[i++])
+        status = aspects_add_area(out, &s->aspects, before, s->areas.values[i], s->stride);
+    return status;
+}
+
 static int read_request(struct vision_media_request *out, const struct vision_settings *s)
 {
     *out = (struct vision_media_request){.frames = s->frames,
@@ -100,8 +113,7 @@ static int read_request(struct vision_media_request *out, const struct vision_se
                                          .bad_share = s->bad_share,
                                          .memory_mb = s->memory_mb,
                                          .shuffle_buffer = s->shuffle_buffer};
-    if (picture_rules_read(&out->rules, &s->pictures) < 0 ||
-        aspects_make(&out->shapes[0], &s->aspects, s->size, s->stride) < 0)
+    if (picture_rules_read(&out->rules, &s->pictures) < 0 || vision_stage_shapes(&out->shapes[0], s) < 0)
         return -1;
     out->shapes[1] = out->shapes[0];
     out->crop = out->shapes[0].count > 1 ? s->aspects.crop : 0;
@@ -116,9 +128,9 @@ static int request_shapes(struct vision_media_request *out, const struct vision_
     for (i64 i = 0; i < base->shape_count; i++) {
         const struct vision_shape *s = &base->shapes[i];
         struct aspect_list *list = &lists[s->frames > 1];
-        if (list->count == ASPECTS_MOST)
-            return error_set("the tokenizer to start from has more than %d shapes of a kind", ASPECTS_MOST);
-        list->items[list->count++] = (struct aspect){s->height, s->width};
+        if (list->count == ASPECT_LIST_MOST)
+            return error_set("the tokenizer to start from has more than %d shapes of a kind", ASPECT_LIST_MOST);
+        list->items[list->count++] = (struct aspect){s->height, s->width, s->area};
         out->crop = s->crop;
     }
     if (lists[0].count == 0)
@@ -174,19 +186,31 @@ static int load_targets(struct semantic_targets *out, const struct vision_settin
 
 /* ---- configuration ---- */
 
+/* The scales of `scales` are those of the smallest area; larger ones have the usual ones. */
+static int add_shape(struct vision_config *config, const struct vision_settings *s, struct aspect shape, bool clips)
+{
+    i64 usual[VISION_SCALES_MOST], *sides = usual, count = 0;
+    if (!shape.area && s->scales.count) {
+        sides = s->scales.values;
+        count = s->scales.count;
+    } else if (shape.area <= s->areas.count)
+        count = vision_usual_sides(usual, (shape.area ? s->areas.values[shape.area - 1] : s->size) / s->stride);
+    else
+        sides = NULL; /* of a tokenizer to start from */
+    if (vision_add_shape(config, clips ? s->frames : 1, shape.height, shape.width, clips ? s->rate_hz : 0, sides,
+                         count))
+        return -1;
+    config->shapes[config->shape_count - 1].area = shape.area;
+    return 0;
+}
+
 static int add_shapes(struct vision_config *config, const struct vision_settings *s, const struct vision_media *media,
                       bool clips)
 {
     struct aspect_list list;
-    i64 sides[VISION_SCALES_MOST], *given = s->scales.count ? s->scales.values : NULL, count = s->scales.count;
-    if (!given) {
-        count = vision_usual_sides(sides, s->size / s->stride);
-        given = sides;
-    }
     shapes_in_use(&list, media, clips || media->still_count == 0);
     for (i64 i = 0; i < list.count; i++) {
-        if (vision_add_shape(config, clips ? s->frames : 1, list.items[i].height, list.items[i].width,
-                             clips ? s->rate_hz : 0, given, count))
+        if (add_shape(config, s, list.items[i], clips))
             return -1;
         config->shapes[config->shape_count - 1].crop = media->cropped > 0 ? media->request.crop : 0;
     }
@@ -447,10 +471,13 @@ int vision_stage_sizes(struct token_sizes *sizes, const void *settings)
     struct vision_config vision = {.stride = s->stride, .bits = s->bits};
     if (s->channels.count != 2)
         return error_usage("channels is a list of two");
-    if (vision_add_shape(&vision, 1, s->size, s->size, 0, s->scales.count ? s->scales.values : NULL, s->scales.count))
-        return -1;
+    for (i64 i = 0; i <= s->areas.count; i++) {
+        i64 side = i ? s->areas.values[i - 1] : s->size;
+        if (add_shape(&vision, s, (struct aspect){side, side, i}, false))
+            return -1;
+        sizes->scales = max_i64(sizes->scales, vision.shapes[i].scale_count);
+    }
     sizes->bits = s->bits;
-    sizes->scales = vision.shapes[0].scale_count;
     sizes->cell_features = s->channels.values[1];
     sizes->patch_values = VISION_GROUP * s->stride * s->stride * 3;
     return 0;

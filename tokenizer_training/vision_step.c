@@ -67,10 +67,10 @@ struct shape_schedule {
 
 /* Returns the shape of batch `index`, and in `before` the number of earlier
  * batches of each shape. */
-static i64 shape_schedule_at(i64 before[ASPECTS_MOST], const struct shape_schedule *c, i64 index)
+static i64 shape_schedule_at(i64 before[ASPECT_LIST_MOST], const struct shape_schedule *c, i64 index)
 {
     i64 count = c->clips ? c->media->clip_count : c->media->still_count, epoch = index / count, shape = 0;
-    for (i64 i = 0; i < ASPECTS_MOST; i++)
+    for (i64 i = 0; i < ASPECT_LIST_MOST; i++)
         before[i] = 0;
     if (vision_media_count(c->media, c->clips, 0) == count) { /* only one shape */
         before[0] = index;
@@ -97,7 +97,7 @@ struct vision_batch vision_step_batch(const struct vision_trainer *t, i64 step)
     const struct vision_settings *s = t->settings;
     i64 into_clips = step - t->still_steps, stills = into_clips < 0 ? 0 : stills_among_clips(s, into_clips);
     bool clips = into_clips >= 0 && stills_among_clips(s, into_clips + 1) == stills;
-    i64 before[ASPECTS_MOST], first[ASPECTS_MOST] = {0}, n = s->batch, index = step;
+    i64 before[ASPECT_LIST_MOST], first[ASPECT_LIST_MOST] = {0}, n = s->batch, index = step;
     struct shape_schedule course = shape_schedule_of(t, COURSE_STILLS);
     if (into_clips >= 0 && !clips)
         shape_schedule_at(first, &course, t->still_steps);

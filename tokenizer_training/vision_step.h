@@ -111,6 +111,8 @@ struct vision_trainer {
     bool begun;                  /* running means go on from those of another tokenizer */
     i64 still_steps, clip_steps; /* clip steps follow the still steps */
 };
+/* The shapes of all areas. -1: usage error. */
+int vision_stage_shapes(struct aspect_list *out, const struct vision_settings *settings);
 /* The tokenizer configuration for these settings and the shapes of these media;
  * `clips`: also for clips. */
 int vision_stage_config(struct vision_config *config, const struct vision_settings *settings,

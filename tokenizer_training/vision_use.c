@@ -67,6 +67,14 @@ static void count_items(struct code_use *counts, struct vision *vision, const st
     memory_free(bits);
 }
 
+static i64 most_scales(const struct vision_config *config)
+{
+    i64 most = 0;
+    for (i64 i = 0; i < config->shape_count; i++)
+        most = max_i64(most, config->shapes[i].scale_count);
+    return most;
+}
+
 void vision_use_measure(struct vision_use *use, struct metrics *metrics, struct vision *vision, const char *name,
                         i64 done)
 {
@@ -74,7 +82,7 @@ void vision_use_measure(struct vision_use *use, struct metrics *metrics, struct 
         for (int set = 0; set < USE_SETS && (!clips || vision->config.inflated); set++) {
             struct code_use counts;
             struct use_watch *watch = &use->watches[clips];
-            code_use_init(&counts, true, vision->config.shapes[0].scale_count, vision->config.bits);
+            code_use_init(&counts, true, most_scales(&vision->config), vision->config.bits);
             for (i64 i = 0; i < use->count; i++)
                 if (use->items[i].set == set && (use->items[i].shape->frames > 1) == clips && use->items[i].count)
                     count_items(&counts, vision, &use->items[i]);

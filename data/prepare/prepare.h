@@ -31,6 +31,7 @@ struct prepare_settings {
     struct source_columns columns;      /* column names that differ from the defaults */
     double validation, test;            /* shares to draw if `data` has no folder of that name */
     struct picture_settings pictures;
+    i64 area_most;        /* side, pixels; 0: no limit */
     double bad_share;     /* largest share of unreadable samples; more is an error */
     double dropout;       /* BPE-dropout of plain texts in train */
     i64 dropout_copies;   /* copies of each such text */

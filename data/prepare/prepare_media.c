@@ -23,7 +23,7 @@ static int decode_image(const struct prepare *p, struct item *item, struct encod
         curation_size(p->curation, &item->curate, (double)height, (double)width);
         curation_light(p->curation, &item->curate, stored.pixels, 1, stored.height * stored.width * 3);
     }
-    encoded->shape = shaped_still(&encoded->clip, &stored, &p->vision.config);
+    encoded->shape = shaped_still(&encoded->clip, &stored, &p->vision.config, p->settings->area_most);
     clip_release(&stored);
     encoded->frames = 1;
     if (encoded->shape < 0)
@@ -35,11 +35,14 @@ static int decode_image(const struct prepare *p, struct item *item, struct encod
 static int decode_clip(const struct prepare *p, struct item *item, struct encoded_part *encoded, const void *bytes,
                        i64 count, const char *origin)
 {
-    double height, width;
+    double height, width, fit_height, fit_width;
     bool longer;
     if (clip_shown_size(&height, &width, bytes, count, origin, &p->rules) < 0)
         return -1;
-    encoded->shape = shaped_nearest(&p->vision.config, true, height, width);
+    fit_height = height;
+    fit_width = width;
+    shaped_limit(&fit_height, &fit_width, p->settings->area_most);
+    encoded->shape = shaped_nearest(&p->vision.config, true, fit_height, fit_width);
     if (encoded->shape < 0)
         return error_set("the vision tokenizer has no shape for clips");
     const struct vision_shape *s = &p->vision.config.shapes[encoded->shape];

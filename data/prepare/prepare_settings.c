@@ -17,6 +17,9 @@ const struct setting prepare_table[] = {
     SPLIT_ROWS(struct prepare_settings),
     SUBTITLES_ROW(struct prepare_settings),
     PICTURE_ROWS(struct prepare_settings),
+    ROW(area_most, "area_most", INTEGER, "0", 0, 65536,
+        "side of the largest area, pixels: of a tokenizer with several (areas), larger pictures and clips get the area "
+        "nearest to this one; 0: the one nearest to their own"),
     ROW(bad_share, "bad_share", NUMBER, "0.05", 0, 1, "maximum share of unreadable samples"),
     ROW(dropout, "dropout", NUMBER, "0", 0, 1, "BPE dropout rate of plain training texts"),
     ROW(dropout_copies, "dropout_copies", INTEGER, "1", 1, 1000, "copies of each such text, with different dropout"),

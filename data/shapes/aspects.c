@@ -9,13 +9,34 @@ double aspect_distance(struct aspect shape, double height, double width)
     return fabs(log(h / w) - log(height / width)) + 1e-3 * fabs(log(h * w) - log(height * width));
 }
 
-i64 aspect_nearest(const struct aspect_list *list, double height, double width)
+i64 aspect_nearest_area(const struct aspect_list *list, double height, double width)
 {
-    i64 best = 0;
-    for (i64 i = 1; i < list->count; i++)
-        if (aspect_distance(list->items[i], height, width) < aspect_distance(list->items[best], height, width))
+    double least = INFINITY;
+    i64 area = 0;
+    for (i64 i = 0; i < list->count; i++) {
+        struct aspect a = list->items[i];
+        double away = fabs(log((double)(a.height * a.width)) - log(height * width));
+        if (away < least) {
+            least = away;
+            area = a.area;
+        }
+    }
+    return area;
+}
+
+i64 aspect_nearest_of(const struct aspect_list *list, i64 area, double height, double width)
+{
+    i64 best = -1;
+    for (i64 i = 0; i < list->count; i++)
+        if (list->items[i].area == area && (best < 0 || aspect_distance(list->items[i], height, width) <
+                                                            aspect_distance(list->items[best], height, width)))
             best = i;
     return best;
+}
+
+i64 aspect_nearest(const struct aspect_list *list, double height, double width)
+{
+    return aspect_nearest_of(list, aspect_nearest_area(list, height, width), height, width);
 }
 
 bool aspect_parse(struct aspect *out, const char *text)
@@ -179,5 +200,28 @@ int aspects_make(struct aspect_list *out, const struct aspect_settings *s, i64 s
     out->items[out->count++] = (struct aspect){size, size};
     if (size % stride == 0) /* otherwise the tokenizer reports the error */
         add_spaced(out, s->most, s->count, size / stride, stride);
+    return 0;
+}
+
+int aspects_add_area(struct aspect_list *list, const struct aspect_settings *s, i64 before, i64 side, i64 stride)
+{
+    struct aspect_list more;
+    i64 area = list->items[list->count - 1].area + 1;
+    if (side < 2 * before)
+        return error_usage("areas: %lld after %lld (size and areas): expected sides that at least double",
+                           (long long)side, (long long)before);
+    if (side % stride)
+        return error_usage("areas: %lld is no multiple of the stride, %lld", (long long)side, (long long)stride);
+    if (area == AREAS_MOST)
+        return error_usage("areas: size and %lld more; expected at most %d areas in all", (long long)area, AREAS_MOST);
+    if (aspects_make(&more, s, side, stride) < 0)
+        return -1;
+    if (list->count + more.count > ASPECT_LIST_MOST)
+        return error_usage("%lld shapes in all areas; expected at most %d: set aspects.count, or aspects.most: 1",
+                           (long long)(list->count + more.count), ASPECT_LIST_MOST);
+    for (i64 i = 0; i < more.count; i++) {
+        more.items[i].area = area;
+        list->items[list->count++] = more.items[i];
+    }
     return 0;
 }

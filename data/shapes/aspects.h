@@ -2,20 +2,26 @@
  * The shapes of one tokenizer have about the same number of pixels and different proportions, so
  * that a picture that is not square neither gets wide white margins nor loses its sides.
  *
- *   choice    the shape nearest in proportions (log scale), ties broken by area
+ *   areas     a tokenizer may have several, each with its shapes: a picture gets the area nearest to its own
+ *   choice    of these the shape nearest in proportions (log scale), ties broken by area
  *   fitting   the picture is scaled until it covers the shape, but at most the share `crop` of a
  *             side is cut off, half at each end; beyond that, white margins make up the rest */
 #ifndef WEFT_DATA_ASPECTS_H
 #define WEFT_DATA_ASPECTS_H
 #include "core/settings.h"
 
-enum { ASPECTS_MOST = 8 };
+enum {
+    AREAS_MOST = 4,
+    ASPECTS_MOST = 8,     /* of one area */
+    ASPECT_LIST_MOST = 16 /* of all areas */
+};
 struct aspect { /* pixels */
     i64 height, width;
+    i64 area; /* number of its area, from the smallest */
 };
 struct aspect_list {
     i64 count;
-    struct aspect items[ASPECTS_MOST];
+    struct aspect items[ASPECT_LIST_MOST];
 };
 
 /* The recipe's settings for aspect buckets. */
@@ -42,6 +48,10 @@ struct aspect_settings {
 /* Makes the list of shapes: the ones in settings->shapes, else the size x size square first and
  * then pairs of a long and a high shape. -1: usage error. */
 int aspects_make(struct aspect_list *out, const struct aspect_settings *settings, i64 size, i64 stride);
+/* Appends the shapes of a further area, about side x side pixels. -1: usage error: the side is not at least
+ * twice that of the area before, `before`, or there are too many shapes. */
+int aspects_add_area(struct aspect_list *list, const struct aspect_settings *settings, i64 before, i64 side,
+                     i64 stride);
 /* The shape for pictures of these proportions, width to height: of at least half and at most twice as
  * many cells as the square, with little to cut off and about as many cells. */
 struct aspect aspect_of(double proportions, i64 size, i64 stride);
@@ -49,6 +59,9 @@ struct aspect aspect_of(double proportions, i64 size, i64 stride);
  * as wide. The areas' distance counts 1/1000 and only breaks ties. */
 double aspect_distance(struct aspect shape, double height, double width);
 i64 aspect_nearest(const struct aspect_list *list, double height, double width);
+/* The area nearest to a height x width picture; the nearest shape of an area, -1: it has none. */
+i64 aspect_nearest_area(const struct aspect_list *list, double height, double width);
+i64 aspect_nearest_of(const struct aspect_list *list, i64 area, double height, double width);
 /* What a picture of proportions `proportions` (width to height) loses in a shape: the share of its area
  * that is cut off, at most `crop`, and the share of the shape that stays white. */
 void aspect_loss(double *cut, double *white, struct aspect shape, double proportions, double crop);

@@ -8,17 +8,16 @@
 
 i64 shaped_nearest(const struct vision_config *config, bool video, double height, double width)
 {
-    i64 best = -1;
-    double least = INFINITY;
+    struct aspect_list list = {0};
+    i64 index[ASPECT_LIST_MOST];
     for (i64 i = 0; i < config->shape_count; i++) {
         const struct vision_shape *s = &config->shapes[i];
-        double away = aspect_distance((struct aspect){s->height, s->width}, height, width);
-        if (video == (s->frames > 1) && away < least) {
-            least = away;
-            best = i;
-        }
+        if (video != (s->frames > 1) || list.count == ASPECT_LIST_MOST)
+            continue;
+        index[list.count] = i;
+        list.items[list.count++] = (struct aspect){s->height, s->width, s->area};
     }
-    return best;
+    return list.count ? index[aspect_nearest(&list, height, width)] : -1;
 }
 
 i64 shaped_count(const struct vision_config *config, bool video)
@@ -42,11 +41,21 @@ struct image_request shaped_request(const struct vision_config *config, const st
     return request;
 }
 
-i64 shaped_still(struct clip *out, const struct clip *stored, const struct vision_config *config)
+void shaped_limit(double *height, double *width, i64 most)
 {
-    i64 height = stored->stored_height ? stored->stored_height : stored->height;
-    i64 width = stored->stored_width ? stored->stored_width : stored->width;
-    i64 i = shaped_nearest(config, false, (double)height, (double)width);
+    double times = (double)most / sqrt(*height * *width);
+    if (most && times < 1) {
+        *height *= times;
+        *width *= times;
+    }
+}
+
+i64 shaped_still(struct clip *out, const struct clip *stored, const struct vision_config *config, i64 most)
+{
+    double height = (double)(stored->stored_height ? stored->stored_height : stored->height);
+    double width = (double)(stored->stored_width ? stored->stored_width : stored->width);
+    shaped_limit(&height, &width, most);
+    i64 i = shaped_nearest(config, false, height, width);
     if (i < 0)
         return error_set("the vision tokenizer has no shape for stills");
     const struct vision_shape *s = &config->shapes[i];
@@ -122,7 +131,7 @@ int shaped_read(struct clip *out, i64 *shape, bool *longer, const struct vision_
     const struct image_request request = shaped_request(config, NULL);
     if (image_read_as(&stored, bytes, count, origin, &request) < 0)
         return -1;
-    *shape = shaped_still(out, &stored, config);
+    *shape = shaped_still(out, &stored, config, 0);
     clip_release(&stored);
     return *shape < 0 ? -1 : 0;
 }

@@ -1,7 +1,7 @@
 /* Fits pictures and clips to the shapes of the vision tokenizer. Shards, prompts and
  * reconstructions share this rule.
  *
- * A picture keeps its proportions and gets the nearest shape (aspects.h). A clip contributes its
+ * A picture keeps its proportions and gets the nearest shape (aspects.h) of the nearest area. A clip contributes its
  * first frames at the shape's rate (0: every frame). If it has fewer than 1 + 4 k frames, its last
  * frame is repeated up to that many, as in training. */
 #ifndef WEFT_DATA_SHAPED_H
@@ -16,9 +16,11 @@ i64 shaped_count(const struct vision_config *config, bool video); /* shapes of t
 /* A request that decodes enough pixels for every shape of stills; the picture's own proportions
  * decide later which one it gets. */
 struct image_request shaped_request(const struct vision_config *config, const struct picture_rules *rules);
-/* Fits a still, read with shaped_request, to its nearest shape. Returns the shape's index, or
- * -1. */
-i64 shaped_still(struct clip *out, const struct clip *stored, const struct vision_config *config);
+/* Makes a size no larger than a square of `most` pixels a side, in its proportions; 0: leaves it. */
+void shaped_limit(double *height, double *width, i64 most);
+/* Fits a still, read with shaped_request, to the shape nearest to its size, or to that size after
+ * shaped_limit. Returns the shape's index, or -1. */
+i64 shaped_still(struct clip *out, const struct clip *stored, const struct vision_config *config, i64 most);
 
 /* Reads a still and fits it to `shape`. rules NULL: the defaults. */
 int shaped_image_read(struct clip *out, const struct vision_shape *shape, const struct picture_rules *rules,

@@ -46,6 +46,7 @@ struct vision_shape {
     double rate_hz;              /* frames per second sampled from a clip; 0: all frames, or a still */
     i64 scale_count;
     struct scale scales[VISION_SCALES_MOST]; /* neither side ever shrinks; the last is h x w */
+    i64 area;                                /* number of its area, from the smallest (data/shapes/aspects.h) */
     i64 amplitude; /* row of the amplitude table, shared by shapes with equally many scales and similar area */
     double crop;   /* largest share of a side cropped off a picture whose proportions differ */
 };

@@ -105,7 +105,7 @@ static int shape_init(struct vision_shape *s, const struct vision_config *config
 static int push_shape(struct vision_config *config, struct vision_shape *s)
 {
     if (config->shape_count == VISION_SHAPES_MOST)
-        return error_usage("more than %d vision shapes", VISION_SHAPES_MOST);
+        return error_usage("more than %d shapes of pictures and clips: lower aspects.count", VISION_SHAPES_MOST);
     if (check_scales(s))
         return -1;
     s->amplitude = config->shape_count;
@@ -191,6 +191,8 @@ static struct json *shape_json(const struct vision_shape *s)
     json_set(out, "scales", scales);
     if (s->crop > 0)
         json_set(out, "crop", json_of_number(s->crop));
+    if (s->area)
+        json_set(out, "area", json_of_integer(s->area));
     return out;
 }
 
@@ -232,6 +234,7 @@ static int parse_shape(struct vision_config *config, const struct json *value, c
     if (shape_init(&s, config, frames, height, width))
         return error_prefix("%s", origin);
     s.rate_hz = json_number(json_get(value, "rate_hz"), 0);
+    s.area = json_integer(json_get(value, "area"), 0);
     s.crop = fmin(0.5, fmax(0, json_number(json_get(value, "crop"), 0)));
     for (s.scale_count = 0; s.scale_count < count; s.scale_count++)
         if (!scale_parse(&s.scales[s.scale_count], json_at(list, s.scale_count)))
