@@ -128,6 +128,11 @@ int recipe_cut_config(struct model_config *c, const struct submodel_options *opt
     return status;
 }
 
+static bool is_rl(const struct recipe_stage *s)
+{
+    return strcmp(s->kind->name, "rl") == 0;
+}
+
 /* Returns 0, -1 and a message, or PLAN_UNKNOWN and a message if earlier stages must run first. */
 static int config_of(struct model_config *c, const struct recipe *r, const struct recipe_stage *s)
 {
@@ -148,7 +153,7 @@ static int config_of(struct model_config *c, const struct recipe *r, const struc
         }
         return status ? status : recipe_cut_config(c, &settings->sub);
     }
-    if (strcmp(s->kind->name, "rl") == 0)
+    if (is_rl(s))
         return config_of_reference(c, r, s, ((const struct rl_settings *)s->settings)->from);
     error_set("%s: the sizes of what stage %s makes are known once it has run", r->path, s->name);
     return PLAN_UNKNOWN;
@@ -342,6 +347,10 @@ static int plan_stage(struct plan_total *total, const struct recipe *r, const st
         put_skipped(total, place);
     } else if (strcmp(s->kind->name, "prepare") == 0) {
         status = plan_prepare(total, r, place, with->device);
+    } else if (is_rl(s)) {
+        const struct stage stage = {.device = with->device, .dtype = p.work.dtype, .fp8 = p.work.fp8};
+        status = plan_rl(total, r, place, &stage, p.work.gpu, p.work.gpu ? 0 : with->program_bytes + HEAP_BYTES);
+        failed = status < 0;
     } else if (!trains_backbone(s)) {
         failed = plan_tokenizer(total, r, place, p.work.dtype, p.work.gpu, gflops);
     } else if ((status = config_of(&p.config, r, s)) == 0) {
@@ -425,7 +434,7 @@ static int plan_runs(struct plan_total *total, const struct recipe_runs *runs, c
             for (i64 other = 0; other < k; other++) /* the same with another seed */
                 first &= !runs->list[other].chosen || (s->by_arm && runs->list[other].arm != r->arm);
             if (!first || !s->selected ||
-                !(strcmp(s->kind->name, "prepare") == 0 || trains_backbone(s) || is_media_tokenizer(s)))
+                !(strcmp(s->kind->name, "prepare") == 0 || trains_backbone(s) || is_media_tokenizer(s) || is_rl(s)))
                 continue;
             struct plan_place place = place_of(runs, k, i);
             int status = plan_stage(total, r, &place, with, gflops);
@@ -440,7 +449,7 @@ static int plan_runs(struct plan_total *total, const struct recipe_runs *runs, c
             planned += status == 0;
         }
     if (chosen == 0)
-        return error_usage("%s: no stage of kind tokenizer-vision, tokenizer-audio, prepare, pretrain or sft was "
+        return error_usage("%s: no stage of kind tokenizer-vision, tokenizer-audio, prepare, pretrain, sft or rl was "
                            "chosen: only those are planned",
                            runs->list[0].path);
     if (planned && runs->arm_count + runs->seed_count)

@@ -1,9 +1,10 @@
-/* weft plan for the stages before a backbone: tokenizers of media, and shards. */
+/* weft plan for the stages around a backbone: tokenizers of media, shards, reinforcement learning. */
 #include "pipeline/plan_media.h"
 
 #include "tokenizer_training/memory_estimate.h"
 #include "core/json.h"
 #include "data/prepare/prepare.h"
+#include "rl/rl.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -186,5 +187,107 @@ int plan_tokenizer(struct plan_total *total, const struct recipe *r, const struc
         total->seconds += gflops > 0 ? (double)place->runs * needs.flops / (gflops * 1e9) : 0;
     }
     device_close(&meta);
+    return status;
+}
+
+/* ---- Reinforcement learning ---- */
+
+/* A copy with references as paths. Release it with release_copy. */
+static struct rl_settings *copy_resolved(const struct recipe *r, const struct rl_settings *settings)
+{
+    struct rl_settings *s = memory_alloc(sizeof *s);
+    *s = *settings;
+    s->from = plan_resolved(r, s->from);
+    s->eval_prompts = plan_resolved(r, s->eval_prompts ? s->eval_prompts : "");
+    s->grader.judge = plan_resolved(r, s->grader.judge ? s->grader.judge : "");
+    s->prompts.values = memory_alloc(max_i64(1, s->prompts.count) * (i64)sizeof *s->prompts.values);
+    for (i64 i = 0; i < s->prompts.count; i++) {
+        s->prompts.values[i] = settings->prompts.values[i];
+        s->prompts.values[i].data = plan_resolved(r, settings->prompts.values[i].data);
+    }
+    return s;
+}
+
+static void release_copy(struct rl_settings *s)
+{
+    for (i64 i = 0; i < s->prompts.count; i++)
+        memory_free(s->prompts.values[i].data);
+    memory_free(s->prompts.values);
+    memory_free(s->from);
+    memory_free(s->eval_prompts);
+    memory_free(s->grader.judge);
+    memory_free(s);
+}
+
+/* An empty reference is none. */
+static bool is_there(const char *path)
+{
+    return !path || !*path || file_exists(path);
+}
+
+static bool inputs_exist(const struct rl_settings *s)
+{
+    bool all = is_there(s->from) && is_there(s->eval_prompts) && is_there(s->grader.judge);
+    for (i64 i = 0; i < s->prompts.count; i++)
+        all &= is_there(s->prompts.values[i].data);
+    return all;
+}
+
+static void put_rl(struct buffer *out, const struct plan_place *place, const struct rl_settings *s,
+                   const struct rl_needs *needs, double disk)
+{
+    struct buffer parts = {0};
+    step_memory_print(&parts, &needs->memory, 1e9);
+    buffer_printf(out, "%s: %.2f M parameters, %.2f M active, %lld %s of %lld %s x %lld %s; %lld %s\n", place->label,
+                  (double)needs->parameters * 1e-6, (double)needs->active * 1e-6, (long long)s->steps,
+                  plural(s->steps, "step", "steps"), (long long)s->prompts_per_step,
+                  plural(s->prompts_per_step, "prompt", "prompts"), (long long)s->group,
+                  plural(s->group, "answer", "answers"), (long long)needs->prompts,
+                  plural(needs->prompts, "prompt is there", "prompts are there"));
+    buffer_printf(out, "  memory   %10.3f GB at most, if no answer ends early: %s\n",
+                  (double)step_memory_total(&needs->memory) * 1e-9, parts.data);
+    buffer_printf(out, "  disk     %10.3f GB: its checkpoints, and the model\n", disk * 1e-9);
+    buffer_release(&parts);
+}
+
+static void put_rl_json(struct buffer *out, const struct plan_place *place, const struct rl_needs *needs, double disk)
+{
+    struct json *j = json_object();
+    plan_put_place(j, place);
+    json_set(j, "parameters", json_of_integer(needs->parameters));
+    json_set(j, "active", json_of_integer(needs->active));
+    json_set(j, "prompts", json_of_integer(needs->prompts));
+    json_set(j, "heldout_prompts", json_of_integer(needs->held_out));
+    json_set(j, "bytes", step_memory_json(&needs->memory));
+    json_set(j, "disk", json_of_number(disk));
+    plan_put_line(out, j);
+    json_free(j);
+}
+
+int plan_rl(struct plan_total *total, const struct recipe *r, const struct plan_place *place, const struct stage *stage,
+            bool gpu, i64 program_bytes)
+{
+    struct rl_settings *s = copy_resolved(r, place->stage->settings);
+    struct rl_needs needs;
+    struct device meta;
+    int status = PLAN_UNKNOWN;
+    device_open_meta(&meta);
+    if (gpu)
+        device_meta_gpu(&meta, true);
+    if (inputs_exist(s))
+        status = rl_stage_needs(&needs, s, stage, &meta);
+    else
+        error_set("other stages make what it reads; once they have run, it can be");
+    if (status == 0) {
+        needs.memory.program = program_bytes;
+        double disk = plan_disk_bytes(needs.parameters, s->training.keep + best_on(&s->best), stage->dtype);
+        if (total->json)
+            put_rl_json(total->out, place, &needs, disk);
+        else
+            put_rl(total->out, place, s, &needs, disk);
+        plan_need(total, place, step_memory_total(&needs.memory), disk);
+    }
+    device_close(&meta);
+    release_copy(s);
     return status;
 }

@@ -1,4 +1,4 @@
-/* `weft plan` for stages other than backbones: shards, and tokenizers of media. */
+/* `weft plan` for stages other than backbones: shards, tokenizers of media, reinforcement learning. */
 #ifndef WEFT_PIPELINE_PLAN_MEDIA_H
 #define WEFT_PIPELINE_PLAN_MEDIA_H
 #include "pipeline/pipeline.h"
@@ -49,5 +49,8 @@ bool is_media_tokenizer(const struct recipe_stage *s);
 const struct recipe_stage *first_tokenizer(const struct recipe *r, const struct recipe_stage *s);
 int plan_tokenizer(struct plan_total *total, const struct recipe *r, const struct plan_place *place, enum dtype dtype,
                    bool gpu, double gflops);
+/* program_bytes: of the program itself, in host memory. */
+int plan_rl(struct plan_total *total, const struct recipe *r, const struct plan_place *place, const struct stage *stage,
+            bool gpu, i64 program_bytes);
 
 #endif

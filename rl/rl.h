@@ -32,6 +32,7 @@
 #include "rl/grader.h"
 #include "rl/objective.h"
 #include "submodels/submodels.h"
+#include "train/step_memory.h"
 #include "train/train.h"
 
 #define ORDER_CHOICES "assigned|first"
@@ -57,5 +58,13 @@ extern const struct setting rl_table[];
 int rl_check_settings(const void *settings); /* of what a recipe says alone */
 int rl_check_machine(const void *settings);  /* whether this system has what they ask for */
 int rl_stage(const void *settings, const struct stage *stage);
+/* What the stage will need, for `weft plan`: a dry run on a device of the meta backend. Reads the model's
+ * configuration, the prompts and their media, with the device and dtype of `stage`. References are resolved. 0, or
+ * -1 and a message. */
+struct rl_needs {
+    struct step_memory memory;
+    i64 parameters, active, prompts, held_out;
+};
+int rl_stage_needs(struct rl_needs *out, const void *settings, const struct stage *stage, struct device *meta);
 
 #endif

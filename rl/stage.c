@@ -620,22 +620,56 @@ static int train(struct stage_run *r)
     return status ? status : finish(r);
 }
 
-/* Estimates weights, rollout cache and the training step together. */
+/* What is estimated before it begins: weights, rollout cache and the training step together. */
+static struct rl_work work_of(const struct stage_run *r, const struct model_config *config)
+{
+    return (struct rl_work){.settings = r->s,
+                            .config = config,
+                            .tokenizer = r->tokenizer,
+                            .prompts = &r->prompts,
+                            .held_out = &r->held_out,
+                            .dtype = r->stage->dtype,
+                            .fp8 = r->stage->fp8,
+                            .media = prompt_media_of(&r->media)};
+}
+
 static int check_memory(const struct stage_run *r)
 {
     struct model_config config;
-    const struct stage *stage = r->stage;
     if (model_config_load(&config, r->s->from))
         return -1;
-    return rl_check_memory(&(struct rl_work){.settings = r->s,
-                                             .config = &config,
-                                             .tokenizer = r->tokenizer,
-                                             .prompts = &r->prompts,
-                                             .held_out = &r->held_out,
-                                             .dtype = stage->dtype,
-                                             .fp8 = stage->fp8,
-                                             .media = prompt_media_of(&r->media)},
-                           stage->device);
+    const struct rl_work work = work_of(r, &config);
+    return rl_check_memory(&work, r->stage->device);
+}
+
+static void close_prompts(struct stage_run *r)
+{
+    if (r->tokenizer)
+        text_tokenizer_free(r->tokenizer);
+    prompts_release(&r->prompts);
+    prompts_release(&r->held_out);
+    prompt_media_close(&r->media);
+}
+
+int rl_stage_needs(struct rl_needs *out, const void *settings, const struct stage *stage, struct device *meta)
+{
+    struct stage_run r = {.s = settings, .stage = stage};
+    struct model_config config;
+    int status = model_config_load(&config, r.s->from) || open_prompts(&r) ? -1 : 0;
+    if (status == 0) {
+        const struct rl_work work = work_of(&r, &config);
+        struct model *model = memory_alloc(sizeof *model);
+        *out = (struct rl_needs){
+            .active = model_parameters_active(&config), .prompts = r.prompts.count, .held_out = r.held_out.count};
+        status = model_open(model, meta, &config, stage->dtype, false, NULL);
+        out->parameters = weights_parameters(&model->weights);
+        model_close(model);
+        memory_free(model);
+        if (status == 0)
+            status = rl_estimate(&out->memory, &work, meta);
+    }
+    close_prompts(&r);
+    return status;
 }
 
 static int open_model(struct stage_run *r)
@@ -699,11 +733,7 @@ int rl_stage(const void *settings, const struct stage *stage)
         model_close(&r->start);
     if (r->has_rollout)
         model_close(&r->rollout);
-    if (r->tokenizer)
-        text_tokenizer_free(r->tokenizer);
-    prompts_release(&r->prompts);
-    prompts_release(&r->held_out);
-    prompt_media_close(&r->media);
+    close_prompts(r);
     replay_buffer_mark_release(&r->mark);
     grader_close(r->grader);
     judge_close(&r->judge);

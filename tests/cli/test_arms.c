@@ -239,7 +239,8 @@ static double total_of(const char *key)
     return value;
 }
 
-static double planned_of(const char *stage, const char *key)
+/* Of the memory's parts where `part` is set. */
+static double planned_with(const char *stage, const char *key, bool part)
 {
     char *begin = string_format("\"stage\":\"%s\"", stage);
     const char *at = strstr(said.data, begin), *line = at;
@@ -247,10 +248,20 @@ static double planned_of(const char *stage, const char *key)
     while (line > said.data && line[-1] != '\n')
         line--;
     struct json *j = json_parse(line, strchr(line, '\n') - line, "plan");
-    double value = json_number(json_get(j, key), NAN);
+    double value = json_number(json_get(part ? json_get(j, "bytes") : j, key), NAN);
     json_free(j);
     memory_free(begin);
     return value;
+}
+
+static double planned_of(const char *stage, const char *key)
+{
+    return planned_with(stage, key, false);
+}
+
+static double planned_part_of(const char *stage, const char *key)
+{
+    return planned_with(stage, key, true);
 }
 
 /* What starts from a tokenizer has its sizes, and so has the backbone behind it. */
@@ -274,6 +285,39 @@ TEST(a_plan_knows_what_a_tokenizer_starts_from)
     assert_true(planned_of("three", "parameters") == planned_of("one", "parameters"));
     assert_true(planned_of("more", "parameters") == planned_of("aud", "parameters"));
     assert_true(planned_of("again", "parameters") == planned_of("base", "parameters"));
+    memory_free(lines);
+    memory_free(path);
+}
+
+/* Twice the answers need nearly twice the cache; the start that KL compares with is one more copy of the weights. */
+TEST(a_plan_rehearses_rl_once_its_model_is_there)
+{
+    static const char prompt[] = "{\"prompt\": [{\"role\": \"user\", \"content\": \"the words\"}], "
+                                 "\"reward_model\": {\"style\": \"exact\", \"ground_truth\": \"a\"}}\n";
+    char *prompts = in_folder("prompts.jsonl");
+    char *lines = string_format(
+        "stages:\n"
+        "  base: {kind: pretrain, data: %s, steps: 1, heldout_rows: 0, batch: {rows: 2, length: 128}, model: {width: "
+        "32, layers: 4, heads: 2, kv_heads: 1, head_width: 16, experts: 4, expert_width: 16, vit_layers: 1, vit_width: "
+        "16, vit_heads: 2}}\n"
+        "  few: {kind: rl, from: base, prompts: %s, steps: 3, prompts_per_step: 2, group: 8, max_tokens: 32}\n"
+        "  many: {kind: rl, from: base, prompts: %s, steps: 3, prompts_per_step: 2, group: 16, max_tokens: 32}\n"
+        "  near: {kind: rl, from: base, prompts: %s, steps: 3, prompts_per_step: 2, group: 8, max_tokens: 32, kl: "
+        "0.1}\n",
+        shards, prompts, prompts, prompts);
+    char *path = recipe("rehearsed", lines);
+    assert_int_equal(file_replace(prompts, prompt, sizeof prompt - 1), 0);
+    assert_int_equal(WEFT("plan", path, "few"), 1);
+    expect_complaint("stage few is not planned: other stages make what it reads");
+    if (WEFT("run", path, "base") || WEFT("plan", path, "--json"))
+        fail_msg("%s", complained.data);
+    assert_true(planned_of("few", "prompts") == 1);
+    assert_true(planned_of("few", "parameters") == planned_of("base", "parameters"));
+    double times = planned_part_of("many", "cache") / planned_part_of("few", "cache");
+    assert_true(times > 1.5 && times <= 2); /* answers share their prompt */
+    assert_true(planned_part_of("near", "weights") == 2 * planned_part_of("few", "weights"));
+    assert_true(planned_part_of("few", "program") > 0);
+    memory_free(prompts);
     memory_free(lines);
     memory_free(path);
 }

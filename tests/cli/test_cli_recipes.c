@@ -162,7 +162,7 @@ TEST(plan_knows_a_stage_that_has_not_run)
     }
     assert_true(bytes[1] < 0.51 * bytes[0]);
     assert_int_equal(WEFT("plan", recipe, "bpe"), 2);
-    expect_complaint("pretrain or sft");
+    expect_complaint("pretrain, sft or rl");
     assert_int_equal(WEFT("plan", recipe, "more", "run=/nowhere/at-all"), 0); /* a sub-model with half of base */
     assert_non_null(strstr(said.data, "more: "));
     assert_int_equal(WEFT("plan", recipe, "more", "run=/nowhere/at-all", "half.topk=99"), 2);
