@@ -2,6 +2,7 @@
 #include "launcher/launcher_inside.h"
 #include "dist/dist.h"
 
+#include <math.h>
 #include <signal.h>
 #include <string.h>
 
@@ -24,19 +25,13 @@ static void close_in_rank(void *context)
 
 static void start(struct follower *f, const struct json *m)
 {
-    struct rank_world w = {.generation = json_integer(json_get(m, "start"), 0),
-                           .first = json_integer(json_get(m, "first"), 0),
-                           .count = json_integer(json_get(m, "count"), 0),
-                           .size = json_integer(json_get(m, "size"), 0),
-                           .port = json_integer(json_get(m, "port"), 0),
-                           .host = json_string(json_get(m, "host"), ""),
-                           .layout = f->settings->layout};
-    bool fits = w.first >= 0 && w.count >= 0 && w.count <= f->settings->ranks && w.first + w.count <= w.size;
-    if (!fits || !ranks_are_gone(&f->ranks)) {
+    struct rank_world w;
+    if (!message_is_start(&w, m, f->settings->ranks) || !ranks_are_gone(&f->ranks)) {
         f->status = error_set("the first launcher at %s sends what no launcher does", f->settings->meet);
         f->over = true;
         return;
     }
+    w.layout = f->settings->layout;
     ranks_start(&f->ranks, &w, close_in_rank, f);
     f->told_end = f->told_gone = false;
     if (w.count > 0)
@@ -52,7 +47,7 @@ static void obey(struct follower *f, const struct json *m)
     if (json_get(m, "start"))
         start(f, m);
     else if (json_get(m, "end"))
-        ranks_end(&f->ranks, json_number(json_get(m, "end"), 0));
+        ranks_end(&f->ranks, fmax(0, json_number(json_get(m, "end"), 0)));
     if (!json_get(m, "over"))
         return;
     f->over = true;

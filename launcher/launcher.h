@@ -3,7 +3,7 @@
  * journal of a replay: where a run goes on is in its checkpoints.
  *
  *     first launcher (lead.c)      keeps the list of machines, decides on each world, has rank 0
- *          |  |   TCP: a line of JSON a message (meeting.c)
+ *          |  |   TCP: a line of JSON a message (meeting.c, messages.c)
  *          |  +-- other launchers (follow.c), which do as they are told
  *          |
  *          +----- ranks of this machine (ranks.c): forks that run `weft run`, which meet over TCP

@@ -107,6 +107,7 @@ struct launcher_peer *peer_open(int socket);
 void peer_close(struct launcher_peer *peer);                      /* NULL: nothing */
 void peer_send(struct launcher_peer *peer, struct json *message); /* frees the message */
 struct json *peer_next(struct launcher_peer *peer);               /* NULL: nothing has come; json_free */
+void peer_lose(struct launcher_peer *peer, const char *why);      /* it is gone; an earlier reason stays */
 /* Sends signs of life, and notices their absence. */
 void peer_step(struct launcher_peer *peer, double passed_s, double silence_s);
 /* {"name": value} and so on, from pairs of a name and a value; NULL ends them. */
@@ -116,8 +117,15 @@ struct json *message_of(const char *name, struct json *value, ...) __attribute__
  * it, *first is NULL and *listener listens. -1 and a message. */
 int meeting_open(struct launcher_peer **first, int *listener, const struct launcher_settings *settings);
 struct launcher_peer *meeting_accept(int listener); /* greets a guest; NULL: nobody has come */
+/* What a guest answers, from what both have drawn. */
+struct json *meeting_answer(const char *of_first, const char *own, const struct launcher_settings *settings);
 /* Judges what a guest answered. Returns how many ranks it can start, or 0 and a message, which the guest has got. */
 i64 meeting_judge(struct launcher_peer *guest, const struct json *answer, const struct launcher_settings *settings);
+
+/* ---- messages.c ---- */
+/* Whether a message begins a world with at most `ranks` ranks here. Fills in what it says; host is borrowed. */
+bool message_is_start(struct rank_world *out, const struct json *message, i64 ranks);
+bool message_is_outcome(const struct json *outcome); /* as ranks_outcome makes it */
 
 int lead(const struct launcher_settings *settings, int listener);                  /* as launcher_run */
 int follow(const struct launcher_settings *settings, struct launcher_peer *first); /* the same */

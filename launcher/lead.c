@@ -486,6 +486,10 @@ static void hear(struct leader *l, struct machine *m, struct json *message)
     struct json *gone = json_get(message, "gone");
     if (json_get(message, "stop"))
         l->stops = true;
+    if (gone && !message_is_outcome(gone)) {
+        peer_lose(m->peer, "it sends what no launcher does");
+        return;
+    }
     if (now && gone && !m->outcome)
         m->outcome = json_copy(gone);
     if (now && l->phase == RUNS && (gone || json_get(message, "ends"))) {

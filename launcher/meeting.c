@@ -6,7 +6,7 @@
  *     {"proof"}, or {"refused": why}    ->
  *
  * The proofs are of WEFT_SECRET, over both nonces; without it everybody can give them. `call` has what
- * must be the same on all machines. Behind the greeting: lead.c, follow.c. An empty line is a sign of
+ * must be the same on all machines. Behind the greeting: lead.c, follow.c, messages.c. An empty line is a sign of
  * life. */
 #define _GNU_SOURCE /* accept4 */
 #include "launcher/launcher_inside.h"
@@ -57,7 +57,7 @@ void peer_close(struct launcher_peer *p)
     memory_free(p);
 }
 
-static void lose(struct launcher_peer *p, const char *why)
+void peer_lose(struct launcher_peer *p, const char *why)
 {
     if (!p->gone)
         p->gone = string_copy(why);
@@ -67,7 +67,7 @@ static void lose(struct launcher_peer *p, const char *why)
 static void send_text(struct launcher_peer *p, const struct buffer *text)
 {
     if (!p->gone && send(p->socket, text->data, (size_t)text->length, MSG_NOSIGNAL) != text->length)
-        lose(p, "its launcher takes no messages");
+        peer_lose(p, "its launcher takes no messages");
     p->beat_s = 0;
 }
 
@@ -102,7 +102,7 @@ static struct json *take_message(struct launcher_peer *p)
     while (!message && !p->gone && p->in.length && (end = memchr(p->in.data, '\n', (size_t)p->in.length))) {
         i64 length = end - p->in.data;
         if (length > 0 && !(message = json_parse(p->in.data, length, p->name)))
-            lose(p, "it sends what no launcher does");
+            peer_lose(p, "it sends what no launcher does");
         memmove(p->in.data, end + 1, (size_t)(p->in.length - length - 1));
         p->in.length -= length + 1;
     }
@@ -118,11 +118,11 @@ struct json *peer_next(struct launcher_peer *p)
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             break;
         if (got <= 0)
-            lose(p, "its launcher has ended");
+            peer_lose(p, "its launcher has ended");
         p->silent_s = 0;
         buffer_append(&p->in, part, max_i64(got, 0));
         if (p->in.length > MESSAGE_BYTES_MOST)
-            lose(p, "it sends what no launcher does");
+            peer_lose(p, "it sends what no launcher does");
         message = take_message(p);
     }
     return message;
@@ -135,7 +135,7 @@ void peer_step(struct launcher_peer *p, double passed_s, double silence_s)
     if (p->silent_s > silence_s) {
         char why[64];
         snprintf(why, sizeof why, "silent for %.0f s", p->silent_s);
-        lose(p, why);
+        peer_lose(p, why);
     }
     if (p->beat_s > silence_s / BEATS)
         send_text(p, &(struct buffer){.data = (char[]){"\n"}, .length = 1});
@@ -253,6 +253,14 @@ struct launcher_peer *meeting_accept(int listener)
     return guest;
 }
 
+struct json *meeting_answer(const char *of_first, const char *own, const struct launcher_settings *s)
+{
+    char proof[2 * SECRET_BYTES + 1];
+    prove(proof, "launcher joins", of_first, own);
+    return message_of("nonce", json_of_string(own), "proof", json_of_string(proof), "ranks", json_of_integer(s->ranks),
+                      "call", call_of(s), NULL);
+}
+
 enum greeting_result { GREETED, REFUSED, UNANSWERED };
 
 /* The other side. REFUSED: with a message, and without another attempt. */
@@ -261,11 +269,8 @@ static enum greeting_result greet(struct launcher_peer *p, const struct launcher
     struct json *hello = wait_for(p), *answer = NULL;
     const char *nonce = json_string(json_get(hello, "nonce"), "");
     enum greeting_result result = UNANSWERED;
-    char proof[2 * SECRET_BYTES + 1];
     if (strcmp(json_string(json_get(hello, "weft"), ""), protocol) == 0) {
-        prove(proof, "launcher joins", nonce, p->nonce);
-        peer_send(p, message_of("nonce", json_of_string(p->nonce), "proof", json_of_string(proof), "ranks",
-                                json_of_integer(s->ranks), "call", call_of(s), NULL));
+        peer_send(p, meeting_answer(nonce, p->nonce, s));
         answer = wait_for(p);
     }
     const char *why = json_string(json_get(answer, "refused"), NULL);
