@@ -49,6 +49,7 @@ struct walls_toy {
     const struct elastic_settings *elastic;
     bool recompute, bf16;
     double bias_speed, distill_weight; /* distill_weight 0: no teacher */
+    i64 micro;                         /* micro-batches of a step; 0: MICRO */
     struct model_config config;        /* main fills it from layers and parts */
 };
 static struct walls_toy toys[] = {
@@ -60,6 +61,7 @@ static struct walls_toy toys[] = {
     {"nested", 5, TOY_TIED | TOY_MTP, &nested, false, false, 1e-2},
     {"bf16", 2, TOY_DENSE | TOY_SHARED | TOY_TIED, NULL, false, true, 1e-2},
     {"distilled", 5, TOY_TIED | TOY_MTP, &draws, true, false, 1e-2, 0.6},
+    {"wide", 2, TOY_SHARED, &counted, false, false, 1e-2, 0, 8},
 };
 
 static void make_toys(void)
@@ -97,6 +99,8 @@ static const struct walls_wall walls[] = {
     {"interleaved", 2, {.pipeline = 2, .chunks = 2}},
     {"expert-tensor", 4, {.data = 2, .expert = 2, .tensor = 2}},
     {"replica", 4, {.data = 4, .expert = 2}},
+    {"eight-experts", 8, {.data = 8, .expert = 8}}, /* one expert each */
+    {"eight-experts-parts", 8, {.data = 8, .expert = 8, .capacity_factor = 8}, "eight-experts"},
     {"expert-pipeline", 4, {.data = 2, .expert = 2, .pipeline = 2}},
     {"expert-mpi", 2, {.data = 2, .expert = 2}, "expert", true},
     {"pipeline-mpi", 2, {.pipeline = 2}, "pipeline", true},
@@ -131,10 +135,11 @@ static const struct walls_wall *find_wall(const char *name)
 static i64 plan(void *context, i64 step, double totals[TARGETS])
 {
     const struct walls_toy *toy = context;
+    i64 micro = toy->micro ? toy->micro : MICRO;
     (void)step;
-    totals[TARGET_TEXT] = MICRO * ROWS * (LENGTH - 1);
-    totals[TARGET_MTP] = toy->config.mtp ? MICRO * ROWS * (LENGTH - 2) : 0;
-    return MICRO;
+    totals[TARGET_TEXT] = (double)(micro * ROWS * (LENGTH - 1));
+    totals[TARGET_MTP] = toy->config.mtp ? (double)(micro * ROWS * (LENGTH - 2)) : 0;
+    return micro;
 }
 
 static void add_mtp(struct batch *b)
@@ -622,6 +627,12 @@ TEST(experts_in_every_layer)
 {
     CHECK_TOY("moe", "chunks", "data", "data-dealt", "data-dealt-buckets", "expert", "expert-mpi", "expert-parts",
               "expert-buckets", "expert-buckets-mpi", "tensor", "pipeline", "pipeline-mpi");
+}
+
+/* A rank serves one expert, which a micro-batch may not use. */
+TEST(an_expert_a_rank)
+{
+    CHECK_TOY("wide", "replica", "eight-experts", "eight-experts-parts");
 }
 
 TEST(dense_layer_shared_expert_tied_embeddings)
