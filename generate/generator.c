@@ -98,8 +98,24 @@ int generator_open_tokenizers(struct generator *s, struct device *device, const 
     return model_config_load(&s->model.config, directory) ? -1 : open_tokenizers(s, directory);
 }
 
+int generator_refine(struct generator *s, const char *directory)
+{
+    const struct vision_config *c = &s->vision.config;
+    if (!s->has_vision)
+        return error_set("%s makes no pictures that %s could refine", s->directory, directory);
+    if (refiner_load(&s->refiner, s->device, directory, s->model.weights.dtype))
+        return -1;
+    s->refines = true;
+    for (i64 i = 0; i < c->shape_count; i++)
+        if (refiner_check_size(&s->refiner, directory, c->shapes[i].height, c->shapes[i].width))
+            return -1;
+    return 0;
+}
+
 void generator_close(struct generator *s)
 {
+    if (s->refines)
+        refiner_close(&s->refiner);
     if (s->has_audio)
         audio_close(&s->audio);
     if (s->has_vision)
@@ -569,7 +585,17 @@ int answer_samples(float **samples, i64 *count, struct generator *s, const struc
     return 0;
 }
 
-static int encode_pictures(struct buffer *out, struct generator *s, const struct answer *a)
+static void refine(struct clip *clip, struct generator *s, u64 seed)
+{
+    struct clip large;
+    clip_init(&large, clip->frames, REFINER_FACTOR * clip->height, REFINER_FACTOR * clip->width, clip->rate_hz);
+    refiner_sample(&s->refiner, large.pixels, clip->pixels, clip->frames, clip->height, clip->width,
+                   &(struct refiner_draw){.seed = seed});
+    memory_free(clip->pixels);
+    *clip = large;
+}
+
+static int encode_pictures(struct buffer *out, struct generator *s, const struct answer *a, u64 seed)
 {
     struct clip clip = {0};
     i64 size[3];
@@ -579,6 +605,8 @@ static int encode_pictures(struct buffer *out, struct generator *s, const struct
     clip.frames = size[0];
     clip.height = size[1];
     clip.width = size[2];
+    if (s->refines)
+        refine(&clip, s, seed);
     if (stream_rows[a->medium.kind].moves) /* true also for an answer of a single frame */
         status = clip_encode_mp4(out, &clip);
     else
@@ -599,7 +627,7 @@ static int encode_sound(struct buffer *out, struct generator *s, const struct an
 
 int answer_encode(struct buffer *out, struct generator *s, const struct answer *a, u64 seed)
 {
-    return a->medium.bits ? encode_pictures(out, s, a) : encode_sound(out, s, a, seed);
+    return a->medium.bits ? encode_pictures(out, s, a, seed) : encode_sound(out, s, a, seed);
 }
 
 int answer_save(const char *path, struct generator *s, const struct prompt *p, const struct answer *a, u64 seed)

@@ -8,6 +8,7 @@
 #define WEFT_GENERATOR_H
 #include "model/generate.h"
 #include "tokenizers/audio/audio.h"
+#include "tokenizers/vision/refiner.h"
 #include "tokenizers/vision/vision.h"
 
 struct generator {
@@ -18,6 +19,8 @@ struct generator {
     struct vision vision;
     struct audio_tokenizer audio;
     bool has_vision, has_audio;
+    struct refiner refiner;
+    bool refines;  /* files of pictures and clips are refined: twice as high and wide */
     bool bare;     /* without weights */
     bool clip_cut; /* a clip of a prompt was longer than the model reads, which is said once */
     struct vocabulary vocabulary;
@@ -32,6 +35,9 @@ int generator_open(struct generator *generator, struct device *device, const str
 int generator_open_tokenizers(struct generator *generator, struct device *device, const char *directory,
                               enum dtype dtype);
 void generator_close(struct generator *generator);
+/* Files of answers are refined from now on, by the refiner in a folder. -1 and a message: it is of other sizes than
+ * the model's pictures, or the model makes none. */
+int generator_refine(struct generator *generator, const char *directory);
 /* The first clip shape (video) or still shape of the vision tokenizer's table, the one most of its
  * training data had. NULL if there is none. Owned by the generator. */
 const struct vision_shape *generator_shape(const struct generator *generator, bool video);
@@ -97,7 +103,8 @@ int answer_text(struct buffer *out, const struct generator *generator, const str
 int answer_pixels(u8 **pixels, i64 shape[3] /* frames, height, width */, double *rate_hz, struct generator *generator,
                   const struct answer *answer);
 int answer_samples(float **samples, i64 *count, struct generator *generator, const struct answer *answer, u64 seed);
-/* The file of an answer that is a medium: PNG, MP4 or WAV. */
+/* The file of an answer that is a medium: PNG, MP4 or WAV. Refined pictures and phases of sounds are drawn by the
+ * seed. */
 int answer_encode(struct buffer *out, struct generator *generator, const struct answer *answer, u64 seed);
 /* Writes PNG, MP4, WAV or text, depending on the answer.
  * prompt may be NULL unless the answer is text. */

@@ -181,6 +181,26 @@ static void add_use(struct figures *all, const struct run_stage *s, const char *
     memory_free(entropy);
 }
 
+/* What a refiner makes of new pictures or clips, beside their bicubic enlargement. */
+static void add_refined(struct figures *all, const struct run_stage *s, const char *of, const struct json *set)
+{
+    static const struct {
+        const char *key, *name, *share;
+        enum unit unit;
+        int digits;
+    } rows[] = {{"psnr_db", "PSNR", "", UNIT_DECIBEL, 2},
+                {"ssim", "SSIM", "", UNIT_NUMBER, 3},
+                {"edges", "edges", ", of the originals'", UNIT_SHARE, 1}};
+    for (i64 i = 0; i < COUNT_OF(rows); i++) {
+        char *label = string_format("%s of refined %s%s", rows[i].name, of, rows[i].share);
+        struct figure *f = on_validation(
+            add(all, s, label, number_at(json_get(set, "refined"), rows[i].key), rows[i].unit, rows[i].digits));
+        if (f)
+            f->baseline = number_at(json_get(set, "bicubic"), rows[i].key);
+        memory_free(label);
+    }
+}
+
 static void add_kept(struct figures *all, const struct run_stage *s)
 {
     struct json *j = stage_json(s, "report.json");
@@ -203,6 +223,8 @@ static void add_kept(struct figures *all, const struct run_stage *s)
                       UNIT_COUNT, 0));
     add_use(all, s, "new pictures", stills);
     add_use(all, s, "new clips", clips);
+    add_refined(all, s, "new pictures", json_get(j, "refined_stills_held_out"));
+    add_refined(all, s, "new clips", json_get(j, "refined_clips_held_out"));
     add_told(all, s, "caption words told right from level 0 of new sounds", isfinite(mean) ? j : NULL, "words_probe");
     add_told(all, s, "caption words told right from codes of new pictures", stills ? j : NULL, "words_probe");
     add_told(all, s, "caption words told right from codes of new clips", clips ? j : NULL, "words_probe_clips");

@@ -7,11 +7,15 @@
 
 /* ---- Results ---- */
 
-static const char *const kinds[][2] = {
-    {"tokenizer-text", "a text tokenizer"},    {"tokenizer-vision", "a vision tokenizer"},
-    {"tokenizer-audio", "an audio tokenizer"}, {"pretrain", "an elastic mixture-of-experts backbone"},
-    {"extract", "a sub-model cut out of it"},  {"sft", "supervised fine-tuning"},
-    {"rl", "reinforcement learning"},          {"export", "an export for other software"}};
+static const char *const kinds[][2] = {{"tokenizer-text", "a text tokenizer"},
+                                       {"tokenizer-vision", "a vision tokenizer"},
+                                       {"tokenizer-audio", "an audio tokenizer"},
+                                       {"refiner", "a refiner of pictures"},
+                                       {"pretrain", "an elastic mixture-of-experts backbone"},
+                                       {"extract", "a sub-model cut out of it"},
+                                       {"sft", "supervised fine-tuning"},
+                                       {"rl", "reinforcement learning"},
+                                       {"export", "an export for other software"}};
 
 static bool has_kind(const struct run *run, const char *kind)
 {

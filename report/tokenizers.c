@@ -10,10 +10,17 @@ enum { OPEN_PAIRS = 5, OPEN_SOUNDS = 3 }; /* a row; further pairs are folded */
 /* ---- Vision: CSS cuts the pairs from one image, which the page contains once ---- */
 
 struct tokenizers_sheet {
-    i64 pairs, frames, rows, columns, height, width, index;
+    i64 pairs, parts, frames, rows, columns, height, width, index;
     double rate_hz;
     const char *what; /* "held-out picture" */
 };
+
+/* What the parts of an item are: an original and its copies. */
+static const char *part_name(const struct tokenizers_sheet *s, i64 part)
+{
+    static const char *const names[] = {"original", "enlarged", "refined"};
+    return s->parts == 2 && part == 1 ? "from tokens" : names[part];
+}
 
 /* CSS background-position of item `at` of `count`, in percent. */
 static double sprite_position(i64 at, i64 count)
@@ -21,16 +28,17 @@ static double sprite_position(i64 at, i64 count)
     return count > 1 ? 100 * (double)at / (double)(count - 1) : 0;
 }
 
-static void put_cell(struct page *p, const struct tokenizers_sheet *s, i64 pair, bool again)
+static void put_cell(struct page *p, const struct tokenizers_sheet *s, i64 pair, i64 part)
 {
-    i64 pairs_a_row = max_i64(1, s->columns / 2), row = pair / pairs_a_row, column = pair % pairs_a_row * 2 + again;
+    i64 items_a_row = max_i64(1, s->columns / s->parts), row = pair / items_a_row;
+    i64 column = pair % items_a_row * s->parts + part;
     if (s->frames > 1) {
-        row = 2 * pair + again;
+        row = s->parts * pair + part;
         column = 0;
     }
     buffer_printf(&p->html,
                   "<i role='img' aria-label='%s %lld, %s' class='s%lld' style='background-position:%.3f%% %.3f%%",
-                  s->what, (long long)pair + 1, again ? "out of its tokens" : "original", (long long)s->index,
+                  s->what, (long long)pair + 1, part_name(s, part), (long long)s->index,
                   sprite_position(column, s->columns), sprite_position(row, s->rows));
     if (s->frames > 1)
         buffer_printf(&p->html, ";animation:play %.3fs steps(%lld,jump-none) infinite",
@@ -45,11 +53,13 @@ static void put_cells(struct page *p, const struct tokenizers_sheet *s, i64 begi
     else
         row_open(p, "media sheet");
     for (i64 i = begin; i < end; i++) {
-        buffer_printf(&p->html, "<figure class='pair'><div class='two-up'><div><small>original</small>");
-        put_cell(p, s, i, false);
-        buffer_printf(&p->html, "</div><div><small>from tokens</small>");
-        put_cell(p, s, i, true);
-        buffer_printf(&p->html, "</div></div></figure>");
+        buffer_printf(&p->html, "<figure class='pair'><div class='two-up'>");
+        for (i64 part = 0; part < s->parts; part++) {
+            buffer_printf(&p->html, "<div><small>%s</small>", part_name(s, part));
+            put_cell(p, s, i, part);
+            buffer_printf(&p->html, "</div>");
+        }
+        buffer_printf(&p->html, "</div></figure>");
     }
     buffer_printf(&p->html, "</div>");
 }
@@ -59,6 +69,7 @@ static bool add_sheet(struct page *p, struct tokenizers_sheet *s, const struct r
 {
     char *path = stage_file(stage, json_string(json_get(j, "file"), NULL));
     *s = (struct tokenizers_sheet){.pairs = json_integer(json_get(j, "pairs"), 0),
+                                   .parts = json_integer(json_get(j, "parts"), 2) == 3 ? 3 : 2,
                                    .frames = json_integer(json_get(j, "frames"), 1),
                                    .rows = json_integer(json_get(j, "rows"), 0),
                                    .columns = json_integer(json_get(j, "columns"), 0),
@@ -66,7 +77,7 @@ static bool add_sheet(struct page *p, struct tokenizers_sheet *s, const struct r
                                    .width = json_integer(json_get(j, "width"), 1),
                                    .index = p->sheets,
                                    .rate_hz = json_number(json_get(j, "rate_hz"), 0)};
-    i64 begin = p->css.length, room = s->frames > 1 ? s->rows / 2 : s->rows * (s->columns / 2);
+    i64 begin = p->css.length, room = s->frames > 1 ? s->rows / s->parts : s->rows * (s->columns / s->parts);
     s->pairs = min_i64(s->pairs, room);
     buffer_printf(&p->css, ".s%lld{background-size:%lld%% %lld%%;background-image:url(", (long long)s->index,
                   (long long)(100 * s->columns), (long long)(100 * s->rows));
@@ -210,6 +221,53 @@ static void put_vision(struct page *p, const struct run_stage *s, const struct j
     group_close(p, s);
 }
 
+/* ---- The refiner ---- */
+
+static const struct {
+    const char *key, *title, *what;
+} refined_kinds[] = {{"refined_stills_held_out", "Pictures it never saw", "New picture"},
+                     {"refined_clips_held_out", "Clips it never saw", "New clip"},
+                     {"refined_stills_training", "Pictures it was trained on", "Training picture"}};
+
+static void put_refined_row(struct page *p, const char *title, const struct json *kind, const char *part,
+                            const char *name)
+{
+    const struct json *of = json_get(kind, part);
+    buffer_printf(&p->html, "<tr>");
+    html_element(&p->html, "td", "w", "%s, %s", title, name);
+    cell_figure(p, number_at(of, "psnr_db"), UNIT_NUMBER, 2);
+    cell_figure(p, number_at(of, "ssim"), UNIT_NUMBER, 3);
+    cell_figure(p, number_at(of, "edges"), UNIT_NUMBER, 3);
+    cell_figure(p, number_at(kind, "items"), UNIT_NUMBER, 0);
+    buffer_printf(&p->html, "</tr>");
+}
+
+static void put_refiner(struct page *p, const struct run_stage *s, const struct json *file)
+{
+    static const char *const heads[] = {"<media", "PSNR, dB", "SSIM", "edges", "number"};
+    group_open(p, "%s: decoded pictures, twice as large", s->name);
+    table_open(p, heads, COUNT_OF(heads));
+    for (i64 i = 0; i < COUNT_OF(refined_kinds); i++) {
+        const struct json *kind = json_get(file, refined_kinds[i].key);
+        if (!kind)
+            continue;
+        put_refined_row(p, refined_kinds[i].title, kind, "bicubic", "bicubic");
+        put_refined_row(p, refined_kinds[i].title, kind, "refined", "refined");
+    }
+    table_close(p);
+    put_note(p,
+             "Against originals of the larger size. Edges: the sum of absolute differences of neighbouring pixels as "
+             "a share of the original's; less is softer.");
+    for (i64 i = 0; i < COUNT_OF(refined_kinds); i++) {
+        const struct json *kind = json_get(file, refined_kinds[i].key);
+        if (!json_get(kind, "sheet"))
+            continue;
+        html_element(&p->html, "h4", NULL, "%s", refined_kinds[i].title);
+        put_sheet(p, s, json_get(kind, "sheet"), refined_kinds[i].what);
+    }
+    group_close(p, s);
+}
+
 /* ---- Audio ---- */
 
 static void put_levels(struct page *p, const struct json *file, const char *key, const char *title)
@@ -290,6 +348,8 @@ void put_tokenizers(struct page *p)
             put_vision(p, s, file);
         else if (json_get(file, "training") || json_get(file, "held_out_distance"))
             put_audio(p, s, file);
+        else if (json_get(file, "refined_stills_training") || json_get(file, "refined_clips_held_out"))
+            put_refiner(p, s, file);
         put_common(p, file);
         json_free(file);
     }

@@ -31,6 +31,8 @@ const struct setting samples_table[] = {
     ROW(top_p, "top_p", NUMBER, "1", 0, 1, "nucleus sampling: cumulative probability"),
     ROW(guidance, "guidance", NUMBER, "1", 0, 100,
         "classifier-free guidance scale g of media: logits without caption + g * (with - without); 1: off"),
+    ROW(refine, "refine", REFERENCE, "", 0, 0,
+        "refiner of the pictures and clips that are saved; scores are those of the pictures before"),
     ROW(prompts, "prompts", STRINGS, "", 0, 0, "texts to continue"),
     {0}};
 
@@ -467,7 +469,9 @@ int samples_stage(const void *settings, const struct stage *stage)
     generator_check_guidance(&r.generator, r.s->guidance);
     mel_distance_open(&r.mel, stage->device, AUDIO_RATE_HZ);
     r.report = json_object();
-    int status = run_all(&r);
+    int status = r.s->refine && *r.s->refine ? generator_refine(&r.generator, r.s->refine) : 0;
+    if (status == 0)
+        status = run_all(&r);
     char *path = path_join(stage->out, "samples.json");
     if (status == 0)
         status = json_save(path, r.report);

@@ -26,7 +26,7 @@
  * by classes of words. Scores have 95 % intervals over media and stand beside those of answers that
  * need no model (nearness.c, caption_baseline.h, training_media.c, baseline_ridge.c). */
 struct samples_settings {
-    char *from, *data;
+    char *from, *data, *refine;
     i64 pictures, clips, sounds, show, texts;
     double train_share, temperature, sound_temperature, top_p, guidance;
     double validation, test; /* shares, drawn where data has no split */

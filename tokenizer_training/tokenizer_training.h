@@ -1,4 +1,4 @@
-/* Training of the three tokenizers, one stage each. The text tokenizer counts pairs (BPE). Vision
+/* Training of the three tokenizers and of the refiner, one stage each. The text tokenizer counts pairs (BPE). Vision
  * and audio use the loop of train/train.h, each with its own step (vision_step.h, audio_step.h)
  * that draws from media in memory.
  *
@@ -14,7 +14,9 @@
  * vision_use.c and audio_use.c during training, vision_components.c what pictures keep without a network,
  * discriminator.c a second network that a decoder learns from, vision_discriminator.c that of pictures,
  * semantics.c, semantic_targets.c and semantic_probe.c what codes tell of their media (semantics.h),
- * memory_estimate.c the memory before it begins. A stage owns its media and its trainer until it returns. */
+ * memory_estimate.c the memory before it begins; refiner_stage.c, refiner_step.c, refiner_data.c and refiner_report.c
+ * the refiner of decoded pictures (tokenizers/vision/refiner.h), picture_report.c what reports of pictures share.
+ * A stage owns its media and its trainer until it returns. */
 #ifndef WEFT_TOKENIZER_TRAINING_H
 #define WEFT_TOKENIZER_TRAINING_H
 #include "data/shapes/aspects.h"
@@ -114,6 +116,26 @@ int vision_check_settings(const void *settings);
 int vision_stage(const void *settings, const struct stage *stage);
 int vision_stage_sizes(struct token_sizes *sizes, const void *settings);
 char *vision_stage_absent(const void *settings);
+
+/* ---- The refiner ---- */
+/* The stage `refiner`: trains a refiner of the pictures and clips that a vision tokenizer decodes. It needs no
+ * captions. Writes config.json and weights.safetensors (read by refiner_load), report.json, metrics.jsonl, samples/
+ * (originals beside bicubic and refined pictures) and checkpoints/. */
+struct refiner_settings {
+    char *data, *vision;
+    double validation, test;
+    struct source_columns columns;
+    i64 steps, batch, blocks, sampling_steps, memory_mb;
+    struct integer_list channels;
+    double clip_share, augment, noise, temperature, degraded, bad_share, shuffle_buffer;
+    struct picture_settings pictures;
+    struct training_settings training;
+    struct optimizer_settings optimizer;
+};
+extern const struct setting refiner_stage_table[];
+int refiner_check_settings(const void *settings);
+int refiner_stage(const void *settings, const struct stage *stage);
+char *refiner_stage_absent(const void *settings);
 
 /* ---- Audio ---- */
 /* The stage `tokenizer-audio`: trains the audio tokenizer. Only the report and semantics use transcripts. Writes

@@ -21,7 +21,8 @@ struct vision_data_content {
     i64 count;
     struct vision_data_item {
         struct clip clip;
-        i64 shape; /* index into request.shapes */
+        i64 shape;     /* index into request.shapes */
+        bool enlarged; /* a still smaller than its shape */
     } items[AREAS_MOST];
 };
 
@@ -81,6 +82,7 @@ static int decode_still(struct vision_data_content *out, const struct vision_med
     list_shapes(out, shapes, (double)height, (double)width);
     for (i64 i = 0; i < out->count; i++) {
         struct aspect shape = shapes->items[out->items[i].shape];
+        out->items[i].enlarged = height < shape.height && width < shape.width;
         clip_fill(&out->items[i].clip, &stored, shape.height, shape.width, r->crop);
     }
     clip_release(&stored);
@@ -153,6 +155,7 @@ static void take_still(struct vision_media *media, struct vision_data_item *item
 {
     i64 n = media->still_count++;
     struct clip *clip = &item->clip;
+    media->small_count += item->enlarged;
     media->still_shape = grown(media->still_shape, n, 1);
     media->still_shape[n] = (u8)item->shape;
     media->stills = grown(media->stills, n, sizeof(u8 *));
@@ -456,14 +459,17 @@ static double draw_between(struct rng_key key, i64 step, i64 item, u32 which, do
     return low + (high - low) * rng_uniform(key, (u32)step, (u32)item, which, 0);
 }
 
-/* Flip, rotation up to 0.25 radian, scale 0.8 to 1.18, shift up to 5/64 of the size. */
-static struct warp draw_warp(struct rng_key key, i64 step, i64 item, struct aspect size)
+/* Flip, rotation up to 0.25 radian, scale 0.8 to 1.18, shift up to 5/64 of the size. whole: no rotation, no scale, and
+ * shifts by whole pixels. */
+static struct warp draw_warp(struct rng_key key, i64 step, i64 item, struct aspect size, bool whole)
 {
     double flip = draw_between(key, step, item, 1, -1, 1) < 0 ? -1 : 1,
            turn = draw_between(key, step, item, 2, -0.25, 0.25);
     double scale = 1 / draw_between(key, step, item, 3, 0.8, 1.18);
     double across = 5.0 / 64 * (double)size.width, down = 5.0 / 64 * (double)size.height;
     double dx = draw_between(key, step, item, 4, -across, across), dy = draw_between(key, step, item, 5, -down, down);
+    if (whole)
+        return (struct warp){flip, 0, -flip * round(dx), 0, 1, -round(dy)};
     double c = cos(turn) * scale, s = sin(turn) * scale;
     return (struct warp){flip * c, flip * s, -flip * (c * dx + s * dy), -s, c, s * dx - c * dy};
 }
@@ -520,7 +526,7 @@ static void put_item(u8 *out, const struct draw_job *job, i64 item, const u8 *so
     i64 bytes = frame_bytes(job->media, job->clips, d->shape);
     struct rng_key key = {d->seed, RNG_AUGMENT};
     bool warps = draw_between(key, d->step, item, 0, 0, 1) < d->augment;
-    struct warp warp = draw_warp(key, d->step, item, size);
+    struct warp warp = draw_warp(key, d->step, item, size, d->whole);
     for (i64 f = 0; warps && f < d->frames; f++)
         warp_picture(out + f * bytes, source + f * bytes, size, &warp);
     if (!warps)

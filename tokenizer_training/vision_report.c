@@ -1,5 +1,6 @@
 /* Report of a trained vision tokenizer on held-out media: numbers and pictures. */
 #include "tokenizer_training/code_use.h"
+#include "tokenizer_training/picture_report.h"
 #include "data/shapes/shaped.h"
 
 #include <math.h>
@@ -7,70 +8,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHEET_PAIRS = 48, SHEET_COLUMNS = 8, SHEET_CLIPS = 12, MOST_ITEMS = 256, TOGETHER = 16 };
+enum { SHEET_PAIRS = 48, SHEET_CLIPS = 12, MOST_ITEMS = 256, TOGETHER = 16 };
 
 struct vision_report_measured {
     /* sum over the items of the mean squared error within their pictures */
     double square_error, squares; /* squares: sum of the squares of these errors */
     i64 items;
     double rebuilt_error; /* sum over the items, as from principal components; NaN: not measured */
-    double edges[2];      /* sums of edges_of, of originals and of reconstructions */
+    double edges[2];      /* sums of picture_edges, of originals and of reconstructions */
     struct code_use use;
 };
 
 static double psnr_of(const struct vision_report_measured *m)
 {
     return vision_psnr(m->square_error / (double)m->items);
-}
-
-/* Contact sheet. Stills: original and reconstruction side by side. Clips: the frames in a row, the
- * reconstruction below. */
-struct vision_report_sheet {
-    u8 *pixels;
-    i64 height, width; /* size of one picture */
-    i64 rows, columns; /* number of pictures */
-};
-
-static struct vision_report_sheet sheet_open(const struct vision_shape *shape, i64 rows, i64 columns)
-{
-    i64 bytes = shape->height * shape->width * 3 * rows * columns;
-    struct vision_report_sheet sheet = {memory_alloc(bytes), shape->height, shape->width, rows, columns};
-    memset(sheet.pixels, 255, (size_t)bytes);
-    return sheet;
-}
-
-static void sheet_put(struct vision_report_sheet *sheet, const u8 *picture, i64 row, i64 column)
-{
-    i64 line = sheet->width * 3, stride = sheet->columns * line;
-    if (row >= sheet->rows || column >= sheet->columns)
-        return;
-    for (i64 y = 0; y < sheet->height; y++)
-        memcpy(sheet->pixels + (row * sheet->height + y) * stride + column * line, picture + y * line, (size_t)line);
-}
-
-static int sheet_close(struct vision_report_sheet *sheet, const char *folder, const char *name)
-{
-    char *samples = path_join(folder, "samples"), *path = path_join(samples, name);
-    int status = directory_make_one(samples);
-    if (status == 0)
-        status = image_write_png(path, sheet->pixels, sheet->rows * sheet->height, sheet->columns * sheet->width);
-    memory_free(sheet->pixels);
-    memory_free(samples);
-    memory_free(path);
-    return status;
-}
-
-static void put_item(struct vision_report_sheet *sheet, const u8 *original, const u8 *again, i64 item, i64 frames)
-{
-    i64 bytes = sheet->height * sheet->width * 3;
-    for (i64 f = 0; f < frames && frames > 1; f++) {
-        sheet_put(sheet, original + f * bytes, 2 * item, f);
-        sheet_put(sheet, again + f * bytes, 2 * item + 1, f);
-    }
-    if (frames == 1) {
-        sheet_put(sheet, original, item / SHEET_COLUMNS, item % SHEET_COLUMNS * 2);
-        sheet_put(sheet, again, item / SHEET_COLUMNS, item % SHEET_COLUMNS * 2 + 1);
-    }
 }
 
 /* Media of one kind. */
@@ -82,26 +33,9 @@ struct vision_report_items {
     i32 *order; /* random order of measurement */
 };
 
-/* Sum of the absolute differences of neighbouring pixels, across and down, within the picture of a clip's
- * frames; margins 0: it has none. */
-static double edges_of(const struct clip *item, const u8 *pixels)
-{
-    i64 height = item->inner_height ? item->inner_height : item->height;
-    i64 width = item->inner_width ? item->inner_width : item->width;
-    i64 top = (item->height - height) / 2, left = (item->width - width) / 2, line = item->width * 3, sum = 0;
-    for (i64 y = 0; y < item->frames * height; y++) {
-        const u8 *at = pixels + ((y / height * item->height + top + y % height) * item->width + left) * 3;
-        for (i64 i = 0; i < width * 3; i++) {
-            sum += i + 3 < width * 3 ? abs(at[i + 3] - at[i]) : 0;
-            sum += y % height + 1 < height ? abs(at[i + line] - at[i]) : 0;
-        }
-    }
-    return (double)sum;
-}
-
 /* Copies items [first, first + n) of the order, reconstructs them and adds
  * their errors and bits. */
-static int measure_some(struct vision_report_measured *m, struct vision_report_sheet *sheet, struct vision *vision,
+static int measure_some(struct vision_report_measured *m, struct picture_sheet *sheet, struct vision *vision,
                         const struct vision_report_items *items, i64 first, i64 n, const struct vision_shape *shape)
 {
     i64 pixels = shape->frames * shape->height * shape->width * 3, d = vision->config.bits;
@@ -125,9 +59,9 @@ static int measure_some(struct vision_report_measured *m, struct vision_report_s
         double error = shaped_square_error(&item, again + i * pixels);
         m->square_error += error;
         m->squares += error * error;
-        m->edges[0] += edges_of(&item, item.pixels);
-        m->edges[1] += edges_of(&item, again + i * pixels);
-        put_item(sheet, in + i * pixels, again + i * pixels, first + i, shape->frames);
+        m->edges[0] += picture_edges(&item, item.pixels);
+        m->edges[1] += picture_edges(&item, again + i * pixels);
+        picture_sheet_put(sheet, first + i, (const u8 *[]){in + i * pixels, again + i * pixels});
     }
     memory_free(in);
     memory_free(again);
@@ -135,7 +69,7 @@ static int measure_some(struct vision_report_measured *m, struct vision_report_s
     return status;
 }
 
-static int measure(struct vision_report_measured *m, struct vision_report_sheet *sheet, struct vision *vision,
+static int measure(struct vision_report_measured *m, struct picture_sheet *sheet, struct vision *vision,
                    const struct vision_report_items *items, const struct vision_shape *shape)
 {
     code_use_init(&m->use, true, shape->scale_count, vision->config.bits);
@@ -171,26 +105,6 @@ static struct json *scales_json(const struct code_use *use, const struct vision_
     }
     buffer_printf(line, ", %lld of %lld dead", (long long)dead_bits, (long long)(shape->scale_count * use->width));
     return out;
-}
-
-/* Description of the sheet of `shown` pairs that lets a reader cut it apart. */
-static struct json *sheet_json(const struct vision_report_sheet *sheet, const char *name, i64 shown,
-                               const struct vision_shape *shape)
-{
-    struct json *j = json_object();
-    char *file = path_join("samples", name);
-    json_set(j, "file", json_of_string(file));
-    json_set(j, "pairs", json_of_integer(shown));
-    json_set(j, "frames", json_of_integer(shape->frames));
-    json_set(j, "rate_hz", json_of_number(shape->rate_hz));
-    json_set(j, "rows", json_of_integer(sheet->rows));
-    json_set(j, "columns", json_of_integer(sheet->columns));
-    if (sheet->height != sheet->width) {
-        json_set(j, "height", json_of_integer(sheet->height));
-        json_set(j, "width", json_of_integer(sheet->width));
-    }
-    memory_free(file);
-    return j;
 }
 
 /* Items of one shape among the first `most` drawn ones. */
@@ -239,8 +153,7 @@ static int report_shape(struct vision_report_measured *all, struct json *shapes,
     struct vision_report_measured m = {0};
     char name[96];
     i64 shown = min_i64(items->count, clips ? SHEET_CLIPS : SHEET_PAIRS);
-    struct vision_report_sheet sheet = clips ? sheet_open(shape, 2 * shown, shape->frames)
-                                             : sheet_open(shape, ceil_div(shown, SHEET_COLUMNS), 2 * SHEET_COLUMNS);
+    struct picture_sheet sheet = picture_sheet_open(shape->height, shape->width, shape->frames, shown, 2);
     int status = measure(&m, &sheet, &t->vision, items, shape);
     all->square_error += m.square_error;
     all->squares += m.squares;
@@ -254,9 +167,9 @@ static int report_shape(struct vision_report_measured *all, struct json *shapes,
     json_set(entry, "items", json_of_integer(m.items));
     json_set(entry, "psnr_db", json_of_number(psnr_of(&m)));
     name_sheet(name, kind, shape, shaped_count(&t->vision.config, clips) > 1);
-    json_set(entry, "sheet", sheet_json(&sheet, name, shown, shape));
+    json_set(entry, "sheet", picture_sheet_json(&sheet, name, shape->rate_hz));
     json_push(shapes, entry);
-    int closed = sheet_close(&sheet, folder, name);
+    int closed = picture_sheet_close(&sheet, folder, name);
     code_use_release(&m.use);
     return status ? status : closed;
 }

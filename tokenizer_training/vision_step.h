@@ -40,6 +40,7 @@ struct vision_media {
     struct vision_label *still_labels, *clip_labels; /* NULL: not known */
     /* cut_count: clips with more frames than are kept; bytes: size of the media in memory */
     i64 bad_count, cut_count, bytes;
+    i64 small_count; /* stills smaller than their shape, which were enlarged */
     /* sums over the media: share of white margin, share of the picture cropped */
     double white, cropped;
     struct hash_list hashes; /* of the files */
@@ -58,10 +59,12 @@ i32 *vision_media_order(const struct vision_media *media, bool clips, i64 most, 
 
 /* A batch of stills or clips of one shape. `first` is the number of media of this kind and shape
  * drawn before. The items follow one permutation per epoch. A share `augment` of them is flipped,
- * rotated, scaled and shifted, the same way in all frames of a clip. */
+ * rotated, scaled and shifted, the same way in all frames of a clip. whole: flipped, and shifted by whole
+ * pixels, alone, which keeps their sharpness. */
 struct vision_draw {
     i64 n, frames, shape, first, step;
     double augment;
+    bool whole;
     u64 seed;
     i32 *drawn; /* [n] which stills the items are, or clips with several frames or if there are no stills; NULL:
                  * not wanted */

@@ -11,7 +11,7 @@
 struct generate_arguments {
     struct generation_settings drawing;
     double guidance;
-    const char *prompt, *messages, *to, *shape, *out;
+    const char *prompt, *messages, *to, *shape, *refine, *out; /* refine: folder of a refiner */
     struct option_uses media; /* files of the prompt; the name of an option is that of a modality */
     enum modality kind;
     struct buffer conversations; /* contents of the file of messages */
@@ -45,17 +45,19 @@ static void say_written(const struct generator *s, const struct answer *a, const
     const struct media_block *m = &a->medium;
     const struct vision_shape *shape = a->has_medium && m->bits ? &s->vision.config.shapes[m->shape] : NULL;
     double rate_hz = shape && shape->rate_hz > 0 ? shape->rate_hz : VISION_RATE_HZ;
+    i64 factor = s->refines ? REFINER_FACTOR : 1;
     if (!a->has_medium)
         log_info("wrote %s, %lld %s", out, (long long)file_bytes(out),
                  plural(file_bytes(out), "byte of text", "bytes of text"));
     else if (!shape)
         log_info("wrote %s, %.2f s of sound", out, (double)(m->frames * AUDIO_FRAME_SAMPLES) / AUDIO_RATE_HZ);
     else if (stream_rows[m->kind].moves)
-        log_info("wrote %s, %lld x %lld, a clip of %lld %s, %.2f s", out, (long long)shape->width,
-                 (long long)shape->height, (long long)vision_frames(m->frames),
+        log_info("wrote %s, %lld x %lld, a clip of %lld %s, %.2f s", out, (long long)(factor * shape->width),
+                 (long long)(factor * shape->height), (long long)vision_frames(m->frames),
                  plural(vision_frames(m->frames), "frame", "frames"), (double)vision_frames(m->frames) / rate_hz);
     else
-        log_info("wrote %s, %lld x %lld, a picture", out, (long long)shape->width, (long long)shape->height);
+        log_info("wrote %s, %lld x %lld, a picture", out, (long long)(factor * shape->width),
+                 (long long)(factor * shape->height));
 }
 
 static int print_answer(struct generator *s, const struct prompt *p, const struct answer *a,
@@ -224,7 +226,9 @@ static int answer_one(const struct generate_arguments *r)
     struct generator generator;
     if (check_memory(r) || generator_open(&generator, cli_device(), &r->drawing.source))
         return -1;
-    int status = r->messages ? answer_messages(&generator, r) : generate_with(&generator, r);
+    int status = r->refine ? generator_refine(&generator, r->refine) : 0;
+    if (status == 0)
+        status = r->messages ? answer_messages(&generator, r) : generate_with(&generator, r);
     generator_close(&generator);
     return status;
 }
@@ -264,6 +268,8 @@ static int check_request(struct generate_arguments *r)
         return error_usage("weft generate: --to %s needs -o FILE", r->to);
     if (r->shape && !modality_has_form(r->kind, FORM_SCALES))
         return error_usage("weft generate: --shape %s is for --to image and --to video", r->shape);
+    if (r->refine && !modality_has_form(r->kind, FORM_SCALES))
+        return error_usage("weft generate: --refine %s is for --to image and --to video", r->refine);
     if (r->guidance != 1 && r->kind == MODALITY_TEXT)
         return error_usage("weft generate: --guidance %g is for --to image, video and audio: text is never guided",
                            r->guidance);
@@ -323,6 +329,8 @@ int command_generate(int argc, char **argv)
         {"to", kinds.data, &r.to, NULL, "modality to generate (default text)"},
         {"shape", "NAME", &r.shape, NULL,
          "picture or clip shape: name of a tokenizer shape or aspect ratio, e.g. 3:2 (default: the model's choice)"},
+        {"refine", "DIR", &r.refine, NULL,
+         "refiner (a folder of its stage) that makes the picture or clip twice as large, and sharper"},
         {"o", "FILE", &r.out, NULL, "output file: PNG, MP4, WAV or text (text: default stdout)"},
         GREEDY_OPTION(r.drawing),
         DEVICE_OPTION,

@@ -477,6 +477,63 @@ TEST(clips_of_a_shape_without_a_rate_are_played_at_the_default)
     save_vision(9, 8);
 }
 
+/* ---- A refiner ---- */
+
+/* Saves one of pictures of side x side in ROOT/NAME; memory_free. */
+static char *save_refiner(const char *name, i64 side)
+{
+    const struct refiner_config config = {.channels = {4, 4, 4},
+                                          .blocks = 1,
+                                          .noise = 0.5,
+                                          .temperature = 1,
+                                          .steps = 2,
+                                          .size_count = 2,
+                                          .sizes = {{32, 32}, {side, side}}};
+    struct refiner refiner;
+    char *folder = in_root(name);
+    refiner_open(&refiner, &device, &config, DTYPE_F32, false);
+    weights_init(&refiner.weights, 2);
+    require(!directory_make(folder) && !refiner_save(&refiner, folder), "%s", error_text());
+    refiner_close(&refiner);
+    return folder;
+}
+
+TEST(files_of_answers_are_refined)
+{
+    struct generator generator;
+    struct clip clip;
+    struct file_view view;
+    double rate_hz;
+    i64 size[3];
+    u8 *pixels, bits[3 * 21 * 6] = {1, 0, 1}, out[64 * 64 * 3];
+    char *folder = save_refiner("refiner", 16), *other = save_refiner("other", 24), *path = in_root("refined.png");
+    open_studio(&generator);
+    struct answer answer = {.has_medium = true, .medium = {.kind = STREAM_IMAGE_OUT, .shape = 0, .frames = 1}};
+    answer.medium.bits = bits;
+    if (generator_refine(&generator, folder))
+        fail_msg("%s", error_text());
+    assert_int_equal(answer_save(path, &generator, NULL, &answer, 5), 0);
+    assert_int_equal(answer_pixels(&pixels, size, &rate_hz, &generator, &answer), 0);
+    assert_int_equal(size[1], 32); /* not refined */
+    refiner_sample(&generator.refiner, out, pixels, 1, 32, 32, &(struct refiner_draw){.seed = 5});
+    assert_int_equal(file_map(&view, path), 0);
+    assert_int_equal(image_read(&clip, view.data, view.bytes, path), 0);
+    assert_true(clip.height == 64 && clip.width == 64);
+    assert_memory_equal(clip.pixels, out, sizeof out);
+    file_unmap(&view);
+    clip_release(&clip);
+    memory_free(pixels);
+    generator_close(&generator);
+    open_studio(&generator);
+    assert_int_equal(generator_refine(&generator, other), -1);
+    assert_says("refines pictures of 32x32, 24x24, and the tokenizer makes 16x16: train a refiner on pictures of this "
+                "tokenizer");
+    generator_close(&generator);
+    memory_free(folder);
+    memory_free(other);
+    memory_free(path);
+}
+
 /* ---- The stage `generate` ---- */
 
 /* Writes ROOT/data/train: pictures and clips listed by these captions. */

@@ -5,82 +5,47 @@
  *            -> [time, reduce, time] -> blocks -> norm -> 1x1
  *   decoder: 3x3 conv -> [time, expand, time] -> blocks -> norm -> 1x1
  *            -> depth to space -> blocks -> norm -> 3x3 conv */
-#include "tokenizers/vision/vision.h"
+#include "tokenizers/vision/vision_blocks.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { PATCH = 4, PATCH_VALUES = PATCH * PATCH * 3 };
-static const float norm_eps = 1e-6f;
 
 /* ---- the table ---- */
-
-static struct weight *add_row(struct weights *weights, const char *name, i64 rows, i64 columns, enum weight_init init)
-{
-    struct weight_spec spec = weight_matrix(name, rows, columns);
-    spec.init = init;
-    return weights_add(weights, &spec);
-}
-
-static struct weight *add_vector(struct weights *weights, const char *name, i64 columns, enum weight_init init)
-{
-    struct weight_spec row = {.name = name,
-                              .matrices = 1,
-                              .rows = 1,
-                              .columns = columns,
-                              .pieces = {{name, 1}},
-                              .disk_rank = 1,
-                              .trained = true,
-                              .init = init,
-                              .type = TYPE_F32};
-    return weights_add(weights, &row);
-}
-
-static void add_blocks(struct weights *weights, struct vision_block *blocks, i64 count, const char *stem, i64 channels)
-{
-    char name[64];
-    for (i64 i = 0; i < count; i++) {
-        snprintf(name, sizeof name, "%s.%lld.norm.weight", stem, (long long)i);
-        blocks[i].norm = add_vector(weights, name, channels, INIT_ONES);
-        snprintf(name, sizeof name, "%s.%lld.in.weight", stem, (long long)i);
-        blocks[i].in = add_row(weights, name, channels, 9 * channels, INIT_NORMAL);
-        snprintf(name, sizeof name, "%s.%lld.out.weight", stem, (long long)i);
-        blocks[i].out = add_row(weights, name, channels, 9 * channels, INIT_ZEROS);
-    }
-}
 
 static void add_encoder(struct weights *weights, struct vision_weights *at, const struct vision_config *c)
 {
     i64 fine = c->channels[0], coarse = c->channels[1], ratio = c->stride / PATCH;
-    at->enc_in = add_row(weights, "encoder.in.weight", fine, 9 * PATCH_VALUES, INIT_NORMAL);
-    at->enc_in_bias = add_vector(weights, "encoder.in.bias", fine, INIT_ZEROS);
-    add_blocks(weights, at->enc_fine, c->blocks[0], "encoder.fine", fine);
-    at->enc_down = add_row(weights, "encoder.down.weight", coarse, ratio * ratio * fine, INIT_NORMAL);
-    at->enc_time1 = add_row(weights, "encoder.time1.weight", coarse, 3 * coarse, INIT_ZEROS);
-    at->enc_reduce = add_row(weights, "encoder.reduce.weight", coarse, VISION_GROUP * coarse, INIT_ZEROS);
-    at->enc_time2 = add_row(weights, "encoder.time2.weight", coarse, 3 * coarse, INIT_ZEROS);
-    add_blocks(weights, at->enc_coarse, c->blocks[1], "encoder.coarse", coarse);
-    at->enc_norm = add_vector(weights, "encoder.norm.weight", coarse, INIT_ONES);
-    at->enc_out = add_row(weights, "encoder.out.weight", c->bits, coarse, INIT_NORMAL);
-    at->enc_out_bias = add_vector(weights, "encoder.out.bias", c->bits, INIT_ZEROS);
+    at->enc_in = vision_add_matrix(weights, "encoder.in.weight", fine, 9 * PATCH_VALUES, INIT_NORMAL);
+    at->enc_in_bias = vision_add_vector(weights, "encoder.in.bias", fine, INIT_ZEROS);
+    vision_add_blocks(weights, at->enc_fine, c->blocks[0], "encoder.fine", fine);
+    at->enc_down = vision_add_matrix(weights, "encoder.down.weight", coarse, ratio * ratio * fine, INIT_NORMAL);
+    at->enc_time1 = vision_add_matrix(weights, "encoder.time1.weight", coarse, 3 * coarse, INIT_ZEROS);
+    at->enc_reduce = vision_add_matrix(weights, "encoder.reduce.weight", coarse, VISION_GROUP * coarse, INIT_ZEROS);
+    at->enc_time2 = vision_add_matrix(weights, "encoder.time2.weight", coarse, 3 * coarse, INIT_ZEROS);
+    vision_add_blocks(weights, at->enc_coarse, c->blocks[1], "encoder.coarse", coarse);
+    at->enc_norm = vision_add_vector(weights, "encoder.norm.weight", coarse, INIT_ONES);
+    at->enc_out = vision_add_matrix(weights, "encoder.out.weight", c->bits, coarse, INIT_NORMAL);
+    at->enc_out_bias = vision_add_vector(weights, "encoder.out.bias", c->bits, INIT_ZEROS);
 }
 
 static void add_decoder(struct weights *weights, struct vision_weights *at, const struct vision_config *c)
 {
     i64 fine = c->channels[0], coarse = c->channels[1], ratio = c->stride / PATCH;
-    at->dec_in = add_row(weights, "decoder.in.weight", coarse, 9 * c->bits, INIT_NORMAL);
-    at->dec_in_bias = add_vector(weights, "decoder.in.bias", coarse, INIT_ZEROS);
-    at->dec_time1 = add_row(weights, "decoder.time1.weight", coarse, 3 * coarse, INIT_ZEROS);
-    at->dec_expand = add_row(weights, "decoder.expand.weight", VISION_GROUP * coarse, coarse, INIT_ZEROS);
-    at->dec_time2 = add_row(weights, "decoder.time2.weight", coarse, 3 * coarse, INIT_ZEROS);
-    add_blocks(weights, at->dec_coarse, c->blocks[1], "decoder.coarse", coarse);
-    at->dec_norm = add_vector(weights, "decoder.norm.weight", coarse, INIT_ONES);
-    at->dec_up = add_row(weights, "decoder.up.weight", ratio * ratio * fine, coarse, INIT_NORMAL);
-    add_blocks(weights, at->dec_fine, c->blocks[0], "decoder.fine", fine);
-    at->dec_out_norm = add_vector(weights, "decoder.out_norm.weight", fine, INIT_ONES);
-    at->dec_out = add_row(weights, "decoder.out.weight", PATCH_VALUES, 9 * fine, INIT_NORMAL);
-    at->dec_out_bias = add_vector(weights, "decoder.out.bias", PATCH_VALUES, INIT_ZEROS);
+    at->dec_in = vision_add_matrix(weights, "decoder.in.weight", coarse, 9 * c->bits, INIT_NORMAL);
+    at->dec_in_bias = vision_add_vector(weights, "decoder.in.bias", coarse, INIT_ZEROS);
+    at->dec_time1 = vision_add_matrix(weights, "decoder.time1.weight", coarse, 3 * coarse, INIT_ZEROS);
+    at->dec_expand = vision_add_matrix(weights, "decoder.expand.weight", VISION_GROUP * coarse, coarse, INIT_ZEROS);
+    at->dec_time2 = vision_add_matrix(weights, "decoder.time2.weight", coarse, 3 * coarse, INIT_ZEROS);
+    vision_add_blocks(weights, at->dec_coarse, c->blocks[1], "decoder.coarse", coarse);
+    at->dec_norm = vision_add_vector(weights, "decoder.norm.weight", coarse, INIT_ONES);
+    at->dec_up = vision_add_matrix(weights, "decoder.up.weight", ratio * ratio * fine, coarse, INIT_NORMAL);
+    vision_add_blocks(weights, at->dec_fine, c->blocks[0], "decoder.fine", fine);
+    at->dec_out_norm = vision_add_vector(weights, "decoder.out_norm.weight", fine, INIT_ONES);
+    at->dec_out = vision_add_matrix(weights, "decoder.out.weight", PATCH_VALUES, 9 * fine, INIT_NORMAL);
+    at->dec_out_bias = vision_add_vector(weights, "decoder.out.bias", PATCH_VALUES, INIT_ZEROS);
 }
 
 /* The optimizer skips weights without a gradient: the temporal ones without inflation, and those that make
@@ -198,42 +163,8 @@ void vision_inflate(struct vision *vision)
 
 /* ---- the forward; rows are (time, n, h, w) ---- */
 
-struct grid { /* grid of the rows a layer sees */
-    i64 frames, n, h, w;
-};
-
-static struct conv of_3x3(const struct tensor *x, const struct weight *w, struct grid g)
-{
-    return (struct conv){.batch = g.frames * g.n,
-                         .in = x->columns,
-                         .out = w->rows,
-                         .size = {1, g.h, g.w},
-                         .kernel = {1, 3, 3},
-                         .stride = {1, 1, 1},
-                         .dilation = {1, 1, 1},
-                         .pad_front = {0, 1, 1},
-                         .pad_back = {0, 1, 1}};
-}
-
-static struct tensor *conv3x3(struct tape *tape, struct tensor *x, struct weight *w, struct grid g)
-{
-    struct conv conv = of_3x3(x, w, g);
-    return op_conv(tape, x, &w->value, &conv);
-}
-
-static struct tensor *run_blocks(struct tape *tape, struct tensor *x, const struct vision_block *blocks, i64 count,
-                                 struct grid g)
-{
-    for (i64 i = 0; i < count; i++) {
-        struct tensor *inside = op_rmsnorm(tape, x, &blocks[i].norm->value, norm_eps);
-        inside = op_activate(tape, conv3x3(tape, inside, blocks[i].in, g), ACTIVATION_SILU);
-        x = op_add_onto(tape, conv3x3(tape, inside, blocks[i].out, g), x);
-    }
-    return x;
-}
-
 /* Causal convolution over time only: all other axes have kernel 1, and padding is in front only. */
-static struct tensor *conv_time(struct tape *tape, struct tensor *x, struct weight *w, struct grid g, i64 kernel,
+static struct tensor *conv_time(struct tape *tape, struct tensor *x, struct weight *w, struct vision_grid g, i64 kernel,
                                 i64 stride)
 {
     struct conv conv = {.batch = 1,
@@ -247,13 +178,14 @@ static struct tensor *conv_time(struct tape *tape, struct tensor *x, struct weig
     return op_conv(tape, x, &w->value, &conv);
 }
 
-static struct tensor *add_time(struct tape *tape, struct tensor *x, struct weight *w, struct grid g)
+static struct tensor *add_time(struct tape *tape, struct tensor *x, struct weight *w, struct vision_grid g)
 {
     return op_add_onto(tape, conv_time(tape, x, w, g, 3, 1), x);
 }
 
 /* Reduces frames -3..0 (three are padding), 1..4, ... to one each. */
-static struct tensor *reduce_time(struct tape *tape, struct tensor *x, const struct vision_weights *at, struct grid *g)
+static struct tensor *reduce_time(struct tape *tape, struct tensor *x, const struct vision_weights *at,
+                                  struct vision_grid *g)
 {
     x = add_time(tape, x, at->enc_time1, *g);
     x = conv_time(tape, x, at->enc_reduce, *g, VISION_GROUP, VISION_GROUP);
@@ -262,7 +194,8 @@ static struct tensor *reduce_time(struct tape *tape, struct tensor *x, const str
 }
 
 /* Expands each latent frame to four frames; the first three precede the clip and are dropped. */
-static struct tensor *expand_time(struct tape *tape, struct tensor *x, const struct vision_weights *at, struct grid *g)
+static struct tensor *expand_time(struct tape *tape, struct tensor *x, const struct vision_weights *at,
+                                  struct vision_grid *g)
 {
     i64 channels = x->columns, rows = g->n * g->h * g->w;
     const i64 shape[4] = {g->frames, rows, VISION_GROUP, channels};
@@ -301,10 +234,10 @@ struct tensor *vision_features(struct tape *tape, const struct vision *vision, s
     const struct vision_weights *at = &vision->at;
     const struct vision_config *c = &vision->config;
     i64 ratio = c->stride / PATCH, fine = c->channels[0];
-    struct grid g = {s.frames, s.n, s.height / PATCH, s.width / PATCH};
+    struct vision_grid g = {s.frames, s.n, s.height / PATCH, s.width / PATCH};
     require(s.frames == 1 || c->inflated, "a clip for a vision tokenizer of stills");
-    struct tensor *x = op_bias(tape, conv3x3(tape, patches, at->enc_in, g), &at->enc_in_bias->value);
-    x = run_blocks(tape, x, at->enc_fine, c->blocks[0], g);
+    struct tensor *x = op_bias(tape, vision_conv3x3(tape, patches, at->enc_in, g), &at->enc_in_bias->value);
+    x = vision_run_blocks(tape, x, at->enc_fine, c->blocks[0], g);
     g.h /= ratio;
     g.w /= ratio;
     const i64 shape[6] = {g.frames * g.n, g.h, ratio, g.w, ratio, fine};
@@ -313,8 +246,8 @@ struct tensor *vision_features(struct tape *tape, const struct vision *vision, s
     x = op_linear(tape, x, &at->enc_down->value, tape->activations);
     if (c->inflated)
         x = reduce_time(tape, x, at, &g);
-    x = run_blocks(tape, x, at->enc_coarse, c->blocks[1], g);
-    return op_rmsnorm(tape, x, &at->enc_norm->value, norm_eps);
+    x = vision_run_blocks(tape, x, at->enc_coarse, c->blocks[1], g);
+    return op_rmsnorm(tape, x, &at->enc_norm->value, vision_norm_eps);
 }
 
 struct tensor *vision_project(struct tape *tape, const struct vision *vision, struct tensor *features)
@@ -352,34 +285,34 @@ struct tensor *vision_inside(struct tape *tape, const struct vision *vision, str
     const struct vision_weights *at = &vision->at;
     const struct vision_config *c = &vision->config;
     i64 ratio = c->stride / PATCH, fine = c->channels[0];
-    struct grid g = {vision_latent_frames(s.frames), s.n, s.height / c->stride, s.width / c->stride};
+    struct vision_grid g = {vision_latent_frames(s.frames), s.n, s.height / c->stride, s.width / c->stride};
     struct tensor *x = op_scale(tape, add_centre(tape, vision, sum, s.frames > 1, 1), 1, tape->activations);
-    x = op_bias(tape, conv3x3(tape, x, at->dec_in, g), &at->dec_in_bias->value);
+    x = op_bias(tape, vision_conv3x3(tape, x, at->dec_in, g), &at->dec_in_bias->value);
     if (c->inflated)
         x = expand_time(tape, x, at, &g);
-    x = run_blocks(tape, x, at->dec_coarse, c->blocks[1], g);
-    x = op_rmsnorm(tape, x, &at->dec_norm->value, norm_eps);
+    x = vision_run_blocks(tape, x, at->dec_coarse, c->blocks[1], g);
+    x = op_rmsnorm(tape, x, &at->dec_norm->value, vision_norm_eps);
     x = op_linear(tape, x, &at->dec_up->value, tape->activations);
     const i64 shape[6] = {g.frames * g.n, g.h, g.w, ratio, ratio, fine};
     const i64 order[6] = {0, 1, 3, 2, 4, 5};
     x = op_permute(tape, x, 6, shape, order, fine);
     g.h *= ratio;
     g.w *= ratio;
-    x = run_blocks(tape, x, at->dec_fine, c->blocks[0], g);
-    return op_rmsnorm(tape, x, &at->dec_out_norm->value, norm_eps);
+    x = vision_run_blocks(tape, x, at->dec_fine, c->blocks[0], g);
+    return op_rmsnorm(tape, x, &at->dec_out_norm->value, vision_norm_eps);
 }
 
 /* The grid of patches. */
-static struct grid patch_grid(struct vision_size s)
+static struct vision_grid patch_grid(struct vision_size s)
 {
-    return (struct grid){s.frames, s.n, s.height / PATCH, s.width / PATCH};
+    return (struct vision_grid){s.frames, s.n, s.height / PATCH, s.width / PATCH};
 }
 
 struct tensor *vision_outside(struct tape *tape, const struct vision *vision, struct tensor *inside,
                               struct vision_size s)
 {
     const struct vision_weights *at = &vision->at;
-    return op_bias(tape, conv3x3(tape, inside, at->dec_out, patch_grid(s)), &at->dec_out_bias->value);
+    return op_bias(tape, vision_conv3x3(tape, inside, at->dec_out, patch_grid(s)), &at->dec_out_bias->value);
 }
 
 struct tensor *vision_pixels(struct tape *tape, const struct vision *vision, struct tensor *sum, struct vision_size s)
@@ -391,7 +324,7 @@ void vision_last_square(double *square, struct tape *tape, const struct vision *
                         struct matrix gradient, struct vision_size s)
 {
     const struct weight *last = vision->at.dec_out;
-    struct conv conv = of_3x3(inside, last, patch_grid(s));
+    struct conv conv = vision_conv_of(inside, last, patch_grid(s));
     i64 count = last->rows * last->columns;
     float *of_weight = tape_alloc(tape, count * 4);
     struct update update = {.g = of_weight, .count = count};
