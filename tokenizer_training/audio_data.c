@@ -88,6 +88,7 @@ static void take_medium(void *context, void *content, struct medium *medium)
         return;
     }
     media->early += clip->ends_early;
+    media->brief += clip->samples < audio_frame_samples(clip->rate_hz);
     clip->place = medium->place;
     place_clip(media, clip, medium);
     media->samples += clip->samples;
@@ -118,6 +119,10 @@ int audio_media_load(struct audio_media *media, const struct media_request *from
     if (media->mute)
         log_info("%s: %lld %s left out", from->data, (long long)media->mute,
                  plural(media->mute, "clip without a sound is", "clips without a sound are"));
+    if (media->brief && from->says)
+        log_warn("%s: %lld %s shorter than a frame of 80 ms, and %s filled with silence: leave such sounds out",
+                 from->data, (long long)media->brief, plural(media->brief, "recording is", "recordings are"),
+                 plural(media->brief, "is", "are"));
     if (media->early)
         log_warn("%s: %lld %s", from->data, (long long)media->early,
                  plural(media->early, "sound ends before its header says: it is used as far as it goes; copy it again",

@@ -26,6 +26,7 @@ struct audio_media {
     i64 count, samples, bytes;
     i64 mute;  /* clips without sound, left out */
     i64 early; /* recordings that end before their header says */
+    i64 brief; /* recordings shorter than a frame of the code */
     struct audio_media_request request;
     struct media_buffer *buffer; /* reads by the request, as long as the media are there */
     i64 *streamed;               /* [media of the window] index of each in `clips` */

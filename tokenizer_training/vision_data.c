@@ -19,6 +19,7 @@ struct vision_data_load {
 /* One decoded medium: in its nearest area, then in those below it. */
 struct vision_data_content {
     i64 count;
+    bool is_tiny; /* a side is below side_least */
     struct vision_data_item {
         struct clip clip;
         i64 shape;     /* index into request.shapes */
@@ -80,6 +81,7 @@ static int decode_still(struct vision_data_content *out, const struct vision_med
     i64 height = stored.stored_height ? stored.stored_height : stored.height;
     i64 width = stored.stored_width ? stored.stored_width : stored.width;
     list_shapes(out, shapes, (double)height, (double)width);
+    out->is_tiny = min_i64(height, width) < r->side_least;
     for (i64 i = 0; i < out->count; i++) {
         struct aspect shape = shapes->items[out->items[i].shape];
         out->items[i].enlarged = height < shape.height && width < shape.width;
@@ -200,6 +202,8 @@ static void take_medium(void *context, void *content, struct medium *medium)
 {
     struct vision_media *media = ((const struct vision_data_load *)context)->media;
     struct vision_data_content *c = content;
+    media->tiny_count += c->is_tiny;
+    media->short_count += medium->kind == MODALITY_VIDEO && c->items[0].clip.frames < media->request.frames;
     for (i64 i = 0; i < c->count; i++) {
         struct vision_data_item *item = &c->items[i];
         bool still = medium->kind == MODALITY_IMAGE, again = i > 0 && !medium->place.path;
@@ -285,6 +289,14 @@ int vision_media_load(struct vision_media *media, const struct media_request *fr
     open_windows(media, &all);
     int status = media_read(&reader, &all);
     media->bad_count = reader.bad_count;
+    if (media->tiny_count && from->says)
+        log_warn("%s: %lld %s a side of fewer than %lld pixels, the stride, and %s enlarged: leave tiny pictures out",
+                 from->data, (long long)media->tiny_count, plural(media->tiny_count, "picture has", "pictures have"),
+                 (long long)request->side_least, plural(media->tiny_count, "is", "are"));
+    if (media->short_count && from->says)
+        log_warn("%s: %lld %s fewer than %lld frames: the last one is repeated (frames, rate_hz)", from->data,
+                 (long long)media->short_count, plural(media->short_count, "clip has", "clips have"),
+                 (long long)request->frames);
     if (media->cut_count)
         log_warn("%s: %lld %s more than %lld %s: only so many from their beginning are used", from->data,
                  (long long)media->cut_count, plural(media->cut_count, "clip has", "clips have"),

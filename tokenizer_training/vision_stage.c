@@ -110,6 +110,7 @@ static int read_request(struct vision_media_request *out, const struct vision_se
 {
     *out = (struct vision_media_request){.frames = s->frames,
                                          .rate_hz = s->rate_hz,
+                                         .side_least = s->stride,
                                          .bad_share = s->bad_share,
                                          .memory_mb = s->memory_mb,
                                          .shuffle_buffer = s->shuffle_buffer};

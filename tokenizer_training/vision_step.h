@@ -26,6 +26,7 @@ struct vision_media_request {
     i64 memory_mb;
     double shuffle_buffer; /* MiB per shuffle window, one of stills and one of clips; 0: none */
     double crop;           /* largest share to crop if no shape has the proportions (aspects.h) */
+    i64 side_least;        /* smaller pictures are counted (tiny_count) */
 };
 struct vision_media {
     struct vision_media_request request;
@@ -38,9 +39,10 @@ struct vision_media {
     i64 *clip_frames;
     struct content_size *still_inner, *clip_inner;
     struct vision_label *still_labels, *clip_labels; /* NULL: not known */
-    /* cut_count: clips with more frames than are kept; bytes: size of the media in memory */
-    i64 bad_count, cut_count, bytes;
-    i64 small_count; /* stills smaller than their shape, which were enlarged */
+    /* cut_count: clips with more frames than are kept; short_count: with fewer than a shape has; tiny_count:
+     * pictures with a side below side_least; small_count: stills smaller than their shape, which were enlarged;
+     * bytes: size of the media in memory */
+    i64 bad_count, cut_count, short_count, tiny_count, small_count, bytes;
     /* sums over the media: share of white margin, share of the picture cropped */
     double white, cropped;
     struct hash_list hashes; /* of the files */

@@ -330,6 +330,29 @@ TEST(bad_media_are_skipped_up_to_a_share)
     directory_remove(folder);
 }
 
+/* Pictures of 16 x 16 pixels, and clips of 5 and 7 frames. */
+TEST(tiny_pictures_and_short_clips_are_counted)
+{
+    static const struct {
+        i64 side, frames, small, brief;
+    } cases[] = {{16, 5, 0, 0}, {17, 7, 4, 1}, {17, 9, 4, 2}};
+    char folder[64];
+    make_vision_folder(folder);
+    char *data = make_corpus(folder);
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        struct vision_media media;
+        struct vision_media_request request = {SQUARE(16), cases[i].frames, 8, 0, picture_rules_usual};
+        struct media_request from = {.data = data};
+        request.side_least = cases[i].side;
+        assert_int_equal(vision_media_load(&media, &from, &request), 0);
+        assert_int_equal(media.tiny_count, cases[i].small);
+        assert_int_equal(media.short_count, cases[i].brief);
+        vision_media_release(&media);
+    }
+    memory_free(data);
+    directory_remove(folder);
+}
+
 /* Three pictures to train on, three held out; one is the same file under another name. */
 TEST(held_out_files_that_are_trained_on_are_counted)
 {

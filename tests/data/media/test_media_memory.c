@@ -107,6 +107,27 @@ TEST(pictures_are_the_same_when_they_are_read_again)
     vision_media_release(&again);
 }
 
+/* A frame of the code has 1280 samples. */
+TEST(sounds_shorter_than_a_frame_are_counted)
+{
+    static const i64 samples[] = {1, 1279, 1280, 2000};
+    struct audio_media media;
+    char *folder = string_copy(path_of("brief"));
+    succeed(directory_make(folder));
+    for (i64 i = 0; i < COUNT_OF(samples); i++) {
+        float values[2000] = {0.1f, 0.2f};
+        struct sound sound = {.rate_hz = AUDIO_RATE_HZ, .samples = samples[i], .values = values};
+        char *file = string_format("%s/%lld.wav", folder, (long long)i);
+        succeed(sound_write_wav(file, &sound));
+        memory_free(file);
+    }
+    succeed(audio_media_load(&media, &(struct media_request){.data = folder}, &(struct audio_media_request){0, 100}));
+    assert_int_equal(media.count, 4);
+    assert_int_equal(media.brief, 2);
+    audio_media_release(&media);
+    memory_free(folder);
+}
+
 TEST(sounds_are_the_same_when_they_are_read_again)
 {
     struct audio_media kept, again, packed;
