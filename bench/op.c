@@ -270,7 +270,10 @@ static int read_run(struct op_measured *m, const struct op_case *c, const struct
 static void measure_and_print(struct op_measured *m, struct device *device, bool json, struct device_peaks *peaks)
 {
     char shape[48];
+    i64 calls = cuda_cudnn_calls(device);
     measure(m, device);
+    if (cuda_cudnn_calls(device) > calls)
+        m->kernel = "cudnn";
     shape_text(shape, &(struct op_shape){m->run.rows, m->run.columns, m->run.depth});
     (json ? print_json : print_row)(m, shape, peak_of(peaks, m, device));
     fflush(stdout);

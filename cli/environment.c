@@ -43,6 +43,7 @@ const struct environment_variable environment_variables[] = {
     {"GPUs"},
     {"WEFT_GRAPHS", "0|update", "0: launch op by op, without CUDA graphs; update: record each step anew"},
     {"WEFT_OVERLAP", "0", "kernels do not begin before the kernel ahead of them has ended"},
+    {"WEFT_CONV", "own|cudnn", "cudnn: cuDNN computes the convolutions that it can (default: own kernels)"},
     {"WEFT_TUNE", "1", "time the gemm algorithms of cuBLASLt and take the fastest"},
     {"Addresses of data"},
     {"AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN", "TEXT", "account for s3:// addresses"},
@@ -76,6 +77,7 @@ static const struct checked_variable checked[] = {
     {"WEFT_GUARD", {"0", "1"}},
     {"WEFT_GRAPHS", {"0", "1", "update"}},
     {"WEFT_OVERLAP", {"0", "1"}},
+    {"WEFT_CONV", {"own", "cudnn"}},
     {"WEFT_TUNE", {"0", "1"}},
 };
 

@@ -17,8 +17,8 @@
  *               combine.cu, gather.cu, scatter.cu, route_capacity.cu (rows for other ranks)
  *   loss/       cross_entropy.cu, soft_cross_entropy.cu (distillation)
  *   draw/       sample.cu (temperature, top_k, top_p; draw.h)
- *   media/      conv.cu, stft.cu, resize.cu, quantize_bits.cu, quantize_vectors.cu, codebook.cu,
- *               phases.cu */
+ *   media/      conv.cu, conv_cudnn.c (cuDNN), stft.cu, resize.cu, quantize_bits.cu,
+ *               quantize_vectors.cu, codebook.cu, phases.cu */
 #ifndef WEFT_CUDA_H
 #define WEFT_CUDA_H
 #include <cuda_runtime.h>
@@ -55,14 +55,15 @@ struct cuda_handles {
     bool hopper;                              /* ops use their sm_90 kernels where they have one */
     bool overlaps;                            /* launches may begin before the previous one has ended: grid_wait */
     struct cuda_blas *blas;                   /* matmul.c */
+    struct cuda_cudnn *cudnn;                 /* conv_cudnn.c; NULL: own kernels */
     struct cuda_staging *staging;             /* staging.c */
     void *workspace;
     i64 workspace_bytes;
-    u32 *counters;   /* [CUDA_COUNTERS], zero between kernels; a kernel fault destroys the context anyway */
-    i64 launched;    /* launches since device->pace was called, or since recording began */
-    bool recording;  /* the queue is being captured */
-    bool lost_gemm;  /* cuBLASLt refused a gemm while recording */
-    bool has_warned; /* the warning that recording fails was logged */
+    u32 *counters;    /* [CUDA_COUNTERS], zero between kernels; a kernel fault destroys the context anyway */
+    i64 launched;     /* launches since device->pace was called, or since recording began */
+    bool recording;   /* the queue is being captured */
+    const char *lost; /* what a library refused while recording; NULL: nothing */
+    bool has_warned;  /* the warning that recording fails was logged */
 };
 static inline struct cuda_handles *cuda_handles_of(const struct device *device)
 {
@@ -127,6 +128,10 @@ struct cuda_blas *cuda_blas_open(void);
 void cuda_blas_close(struct cuda_blas *blas);
 size_t cuda_blas_version(void);            /* opens cuBLASLt on the first call; 0 and a message on failure */
 __typeof__(cuda_matmul) cuda_matmul_plain; /* slow fallback for shapes that cuBLASLt lacks */
+size_t cuda_cudnn_version(void);           /* opens cuDNN on the first call; 0: there is none */
+/* Opens cuDNN for this device if WEFT_CONV=cudnn. Returns -1 and a message if it cannot be used. */
+int cuda_cudnn_open(struct device *device);
+void cuda_cudnn_close(struct cuda_cudnn *cudnn);
 /* out[c] (+)= the sum over rows of partials [count, columns] (bias.cu). */
 void cuda_add_partials(struct device *device, float *out, const float *partials, i64 count, i64 columns, bool add);
 #ifdef __cplusplus

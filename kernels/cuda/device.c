@@ -39,6 +39,7 @@ static void close_device(struct device *device)
     struct cuda_handles *handles = cuda_handles_of(device);
     cuda_wait(device);
     cuda_blas_close(handles->blas);
+    cuda_cudnn_close(handles->cudnn);
     cuda_staging_close(handles->staging);
     cuda_release(device, handles->workspace, handles->workspace_bytes);
     cuda_release(device, handles->counters, CUDA_COUNTERS * 4);
@@ -171,7 +172,7 @@ int device_open_cuda(struct device *device, int index)
                                      .workspace_bytes = CUDA_WORKSPACE_BYTES,
                                      .counters = cuda_alloc(device, CUDA_COUNTERS * 4)};
     CUDA_CHECK(cudaMemsetAsync(handles->counters, 0, CUDA_COUNTERS * 4, queue));
-    int status = check_build(device, properties.name);
+    int status = check_build(device, properties.name) || cuda_cudnn_open(device) ? -1 : 0;
     if (status)
         close_device(device);
     return status;
@@ -231,6 +232,8 @@ int cuda_describe(struct buffer *out)
         return -1;
     buffer_printf(out, "driver for CUDA %d.%d, runtime %d.%d, cuBLASLt %zu", driver / 1000, driver % 1000 / 10,
                   runtime / 1000, runtime % 1000 / 10, cuda_blas_version());
+    if (cuda_cudnn_version())
+        buffer_printf(out, ", cuDNN %zu (WEFT_CONV=cudnn)", cuda_cudnn_version());
     for (int index = 0; index < count; index++)
         describe_gpu(out, index, count);
     return 0;

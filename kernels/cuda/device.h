@@ -51,6 +51,9 @@ int cuda_describe(struct buffer *out);
  * that the backend lacks. */
 int cuda_check_ops(const char *const *names);
 
+/* Number of convolutions that cuDNN has computed on this device (WEFT_CONV=cudnn). */
+i64 cuda_cudnn_calls(const struct device *device);
+
 /* Peak GFLOP/s of dense gemms on tensor cores (or f32 units), from the architecture and clock; 0:
  * unknown. */
 double cuda_matrix_peak(const struct device *device, enum dtype dtype);

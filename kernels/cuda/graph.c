@@ -106,7 +106,7 @@ static void begin(struct device *device, struct recordings *r, struct graph_reco
     r->now = recording;
     cuda_handles_of(device)->launched = 0;
     cuda_handles_of(device)->recording = true;
-    cuda_handles_of(device)->lost_gemm = false;
+    cuda_handles_of(device)->lost = NULL;
 }
 
 static bool replay(struct device *device, struct recordings *r, const void *key, i64 bytes)
@@ -144,13 +144,12 @@ static bool end(struct device *device, struct graph_recording *recording)
     handles->recording = false;
     recording->launches = handles->launched;
     handles->launched = 0;
-    if (status == cudaSuccess && !handles->lost_gemm) {
+    if (status == cudaSuccess && !handles->lost) {
         what = "making a CUDA graph";
         status = make_exec(device, recording, graph);
     }
-    if (status != cudaSuccess || handles->lost_gemm)
-        give_up(device, recording, what,
-                handles->lost_gemm ? "cuBLASLt refused a product" : cudaGetErrorString(status));
+    if (status != cudaSuccess || handles->lost)
+        give_up(device, recording, what, handles->lost ? handles->lost : cudaGetErrorString(status));
     if (graph)
         CUDA_CHECK(cudaGraphDestroy(graph));
     return !recording->failed;

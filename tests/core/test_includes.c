@@ -100,6 +100,7 @@ static const struct {
     {"utf8proc.h", "tokenizers/template/characters.c tokenizers/text/text_unicode.c tokenizers/text/text_forms.c "
                    "tokenizers/text/text_properties.c"},
     {"cublas", "kernels/cuda/gemm/matmul.c"},
+    {"cudnn.h", "kernels/cuda/media/conv_cudnn.c"},
     {"nccl.h", "dist/nccl.c"},
 };
 static const struct {

@@ -285,7 +285,7 @@ static void run_plan(struct device *device, struct matmul_plan *p, struct gemm_o
     struct cuda_handles *handles = cuda_handles_of(device);
     cublasStatus_t status = multiply(device, p, &p->algorithm, o);
     if (status != CUBLAS_STATUS_SUCCESS && handles->recording)
-        handles->lost_gemm = true;
+        handles->lost = "cuBLASLt refused a product";
     else if (is_refused(status))
         refuse(handles->blas, p, status);
     else

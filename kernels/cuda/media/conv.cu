@@ -1,3 +1,4 @@
+#include "kernels/cuda/media/conv.h"
 #include "kernels/cuda/ptx.h"
 #include "kernels/conv.h"
 
@@ -30,7 +31,6 @@
  *     split K (WEIGHTS): chunks of at least CHUNK_LEAST 512 positions, BLOCKS_WANTED blocks
  *
  * Source: implicit gemm of cuDNN (Chetlur et al. 2014, arXiv 1410.0759). */
-enum conv_pass { FORWARD, DATA, WEIGHTS };
 enum { STEP = 32, CHUNK_LEAST = 512, BLOCKS_WANTED = 512, BYTES_OF_RUN = 16 };
 
 /* Threads of a block with a tile of SIDE x SIDE. Each warp computes 32 columns of half of the rows.
@@ -527,7 +527,7 @@ extern "C" void cuda_conv(struct device *device, struct matrix y, struct matrix 
 {
     if (is_product(conv))
         cuda_matmul(device, y, x, false, w, true, false);
-    else
+    else if (!cuda_conv_by_cudnn(device, FORWARD, x, w, y, conv, false))
         launch_dtype<FORWARD>(device, problem_of(conv, y, x, w, FORWARD), conv);
 }
 
@@ -538,6 +538,8 @@ extern "C" void cuda_conv_backward_data(struct device *device, struct matrix dx,
         cuda_matmul(device, dx, dy, false, w, false, add);
         return;
     }
+    if (cuda_conv_by_cudnn(device, DATA, dx, w, dy, conv, add))
+        return;
     struct conv_problem p = problem_of(conv, dx, dy, w, DATA);
     p.add = add;
     launch_dtype<DATA>(device, p, conv);
@@ -558,6 +560,8 @@ static void cut_weights(struct device *device, struct conv_problem *p)
 extern "C" void cuda_conv_backward_weights(struct device *device, struct matrix dw, struct matrix dy, struct matrix x,
                                            const struct conv *conv, bool add)
 {
+    if (cuda_conv_by_cudnn(device, WEIGHTS, x, dw, dy, conv, add))
+        return;
     struct conv_problem p = problem_of(conv, dw, x, dy, WEIGHTS);
     p.add = add;
     cut_weights(device, &p);

@@ -18,6 +18,7 @@
  *   WEFT_EMU_NO_PKEY=1                guard device memory by mprotect (slower), not protection keys
  *   WEFT_EMU_LIST=1                   print the host's calls: launches, graphs, copies, waits
  *   WEFT_EMU_CUBLASLT=FILE            library opened as cuBLASLt (default: the program)
+ *   WEFT_EMU_CUDNN=FILE               library opened as cuDNN (default: the program)
  *   WEFT_EMU_NCCL_FILE=FILE           library opened as NCCL (default: the program)
  *   WEFT_EMU_MEMORY=BYTES             limit of all arenas together (default: none)
  *   WEFT_EMU_LEFT=BYTES               free memory that the device reports (default: the truth)
