@@ -192,45 +192,63 @@ int plan_tokenizer(struct plan_total *total, const struct recipe *r, const struc
 
 /* ---- Reinforcement learning ---- */
 
+static struct source_list copy_sources(const struct recipe *r, const struct source_list *sources)
+{
+    struct source_list out = *sources;
+    out.all = plan_resolved(r, sources->all ? sources->all : "");
+    out.values = memory_alloc(max_i64(1, sources->count) * (i64)sizeof *out.values);
+    for (i64 i = 0; i < sources->count; i++) {
+        out.values[i] = sources->values[i];
+        out.values[i].data = plan_resolved(r, sources->values[i].data);
+    }
+    return out;
+}
+
+static void release_sources(struct source_list *sources)
+{
+    for (i64 i = 0; i < sources->count; i++)
+        memory_free(sources->values[i].data);
+    memory_free(sources->values);
+    memory_free(sources->all);
+}
+
 /* A copy with references as paths. Release it with release_copy. */
 static struct rl_settings *copy_resolved(const struct recipe *r, const struct rl_settings *settings)
 {
     struct rl_settings *s = memory_alloc(sizeof *s);
     *s = *settings;
     s->from = plan_resolved(r, s->from);
-    s->eval_prompts = plan_resolved(r, s->eval_prompts ? s->eval_prompts : "");
     s->grader.judge = plan_resolved(r, s->grader.judge ? s->grader.judge : "");
-    s->prompts.values = memory_alloc(max_i64(1, s->prompts.count) * (i64)sizeof *s->prompts.values);
-    for (i64 i = 0; i < s->prompts.count; i++) {
-        s->prompts.values[i] = settings->prompts.values[i];
-        s->prompts.values[i].data = plan_resolved(r, settings->prompts.values[i].data);
-    }
+    s->prompts = copy_sources(r, &settings->prompts);
+    s->eval_prompts = copy_sources(r, &settings->eval_prompts);
     return s;
 }
 
 static void release_copy(struct rl_settings *s)
 {
-    for (i64 i = 0; i < s->prompts.count; i++)
-        memory_free(s->prompts.values[i].data);
-    memory_free(s->prompts.values);
+    release_sources(&s->prompts);
+    release_sources(&s->eval_prompts);
     memory_free(s->from);
-    memory_free(s->eval_prompts);
     memory_free(s->grader.judge);
     memory_free(s);
 }
 
-/* An empty reference is none. */
-static bool is_there(const char *path)
+/* Whether all that the lines name exists. */
+static bool are_there(const char *lines)
 {
-    return !path || !*path || file_exists(path);
+    bool all = true;
+    for (i64 i = 0; i < data_lines(lines); i++) {
+        char *line = data_line(lines, i);
+        all &= !*line || file_exists(line);
+        memory_free(line);
+    }
+    return all;
 }
 
 static bool inputs_exist(const struct rl_settings *s)
 {
-    bool all = is_there(s->from) && is_there(s->eval_prompts) && is_there(s->grader.judge);
-    for (i64 i = 0; i < s->prompts.count; i++)
-        all &= is_there(s->prompts.values[i].data);
-    return all;
+    return are_there(s->from) && are_there(s->grader.judge) && are_there(s->prompts.all) &&
+           are_there(s->eval_prompts.all);
 }
 
 static void put_rl(struct buffer *out, const struct plan_place *place, const struct rl_settings *s,

@@ -174,6 +174,26 @@ static void put_origins(struct page *p, const struct json *rl)
                  100 * before, 100 * after);
 }
 
+/* Rewards of drawn answers by set of held-out prompts. */
+static void put_heldout_sets(struct page *p, const struct json *start, const struct json *end)
+{
+    static const char *const heads[] = {"set", "reward before", "reward after", "prompts"};
+    const struct json *any = start ? start : end;
+    struct json_iterator it;
+    if (!any)
+        return;
+    table_open(p, heads, COUNT_OF(heads));
+    for (bool more = json_first(&it, any); more; more = json_next(&it, any)) {
+        buffer_printf(&p->html, "<tr>");
+        cell_words(p, "%s", it.key);
+        cell_figure(p, number_at(json_get(start, it.key), "reward"), UNIT_NUMBER, 3);
+        cell_figure(p, number_at(json_get(end, it.key), "reward"), UNIT_NUMBER, 3);
+        cell_figure(p, number_at(it.value, "prompts"), UNIT_NUMBER, 0);
+        buffer_printf(&p->html, "</tr>");
+    }
+    table_close(p);
+}
+
 static void put_scores(struct page *p, const struct json *heldout)
 {
     static const char *const heads[] = {"held-out prompts", "reward before", "reward after",       "length before",
@@ -201,6 +221,7 @@ static void put_scores(struct page *p, const struct json *heldout)
         buffer_printf(&p->html, "</tr>");
     }
     table_close(p);
+    put_heldout_sets(p, json_get(start, "sets"), json_get(end, "sets"));
 }
 
 /* Text of a prompt: a string, or the last of a list of messages. */

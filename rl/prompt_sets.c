@@ -62,15 +62,15 @@ static void append(struct prompts *all, struct prompts *one, i64 set)
     notes_release(&one->notes);
 }
 
-static int load_files(struct prompts *all, const char *lines, i64 set, const struct text_tokenizer *tokenizer,
-                      struct prompt_media *media)
+static int load_files(struct prompts *all, const char *lines, i64 set, i64 limit,
+                      const struct text_tokenizer *tokenizer, struct prompt_media *media)
 {
     int status = 0;
     for (size_t length; *lines && status == 0; lines += length + (lines[length] == '\n')) {
         struct prompts one;
         length = strcspn(lines, "\n");
         char *path = string_format("%.*s", (int)length, lines);
-        status = prompts_load(&one, path, tokenizer, media, 0);
+        status = prompts_load(&one, path, tokenizer, media, limit);
         if (status == 0)
             append(all, &one, set);
         memory_free(path);
@@ -78,16 +78,22 @@ static int load_files(struct prompts *all, const char *lines, i64 set, const str
     return status;
 }
 
-int prompt_sets_load(struct prompts *all, const struct source_list *sources, const struct text_tokenizer *tokenizer,
+bool prompt_sets_given(const struct source_list *sources)
+{
+    return sources->count || (sources->all && *sources->all);
+}
+
+int prompt_sets_load(struct prompts *all, const struct prompt_files *files, const struct text_tokenizer *tokenizer,
                      struct prompt_media *media)
 {
+    const struct source_list *sources = files->sources;
     *all = (struct prompts){0};
-    int status = sources->count ? 0 : load_files(all, sources->all, 0, tokenizer, media);
+    int status = sources->count ? 0 : load_files(all, sources->all, 0, files->limit, tokenizer, media);
     all->sets = sources->count ? memory_alloc(sources->count * (i64)sizeof *all->sets) : NULL;
     for (i64 i = 0; i < sources->count && status == 0; i++) {
         all->sets[i] = (struct prompt_set){&sources->values[i], all->count, 0};
-        if (load_files(all, sources->values[i].data, i, tokenizer, media))
-            status = error_prefix("prompts.%s", sources->values[i].name);
+        if (load_files(all, sources->values[i].data, i, files->limit, tokenizer, media))
+            status = error_prefix("%s.%s", files->setting, sources->values[i].name);
         all->sets[i].count = all->count - all->sets[i].first;
         all->set_count = i + 1;
     }

@@ -15,9 +15,15 @@
 
 /* What a recipe says of sets, before anything is read. -1: usage error, such as shares that are all 0. */
 int prompt_sets_check(const struct source_list *sources);
-/* Loads the file or files of a single set, or of all sets, as prompts_load does. The sources are borrowed
- * until prompts_release. */
-int prompt_sets_load(struct prompts *prompts, const struct source_list *sources, const struct text_tokenizer *tokenizer,
+bool prompt_sets_given(const struct source_list *sources); /* false: the setting is empty */
+/* Loads the file or files of a single set, or of all sets, each as prompts_load does. setting: their name in
+ * messages. The sources are borrowed until prompts_release. */
+struct prompt_files {
+    const struct source_list *sources;
+    const char *setting;
+    i64 limit; /* prompts of a file; 0: all */
+};
+int prompt_sets_load(struct prompts *prompts, const struct prompt_files *files, const struct text_tokenizer *tokenizer,
                      struct prompt_media *media);
 
 struct prompt_mix {

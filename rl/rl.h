@@ -38,8 +38,8 @@
 #define ORDER_CHOICES "assigned|first"
 enum rollout_order { ORDER_ASSIGNED, ORDER_FIRST };
 struct rl_settings {
-    char *from, *eval_prompts, *day; /* day: YYYY-MM-DD of a chat template that writes it */
-    struct source_list prompts;
+    char *from, *day; /* day: YYYY-MM-DD of a chat template that writes it */
+    struct source_list prompts, eval_prompts;
     char *sub; /* name of the sub-model that is the policy; "": the full model */
     i64 steps, prompts_per_step, group, buffer_batches, slots, minibatches, max_tokens;
     i64 eval_steps, eval_limit, micro_positions, redraw;

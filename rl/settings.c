@@ -13,13 +13,14 @@ const struct setting rl_table[] = {
     ROW(prompts, "prompts", SOURCES, NULL, 0, 0, NULL,
         "prompts with the fields of verl, .jsonl or .json; or named sets, {NAME: {data: .., share: 2}, ..}: prompts "
         "of a step in proportion to `share`, or to `weight` times the prompts of a set"),
-    ROW(eval_prompts, "eval_prompts", REFERENCE, "", 0, 0, NULL, "held-out prompts"),
+    ROW(eval_prompts, "eval_prompts", SOURCES, "", 0, 0, NULL,
+        "held-out prompts; or named sets, whose rewards are shown each: {NAME: {data: ..}, ..}"),
     ROW(eval_steps, "eval_steps", INTEGER, "20", 0, 1e9, NULL,
         "steps between held-out evaluations; 0: only at start and end"),
     ROW(stop_below, "stop_below", NUMBER, "3", 0, 1e9, NULL,
         "the stage ends when the held-out reward is below its start by more standard errors than this, of the "
         "differences by prompt (20 prompts at least): an error, or with keep_best the best step; 0: never"),
-    ROW(eval_limit, "eval_limit", INTEGER, "0", 0, 1e9, NULL, "maximum held-out prompts; 0: all"),
+    ROW(eval_limit, "eval_limit", INTEGER, "0", 0, 1e9, NULL, "maximum held-out prompts of each file; 0: all"),
     ROW(day, "day", STRING, "", 0, 0, NULL,
         "YYYY-MM-DD that a chat template which writes the day gets; none: the day of each call"),
     ROW(steps, "steps", INTEGER, "40", 1, 1e9, NULL, "training steps, each on its own prompts"),
@@ -94,6 +95,17 @@ const struct setting rl_table[] = {
     BEST_ROWS(struct rl_settings, "heldout, the mean reward on eval_prompts"),
     {0}};
 
+/* Each held-out prompt counts alike. */
+static int held_out_check(const struct source_list *sources)
+{
+    for (i64 i = 0; i < sources->count; i++) {
+        const struct data_source *s = &sources->values[i];
+        if (s->share.count || s->weight.count || s->epochs > 0)
+            return error_usage("eval_prompts.%s: each held-out prompt counts alike: expected data alone", s->name);
+    }
+    return 0;
+}
+
 int rl_check_settings(const void *settings)
 {
     const struct rl_settings *s = settings;
@@ -102,7 +114,7 @@ int rl_check_settings(const void *settings)
         return -1;
     if (best_on(&s->best) && strcmp(s->best.measure, "heldout") != 0)
         return error_usage("keep_best is %s: expected heldout, the mean reward on eval_prompts", s->best.measure);
-    if (best_on(&s->best) && !(s->eval_prompts && *s->eval_prompts))
+    if (best_on(&s->best) && !prompt_sets_given(&s->eval_prompts))
         return error_usage("keep_best measures rewards on held-out prompts: expected eval_prompts");
     if (s->order == ORDER_FIRST && s->buffer_batches < 2)
         return error_usage("order is first, which chooses from a buffer: expected buffer_batches above 1");
@@ -111,7 +123,8 @@ int rl_check_settings(const void *settings)
     if (s->policy_loss.overlong_buffer > s->max_tokens)
         return error_usage("overlong.buffer is %lld: expected at most max_tokens, %lld",
                            (long long)s->policy_loss.overlong_buffer, (long long)s->max_tokens);
-    return prompt_sets_check(&s->prompts) || grader_check_settings(&s->grader) ? -1 : 0;
+    return prompt_sets_check(&s->prompts) || held_out_check(&s->eval_prompts) || grader_check_settings(&s->grader) ? -1
+                                                                                                                   : 0;
 }
 
 int rl_check_machine(const void *settings)

@@ -90,16 +90,17 @@ static int open_prompts(struct stage_run *r)
     r->tokenizer = text_tokenizer_load(r->s->from);
     r->media = (struct prompt_media){r->stage->device, r->s->from, r->stage->dtype};
     if (!r->tokenizer || text_chat_set_day(r->tokenizer, r->s->day) < 0 ||
-        prompt_sets_load(&r->prompts, &r->s->prompts, r->tokenizer, &r->media))
+        prompt_sets_load(&r->prompts, &(struct prompt_files){&r->s->prompts, "prompts", 0}, r->tokenizer, &r->media))
         return -1;
-    if (!r->s->eval_prompts || !*r->s->eval_prompts)
+    if (!prompt_sets_given(&r->s->eval_prompts))
         return 0;
-    if (prompts_load(&r->held_out, r->s->eval_prompts, r->tokenizer, &r->media, r->s->eval_limit))
+    const struct prompt_files held_out = {&r->s->eval_prompts, "eval_prompts", r->s->eval_limit};
+    if (prompt_sets_load(&r->held_out, &held_out, r->tokenizer, &r->media))
         return -1;
     i64 common = prompts_in_common(&r->held_out, &r->prompts);
     if (common)
-        log_warn("held-out: %lld of %lld %s of %s %s, so their rewards flatter", (long long)common,
-                 (long long)r->held_out.count, plural(r->held_out.count, "prompt", "prompts"), r->s->eval_prompts,
+        log_warn("held-out: %lld of %lld %s of eval_prompts %s, so their rewards flatter", (long long)common,
+                 (long long)r->held_out.count, plural(r->held_out.count, "prompt", "prompts"),
                  plural(common, "is a training prompt too", "are training prompts too"));
     return 0;
 }
@@ -233,6 +234,8 @@ static int measure_heldout(struct stage_run *r, const char *when)
     json_set(both, "sampled", eval_scores_json(&sampled));
     json_set(both, "greedy", eval_scores_json(&greedy));
     json_set(both, "answers", shown.answers);
+    if (r->held_out.set_count)
+        json_set(both, "sets", heldout_sets_json(&r->held_out, r->now_rewards));
     json_set(r->heldout, when, both);
     return 0;
 }
@@ -499,6 +502,7 @@ static int measure_step(double *value, void *context, i64 step, struct metrics *
     metrics_put(metrics, "heldout/entropy", x.entropy);
     metrics_put(metrics, "heldout/length", x.length);
     metrics_put(metrics, "heldout/solved", heldout_solved(r));
+    heldout_sets_put(metrics, &r->held_out, r->now_rewards);
     *value = x.reward;
     return check_harm(r, step);
 }

@@ -146,6 +146,35 @@ void step_figures_put(struct metrics *metrics, const struct rl_settings *s, cons
     put_sets(metrics, s, prompts, groups);
 }
 
+static double mean_of_set(const struct prompt_set *set, const double *rewards)
+{
+    double sum = 0;
+    for (i64 i = 0; i < set->count; i++)
+        sum += rewards[set->first + i];
+    return sum / (double)max_i64(set->count, 1);
+}
+
+void heldout_sets_put(struct metrics *metrics, const struct prompts *held_out, const double *rewards)
+{
+    for (i64 i = 0; i < held_out->set_count; i++) {
+        char *key = string_format("heldout/%s/reward", held_out->sets[i].source->name);
+        metrics_put(metrics, key, mean_of_set(&held_out->sets[i], rewards));
+        memory_free(key);
+    }
+}
+
+struct json *heldout_sets_json(const struct prompts *held_out, const double *rewards)
+{
+    struct json *out = json_object();
+    for (i64 i = 0; i < held_out->set_count; i++) {
+        struct json *set = json_object();
+        json_set(set, "reward", json_of_number(mean_of_set(&held_out->sets[i], rewards)));
+        json_set(set, "prompts", json_of_integer(held_out->sets[i].count));
+        json_set(out, held_out->sets[i].source->name, set);
+    }
+    return out;
+}
+
 /* ---- Harm ---- */
 
 struct reward_change reward_change_of(const double *start, const double *now, i64 prompts)

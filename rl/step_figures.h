@@ -25,6 +25,11 @@ struct eval_scores step_scores(const struct rl_settings *settings, struct rollou
 void step_figures_put(struct metrics *metrics, const struct rl_settings *settings, const struct prompts *prompts,
                       struct rollout_group *const *groups /* [prompts_per_step] */);
 
+/* Of named sets of held-out prompts, from the reward of each prompt: puts heldout/NAME/reward, or returns {NAME:
+ * {"reward": mean, "prompts": number}}. */
+void heldout_sets_put(struct metrics *metrics, const struct prompts *held_out, const double *rewards);
+struct json *heldout_sets_json(const struct prompts *held_out, const double *rewards);
+
 /* Whether training harms: the reward on held-out prompts, against the one before the first step. Each prompt is
  * compared with itself, so that prompts of different difficulty do not hide a fall. */
 struct reward_change {

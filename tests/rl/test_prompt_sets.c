@@ -46,7 +46,9 @@ static void open_sets(const char *form)
     char *a = write_prompts("a", 3), *b = write_prompts("b", 5);
     char *sets = string_format(form, a, b);
     assert_int_equal(read_sets(&set_settings, sets), 0);
-    assert_int_equal(prompt_sets_load(&set_prompts, &set_settings.prompts, tokenizer, NULL), 0);
+    assert_int_equal(
+        prompt_sets_load(&set_prompts, &(struct prompt_files){&set_settings.prompts, "prompts", 0}, tokenizer, NULL),
+        0);
     unlink(a);
     unlink(b);
     memory_free(a);
@@ -155,7 +157,7 @@ TEST(test_bad_sets_are_refused)
     char *a = write_prompts("a", 2), *b = write_prompts("empty", 0);
     char *sets = string_format("{first: {data: %s}, second: {data: %s}}", a, b);
     assert_int_equal(read_sets(&s, sets), 0);
-    assert_int_equal(prompt_sets_load(&p, &s.prompts, tokenizer, NULL), -1);
+    assert_int_equal(prompt_sets_load(&p, &(struct prompt_files){&s.prompts, "prompts", 0}, tokenizer, NULL), -1);
     assert_non_null(strstr(error_text(), "prompts.second: "));
     assert_non_null(strstr(error_text(), "no prompts in it"));
     unlink(a);

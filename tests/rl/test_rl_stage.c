@@ -285,6 +285,39 @@ TEST(figures_by_set_are_those_of_its_first_answers)
     memory_free(sets);
 }
 
+/* Held-out prompts: of `half`, twice, and of `never`. */
+TEST(held_out_rewards_by_set_make_up_the_whole)
+{
+    memory_free(two_sets());
+    char *half = string_copy(path_of("prompts.jsonl")), *out = string_copy(path_of("held"));
+    char *more = string_format(", eval_steps: 1, eval_prompts: {half: {data: [%s, %s]}, never: {data: %s}}", half, half,
+                               path_of("never.jsonl"));
+    char *metrics = string_format("%s/metrics.jsonl", out), *result = string_format("%s/rl.json", out);
+    run(out, more);
+    struct json *rl = json_load(result);
+    for (i64 i = 0; i < 2; i++) {
+        const struct json *at = json_get(json_get(rl, "heldout"), i ? "end" : "start"), *sets = json_get(at, "sets");
+        const struct json *of_half = json_get(sets, "half"), *never = json_get(sets, "never");
+        double many = json_number(json_get(of_half, "prompts"), 0),
+               reward = json_number(json_get(of_half, "reward"), 0);
+        assert_int_equal(json_integer(json_get(never, "prompts"), 0), 3);
+        assert_true(json_number(json_get(never, "reward"), -1) == 0);
+        assert_true(many + 3 == json_number(json_get(rl, "heldout_prompts"), 0) && many >= 2);
+        assert_true(reward > 0);
+        assert_float_equal(json_number(json_get(json_get(at, "sampled"), "reward"), 0), reward * many / (many + 3),
+                           1e-9);
+        assert_true(metric(metrics, 1, "heldout/half/reward") > 0);
+        assert_float_equal(metric(metrics, 1, "heldout/reward"),
+                           metric(metrics, 1, "heldout/half/reward") * many / (many + 3), 1e-9);
+    }
+    json_free(rl);
+    memory_free(half);
+    memory_free(out);
+    memory_free(more);
+    memory_free(metrics);
+    memory_free(result);
+}
+
 /* Answers of older weights: by now, the router would choose other experts. */
 TEST(experts_are_replayed_unless_asked_otherwise)
 {
