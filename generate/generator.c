@@ -353,6 +353,37 @@ int prompt_medium_of(struct prompt *p, struct generator *s, enum modality kind, 
     return push_medium(p, s, kind, &(struct medium_file){origin, {bytes, count}, true});
 }
 
+int prompt_voice(struct prompt *p, struct generator *s, const char *path)
+{
+    struct mel_distance mel;
+    struct medium_file file = {.path = path};
+    struct sound sound;
+    if (!s->has_audio)
+        return refuse(s, path, "audio", s->model.config.levels, "makes no sound");
+    if (!s->model.config.voice)
+        return error_usage(
+            "%s: this model takes no voice: its sounds were prepared without speaker vectors (voices: true)", path);
+    if (s->model.config.voice != VOICE_VALUES)
+        return error_set("%s: a speaker vector has %d values, this model's have %lld", path, VOICE_VALUES,
+                         (long long)s->model.config.voice);
+    if (file_begin(&file))
+        return -1;
+    int status = sound_read(&sound, file.view.data, file.view.bytes, path, rate_hz_of(s));
+    file_end(&file);
+    if (status)
+        return -1;
+    float *vector = keep_block(p, memory_alloc(VOICE_VALUES * 4));
+    mel_distance_open(&mel, s->device, s->audio.config.rate_hz);
+    bool silent = voice_of(vector, &mel, sound.values, sound.samples) && s->device->backend != BACKEND_META;
+    mel_distance_close(&mel);
+    sound_release(&sound);
+    if (silent)
+        return error_set("%s: nothing is heard in it: expected a voice that speaks for a fifth of a second or more",
+                         path);
+    p->media[p->media_count++] = (struct media_block){.kind = STREAM_AUDIO, .features = vector};
+    return push_part(p, &(struct part){.kind = STREAM_AUDIO, .voice = true});
+}
+
 /* Index of the shape with the nearest aspect ratio; -1 if all shapes of the kind are below half of
  * the ratio or all are above twice the ratio. */
 static i64 near_shape(const struct generator *s, bool video, double height, double width)

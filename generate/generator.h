@@ -68,6 +68,8 @@ int prompt_medium(struct prompt *prompt, struct generator *generator, enum modal
 /* The same of a file in memory; origin: for messages. */
 int prompt_medium_of(struct prompt *prompt, struct generator *generator, enum modality kind, const void *bytes,
                      i64 count, const char *origin);
+/* Appends one position with the speaker vector of a sound's file, for an answer that is a sound. The text follows. */
+int prompt_voice(struct prompt *prompt, struct generator *generator, const char *path);
 /* Moves the parts and media of another prompt behind those of this one, with their memory. -1 and a
  * message if there is no room. */
 int prompt_adopt(struct prompt *prompt, struct prompt *other);

@@ -333,7 +333,8 @@ static void lay_input(struct decoder *d, const struct decode_sequence *f, const 
         in->scale[i] = p->in.scale;
     } else {
         memcpy(in->features + i * features, m->features + at_row * features, (size_t)features * 4);
-        memcpy(in->pixels + i * pixels, m->pixels + at_row * pixels, (size_t)pixels);
+        if (pixels)
+            memcpy(in->pixels + i * pixels, m->pixels + at_row * pixels, (size_t)pixels);
     }
 }
 

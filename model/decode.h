@@ -40,7 +40,7 @@ struct media_block {
     enum stream kind;
     i64 frames;            /* latent frames of a picture or clip; audio frames */
     i64 shape;             /* FORM_SCALES: index into the vocabulary's shapes */
-    const float *features; /* FORM_CELLS: [positions, 4, cell_features] */
+    const float *features; /* FORM_CELLS: [positions, 4, cell_features]; a voice: [voice] */
     const u8 *pixels;      /* FORM_CELLS: [positions, 4, patch_values] */
     i64 frame_positions;   /* FORM_CELLS: positions per frame */
     u8 *bits;              /* FORM_SCALES: [frames, tokens, d] */

@@ -40,7 +40,8 @@ static void set_token_sizes(struct json *j, const struct model_config *c, int fi
 {
     for (i64 i = 0; i < TOKEN_SIZE_ROWS; i++) {
         const struct token_size_row *row = &token_size_rows[i];
-        if (row->config_key && (int)row->tokenizer >= first && (int)row->tokenizer <= last)
+        bool stored = row->config_key && (!row->optional || token_size_of(&c->sizes, row));
+        if (stored && (int)row->tokenizer >= first && (int)row->tokenizer <= last)
             json_set(json_get(j, "weft"), row->config_key, json_of_integer(token_size_of(&c->sizes, row)));
     }
 }

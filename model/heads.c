@@ -457,6 +457,31 @@ static struct tensor *audio_heads(struct pass *p, const struct modality_in_model
     return x;
 }
 
+/* ---- a voice: the speaker vector of a reference sound in [R 2.3], as one position ---- */
+
+static bool has_voice(const struct model_config *c)
+{
+    return c->voice > 0;
+}
+
+static void voice_rows(struct table_builder *b)
+{
+    const struct model_config *c = &b->model->config;
+    b->layer = -1;
+    table_at(b, "voice.", "weft.", 0);
+    b->model->voice_embed = table_matrix(b, "embed", "voice_embed.weight", c->width, c->voice, AXIS_NONE);
+}
+
+static double voice_products(const struct model_config *c, const struct batch *b)
+{
+    return (double)(b->inputs[INPUT_VOICE].n * c->voice) * (double)c->width;
+}
+
+static struct tensor *voice_input(struct pass *p, const struct input_list *in)
+{
+    return model_linear(p, model_floats(p, in->features, in->n, p->model->config.voice), p->model->voice_embed);
+}
+
 /* ---- the table; weights and heads stand in this order, which fixes the order of gradient sums
  * ---- */
 
@@ -495,6 +520,12 @@ static const struct modality_in_model modalities[] = {
      .layer_head = audio_heads,
      .at_layer = has_audio_head,
      .products = audio_products},
+    {.input = INPUT_VOICE,
+     .target = TARGETS,
+     .has = has_voice,
+     .weights = voice_rows,
+     .enter = voice_input,
+     .products = voice_products},
 };
 
 static bool has(const struct model_config *c, const struct modality_in_model *m)

@@ -85,6 +85,7 @@ struct model {
     /* weights of modalities; NULL where the configuration has none */
     struct weight *vision_embed, *scale_embed, *vision_norm, *vision_head;
     struct weight *audio_embed, *audio_norm[LEVELS_MOST], *audio_head[LEVELS_MOST];
+    struct weight *voice_embed;
     struct vision_in_weights vision_in;
     struct weight *mtp_embed_norm, *mtp_hidden_norm, *mtp_project;
     struct layer_weights mtp;

@@ -460,9 +460,24 @@ static int feed_codes(struct grammar *g, const struct part *part)
     return 0;
 }
 
+/* A voice is a block without brackets, of one position that only text may follow. */
+static int feed_voice(struct grammar *g, enum stream stream)
+{
+    if (g->want != WANT_ID)
+        return error_set("a voice is given at position %lld of the sample where %s is expected",
+                         (long long)grammar_length(g), want_name(g->want));
+    g->stream = (u8)stream;
+    open_block(g);
+    append_indexed(g, INPUT_VOICE)->in.block = g->blocks - 1;
+    want_at_last_position(g, WANT_ID);
+    return 0;
+}
+
 int grammar_part(struct grammar *g, const struct part *part)
 {
     g->weight = part->weight;
+    if (part->voice)
+        return feed_voice(g, part->kind);
     switch (stream_rows[part->kind].form) {
     case FORM_IDS:
         return feed_ids(g, part);
@@ -519,6 +534,10 @@ static i64 count_part(struct count *c, const struct vocabulary *v, const struct 
         return part->count;
     }
     c->text_run = 0;
+    if (part->voice) {
+        c->speaks = true;
+        return 1;
+    }
     switch (row->form) {
     case FORM_CELLS:
         c->speaks = true;

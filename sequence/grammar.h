@@ -156,6 +156,7 @@ struct part {
     i64 count;                 /* FORM_IDS: ids; FORM_CODES: frames */
     i64 frames, height, width; /* FORM_CELLS: positions; FORM_SCALES: frames only */
     i64 shape;                 /* FORM_SCALES: index in the vocabulary */
+    bool voice;                /* STREAM_AUDIO: one position with a speaker vector, in place of codes */
 };
 /* Feeds a whole part. Returns -1 with a message if an id is not allowed there, or the vocabulary
  * lacks the shape or token. */

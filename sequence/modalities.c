@@ -16,6 +16,7 @@ const struct token_size_row token_size_rows[TOKEN_SIZE_ROWS] = {
     {SIZE(patch_values), TOKENIZER_VISION, "pixel values of a vision cell", NULL, "patch_values", 1 << 20},
     {SIZE(levels), TOKENIZER_AUDIO, "audio levels", "levels", "audio_levels", 32},
     {SIZE(codes), TOKENIZER_AUDIO, "audio codes", "codes", "audio_codes", 1 << 16},
+    {SIZE(voice), TOKENIZER_AUDIO, "values of a speaker vector", "voice", "voice_values", 1 << 12, .optional = true},
 };
 
 const struct modality_row modality_rows[MODALITIES] = {
@@ -102,6 +103,7 @@ const struct input_row input_rows[INPUTS] = {
     [INPUT_VISION_IN] = {.features = WIDTH(4, cell_features), .pixels = WIDTH(4, patch_values)},
     [INPUT_VISION_OUT] = {.features = WIDTH(1, bits), .scaled = true},
     [INPUT_AUDIO] = {.ids = WIDTH(1, levels), .by_level = true},
+    [INPUT_VOICE] = {.features = WIDTH(1, voice)},
 };
 
 const struct target_row target_rows[TARGETS] = {
@@ -241,8 +243,12 @@ int token_sizes_check(const struct token_sizes *model, const struct token_sizes 
 {
     for (i64 i = 0; i < TOKEN_SIZE_ROWS; i++) {
         const struct token_size_row *row = &token_size_rows[i];
-        if (row->what && row->tokenizer != TOKENIZER_TEXT && token_size_of(given, row) && !token_size_of(model, row))
+        bool lacks = row->what && token_size_of(given, row) && !token_size_of(model, row);
+        if (lacks && row->tokenizer != TOKENIZER_TEXT && !row->optional)
             return refuse_modality(row->tokenizer, holder);
+        if (lacks && row->optional)
+            return error_set("%s holds %s, which this model does not read: prepare it without, or train a model on it",
+                             holder, row->what);
     }
     for (i64 i = 0; i < TOKEN_SIZE_ROWS; i++) {
         const struct token_size_row *row = &token_size_rows[i];

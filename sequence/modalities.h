@@ -32,7 +32,8 @@ extern const char *const tokenizer_names[TOKENIZERS];
     i64 cell_features; /* vision-in: encoder features per cell */                                                      \
     i64 stride;        /* pixels per side of a cell; 0 in a model, which only has patch_values */                      \
     i64 patch_values;  /* vision-in: pixel values per cell: frames * stride * stride * 3 */                            \
-    i64 levels, codes; /* audio: codebook levels; codes per codebook */
+    i64 levels, codes; /* audio: codebook levels; codes per codebook */                                                \
+    i64 voice;         /* values of a speaker vector */
 struct token_sizes {
     TOKEN_SIZES
 };
@@ -43,8 +44,9 @@ struct token_size_row {
     const char *shard_key, *config_key; /* keys of shards.json and of "weft" in config.json; NULL: not stored */
     i64 most;
     bool may_be_smaller; /* a model also reads data with less of it */
+    bool optional;       /* not stored where it is 0 */
 };
-enum { TOKEN_SIZE_ROWS = 8 };
+enum { TOKEN_SIZE_ROWS = 9 };
 extern const struct token_size_row token_size_rows[TOKEN_SIZE_ROWS];
 static inline i64 *token_size(struct token_sizes *sizes, const struct token_size_row *row)
 {
@@ -117,7 +119,8 @@ struct list_width {
 #define WIDTH_FIXED ((size_t)-1)
 i64 list_width(struct list_width width, const struct token_sizes *sizes);
 
-enum input_kind { INPUT_TEXT, INPUT_VISION_IN, INPUT_VISION_OUT, INPUT_AUDIO, INPUTS };
+/* INPUT_VOICE is of no stream: one position that shows the speaker vector of a reference sound. */
+enum input_kind { INPUT_TEXT, INPUT_VISION_IN, INPUT_VISION_OUT, INPUT_AUDIO, INPUT_VOICE, INPUTS };
 struct input_row {
     struct list_width ids, features, pixels;
     bool by_level; /* ids are read level by level, each with an embedding of its own */

@@ -25,7 +25,8 @@ static i64 positions_of(const struct shards *shards, const struct shard_sample *
     for (i64 i = 0; i < sample->parts; i++) {
         const struct shard_part *p = shards_part(shards, (i64)sample->first_part + i);
         if (p->kind != PART_NOTE)
-            parts[count++] = (struct part){.kind = p->kind,
+            parts[count++] = (struct part){.kind = p->kind == PART_VOICE ? STREAM_AUDIO : p->kind,
+                                           .voice = p->kind == PART_VOICE,
                                            .count = p->count,
                                            .frames = p->frames,
                                            .shape = p->shape,

@@ -20,8 +20,10 @@ enum toy_part {
     TOY_SEEN = 32, /* image and video input */
     TOY_AUDIO = 64,
     TOY_MEDIA = TOY_MADE | TOY_SEEN | TOY_AUDIO,
-    TOY_ALL = 127
+    TOY_ALL = 127,
+    TOY_VOICE = 128 /* speaker vectors (toy_add_voice) */
 };
+enum { TOY_VOICE_VALUES = 7 };
 
 /* Base configuration; tests override single fields (init_std, experts, ...). */
 static inline struct model_config toy_config(i64 layers, unsigned parts)
@@ -53,6 +55,7 @@ static inline struct model_config toy_config(i64 layers, unsigned parts)
                                  .vit_heads = parts & TOY_SEEN ? 2 : 0,
                                  .levels = parts & TOY_AUDIO ? TOY_LEVELS : 0,
                                  .codes = parts & TOY_AUDIO ? TOY_CODES : 0,
+                                 .voice = parts & TOY_VOICE ? TOY_VOICE_VALUES : 0,
                                  .mtp = parts & TOY_MTP,
                                  .t_pairs = 1};
 }
@@ -157,12 +160,15 @@ static const struct vocabulary toy_vocabulary = {
     .shapes = {{.scale_count = 3, .scales = {{1, 1}, {2, 2}, {3, 3}}, .frames = 1},
                {.scale_count = 2, .scales = {{1, 1}, {2, 2}}, .video = true, .frames = 2}},
 };
-static const struct token_sizes toy_widths = {
-    .bits = TOY_BITS, .levels = TOY_LEVELS, .cell_features = TOY_FEATURES, .patch_values = TOY_PATCH};
+static const struct token_sizes toy_widths = {.bits = TOY_BITS,
+                                              .levels = TOY_LEVELS,
+                                              .cell_features = TOY_FEATURES,
+                                              .patch_values = TOY_PATCH,
+                                              .voice = TOY_VOICE_VALUES};
 
 enum { TOY_PARTS = 5, TOY_WORDS = 6 };
 struct toy_sample {
-    struct part parts[TOY_PARTS];
+    struct part parts[TOY_PARTS + 1];
     i64 count;
     i32 ids[TOY_PARTS][TOY_WORDS];
 };
@@ -201,6 +207,13 @@ static inline void toy_draw_sample(struct toy_sample *s, struct rng_key key, u32
     }
 }
 
+/* Begins a sample with the position of a speaker vector. */
+static inline void toy_add_voice(struct toy_sample *s)
+{
+    memmove(s->parts + 1, s->parts, (size_t)s->count++ * sizeof *s->parts);
+    s->parts[0] = (struct part){.kind = STREAM_AUDIO, .voice = true};
+}
+
 /* ---- Groups: one per id of text, per input picture or frame of a clip, per scale of a
  * generated picture or frame, per frame end, and per audio frame ---- */
 
@@ -231,7 +244,7 @@ static inline void toy_push_part(struct toy_groups *g, const struct vocabulary *
     if (form == FORM_IDS)
         toy_push_singles(g, p->count);
     if (form == FORM_CODES)
-        toy_push_singles(g, 1 + p->count + 1); /* BOA, the frames, the end frame */
+        toy_push_singles(g, p->voice ? 1 : 1 + p->count + 1); /* BOA, the frames, the end frame */
     if (given || made)
         toy_push_singles(g, given ? 1 : 2); /* generated media begin with a shape id */
     for (i64 frame = 0; (given || made) && frame < p->frames; frame++) {
@@ -289,6 +302,8 @@ static inline void toy_fill_vision(struct batch *b, struct rng_key key)
         given->features[i] = (float)rng_normal(key, (u32)i, 0, 0, 8);
     for (i64 i = 0; i < given->n * CELLS * TOY_PATCH; i++)
         given->pixels[i] = (u8)rng_u32(key, (u32)i, 0, 0, 9);
+    for (i64 i = 0; i < b->inputs[INPUT_VOICE].n * TOY_VOICE_VALUES; i++)
+        b->inputs[INPUT_VOICE].features[i] = (float)rng_normal(key, (u32)i, 0, 0, 13);
     for (i64 i = 0; i < made->n * TOY_BITS; i++)
         made->features[i] = (float)rng_normal(key, (u32)i, 0, 0, 10);
     for (i64 i = 0; i < t->n * TOY_BITS; i++)

@@ -11,7 +11,7 @@
 struct generate_arguments {
     struct generation_settings drawing;
     double guidance;
-    const char *prompt, *messages, *to, *shape, *refine, *out; /* refine: folder of a refiner */
+    const char *prompt, *voice, *messages, *to, *shape, *refine, *out; /* refine: folder of a refiner */
     struct option_uses media; /* files of the prompt; the name of an option is that of a modality */
     enum modality kind;
     struct buffer conversations; /* contents of the file of messages */
@@ -31,6 +31,8 @@ static int parse_kind(struct generate_arguments *r)
 
 static int build_prompt(struct prompt *p, struct generator *s, const struct generate_arguments *r)
 {
+    if (r->voice && prompt_voice(p, s, r->voice))
+        return error_prefix("--voice");
     for (int i = 0; i < r->media.count; i++)
         if (prompt_medium(p, s, modality_named(r->media.uses[i].name), r->media.uses[i].value))
             return -1;
@@ -266,6 +268,9 @@ static int check_request(struct generate_arguments *r)
         return error_usage("weft generate: --to %s: an answer to messages is text", r->to);
     if (r->kind != MODALITY_TEXT && !r->out)
         return error_usage("weft generate: --to %s needs -o FILE", r->to);
+    if (r->voice && !modality_has_form(r->kind, FORM_CODES))
+        return error_usage("weft generate: --voice %s is for --to audio: no %s is spoken", r->voice,
+                           modality_rows[r->kind].one);
     if (r->shape && !modality_has_form(r->kind, FORM_SCALES))
         return error_usage("weft generate: --shape %s is for --to image and --to video", r->shape);
     if (r->refine && !modality_has_form(r->kind, FORM_SCALES))
@@ -331,6 +336,7 @@ int command_generate(int argc, char **argv)
          "picture or clip shape: name of a tokenizer shape or aspect ratio, e.g. 3:2 (default: the model's choice)"},
         {"refine", "DIR", &r.refine, NULL,
          "refiner (a folder of its stage) that makes the picture or clip twice as large, and sharper"},
+        {"voice", "FILE", &r.voice, NULL, "sound whose speaker is to speak, with --to audio; before all media"},
         {"o", "FILE", &r.out, NULL, "output file: PNG, MP4, WAV or text (text: default stdout)"},
         GREEDY_OPTION(r.drawing),
         DEVICE_OPTION,

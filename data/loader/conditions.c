@@ -31,6 +31,18 @@ static bool drops_conditions(const struct loader *l, const struct plan_entry *en
            rng_uniform(key, entry_identity(entry), entry_showing(entry), 0, 0) < s->condition_drop;
 }
 
+/* The speaker vector that an entry is shown for that of part `own`: of another recording. -1: none, as
+ * it is dropped or the only one. */
+static i64 draw_voice(const struct loader *l, const struct plan_entry *entry, i64 own, bool whole)
+{
+    const struct loader_settings *s = &l->settings;
+    struct rng_key key = {l->seed, RNG_CONDITION};
+    u32 identity = entry_identity(entry), showing = entry_showing(entry);
+    if (!whole && !s->in_order && s->voice_drop > 0 && rng_uniform(key, identity, showing, 1, 0) < s->voice_drop)
+        return -1;
+    return shards_other_voice(&l->shards, own, rng_uniform(key, identity, showing, 2, 0));
+}
+
 static float weight_of(const struct loader *l, const struct shard_part *part, enum direction direction)
 {
     if (!part->condition)
@@ -43,6 +55,8 @@ static float weight_of(const struct loader *l, const struct shard_part *part, en
 /* Converts a part. Input pictures have one position per 2 x 2 cells. */
 static struct part part_for_grammar(const struct loader *l, const struct shard_part *part, enum direction direction)
 {
+    if (part->kind == PART_VOICE)
+        return (struct part){.kind = STREAM_AUDIO, .voice = true};
     return (struct part){.kind = part->kind,
                          .weight = weight_of(l, part, direction),
                          .count = part->count,
@@ -52,25 +66,38 @@ static struct part part_for_grammar(const struct loader *l, const struct shard_p
                          .shape = part->shape};
 }
 
+/* Appends part `index` of a sample of a direction. */
+static void push_stored(const struct loader *l, const struct plan_entry *entry, enum direction direction, i64 index,
+                        bool whole, struct grammar_parts *out)
+{
+    const struct shard_part *part = shards_part(&l->shards, index);
+    struct part given = part_for_grammar(l, part, direction);
+    if (given.voice)
+        index = draw_voice(l, entry, index, whole);
+    if (index >= 0)
+        push_part(out, &given, index);
+}
+
 /* Appends the prompt of another sample. */
-static void push_exchanged(const struct loader *l, i64 other, struct grammar_parts *out)
+static void push_exchanged(const struct loader *l, const struct plan_entry *entry, i64 other, bool whole,
+                           struct grammar_parts *out)
 {
     struct shard_sample sample = shards_sample(&l->shards, other);
     for (i64 i = (i64)sample.first_part; i < (i64)sample.first_part + sample.parts; i++) {
         const struct shard_part *part = shards_part(&l->shards, i);
         if (part->kind == PART_NOTE || !part->condition)
             continue;
-        struct part given = part_for_grammar(l, part, sample.direction);
-        push_part(out, &given, i);
+        push_stored(l, entry, sample.direction, i, whole, out);
     }
 }
 
-static void list_parts(const struct loader *l, const struct plan_entry *entry, bool drop, struct grammar_parts *out)
+/* whole: nothing is dropped. */
+static void list_parts(const struct loader *l, const struct plan_entry *entry, bool whole, struct grammar_parts *out)
 {
     struct shard_sample sample = shards_sample(&l->shards, entry->sample);
     const struct shard_part *parts = shards_part(&l->shards, (i64)sample.first_part);
     i64 other = l->exchanged ? l->exchanged[entry->sample] : -1;
-    bool taken = false;
+    bool taken = false, drop = !whole && drops_conditions(l, entry, sample.direction);
     out->count = 0;
     out->end = sample.goes_on ? -1 : l->vocabulary.end;
     for (i64 i = 0; i < sample.parts; i++) {
@@ -79,26 +106,25 @@ static void list_parts(const struct loader *l, const struct plan_entry *entry, b
             continue;
         if (other >= 0 && part->condition) {
             if (!taken)
-                push_exchanged(l, other, out);
+                push_exchanged(l, entry, other, whole, out);
             taken = true;
             continue;
         }
-        struct part given = part_for_grammar(l, part, sample.direction);
+        push_stored(l, entry, sample.direction, (i64)sample.first_part + i, whole, out);
         if (entry->count) {
-            given.count = entry->count;
+            out->parts[out->count - 1].count = entry->count;
             if (entry->first + entry->count < part->count)
                 out->end = 0; /* stands for the next id of the text */
         }
-        push_part(out, &given, (i64)sample.first_part + i);
     }
 }
 
 void loader_parts(const struct loader *l, const struct plan_entry *entry, struct grammar_parts *out)
 {
-    list_parts(l, entry, drops_conditions(l, entry, shards_sample(&l->shards, entry->sample).direction), out);
+    list_parts(l, entry, false, out);
 }
 
 void loader_parts_whole(const struct loader *l, i64 sample, struct grammar_parts *out)
 {
-    list_parts(l, &(struct plan_entry){.sample = sample}, false, out);
+    list_parts(l, &(struct plan_entry){.sample = sample}, true, out);
 }

@@ -4,14 +4,14 @@
 
 enum { LOOKED_AT_MOST = 1000 }; /* samples that are tried as the other one */
 
-/* Hash of the payloads of the sample's prompt, or of all else but notes; 0: there is none. */
+/* Hash of the payloads of the sample's prompt but its voice, or of all else but notes; 0: there is none. */
 static u64 hash_of(const struct loader *l, i64 index, bool prompt)
 {
     struct shard_sample sample = shards_sample(&l->shards, index);
     const struct shard_part *parts = shards_part(&l->shards, (i64)sample.first_part);
     u64 hash = 0;
     for (i64 i = 0; i < sample.parts; i++)
-        if (parts[i].kind != PART_NOTE && (bool)parts[i].condition == prompt)
+        if (parts[i].kind < STREAMS && (bool)parts[i].condition == prompt)
             hash = hash_bytes(&parts[i].hash, sizeof parts[i].hash, hash + 1);
     return hash;
 }

@@ -61,11 +61,23 @@ static int fill_cells(struct loader *l, const struct payload_fill *fill, struct 
     return 0;
 }
 
+static int fill_voice(struct loader *l, const struct payload_fill *fill, struct batch *b)
+{
+    i64 n = l->shards.meta.voice;
+    const float *values = shards_payload(&l->shards, fill->part);
+    if (values)
+        memcpy(b->inputs[INPUT_VOICE].features + fill->input * n, values, (size_t)n * 4);
+    return values ? 0 : -1;
+}
+
 int fill_all(struct loader *l, const struct payload_fills *fills, struct batch *b, struct arena *arena)
 {
     for (i64 i = 0; i < fills->count; i++) {
         const struct payload_fill *fill = &fills->data[i];
-        enum stream_form form = stream_rows[shards_part(&l->shards, fill->part)->kind].form;
+        u8 kind = shards_part(&l->shards, fill->part)->kind;
+        enum stream_form form = kind == PART_VOICE ? FORM_IDS : stream_rows[kind].form;
+        if (kind == PART_VOICE && fill_voice(l, fill, b) < 0)
+            return -1;
         if ((form == FORM_CODES && fill_codes(l, fill, b) < 0) || (form == FORM_CELLS && fill_cells(l, fill, b) < 0))
             return -1;
     }

@@ -176,9 +176,10 @@ static void lay_part(struct loader *l, const struct plan_entry *entry, i64 i, u3
     const struct grammar_parts *given = &l->given;
     i64 end = i + 1 < given->count ? given->begin[i + 1] : l->grammar.count;
     const struct stream_row *row = &stream_rows[given->parts[i].kind];
-    i64 first_target = row->target == TARGETS ? -1 : b->targets[row->target].n;
+    bool voice = given->parts[i].voice;
+    i64 first_target = voice || row->target == TARGETS ? -1 : b->targets[row->target].n;
     struct payload_fill fill = {.part = given->index[i],
-                                .input = b->inputs[row->input].n,
+                                .input = b->inputs[voice ? INPUT_VOICE : row->input].n,
                                 .target = first_target,
                                 .identity = {entry_identity(entry), entry_showing(entry) * 4096 + block}};
     batch_lay_part(b, at, &l->grammar, given->begin[i], end, sample);

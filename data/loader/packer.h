@@ -32,6 +32,7 @@ struct loader_settings {
     /* Share of media-generating samples that lose their prompt, for guidance (unconditional
      * branch). */
     double condition_drop;
+    double voice_drop;            /* share of samples with a voice that lose it and keep the rest of their prompt */
     double condition[MODALITIES]; /* loss weight of prompts of that modality, except in chats */
     /* Largest share of a scale's bits flipped; increase per latent frame. */
     double flip_most, flip_drift;
@@ -64,6 +65,8 @@ struct loader_settings {
                 "1 with stream.on"),                                                                                   \
         SETTING(type, loader.condition_drop, "pack.condition_drop", NUMBER, "0", 0, 1, NULL,                           \
                 "share of media-generating samples without their prompt, for guidance; e.g. 0.1"),                     \
+        SETTING(type, loader.voice_drop, "pack.voice_drop", NUMBER, "0.1", 0, 1, NULL,                                 \
+                "share of samples with a speaker vector that lose it, so that prompts without one stay possible"),     \
         CONDITION_ROWS(type),                                                                                          \
         SETTING(type, loader.flip_most, "pack.flip_most", NUMBER, "0.2", 0, 0.5, NULL,                                 \
                 "maximum share of flipped bits in a scale; later scales correct them"),                                \

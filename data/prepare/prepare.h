@@ -37,6 +37,7 @@ struct prepare_settings {
     i64 dropout_copies;   /* copies of each such text */
     double audio_seconds; /* longer sounds are left out, or cut */
     bool cut_sounds;      /* cut at the quietest points */
+    bool voices;          /* speaker vectors of sounds whose records name speakers */
     int film_sound;       /* enum film_sound, for clips */
     struct {
         /* Seconds between the starts of a long clip's windows. 0: only its beginning, or `most`

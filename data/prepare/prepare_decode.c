@@ -175,6 +175,7 @@ void encoded_part_release(struct encoded_part *part)
         memory_free(part->sounds[i].codes);
     }
     memory_free(part->sounds);
+    memory_free(part->voice);
     memory_free(part->latent);
     memory_free(part->features);
 }

@@ -40,6 +40,7 @@ struct encoded_part {
     float *latent, *features;
     struct encoded_sound *sounds;
     i64 sound_count;
+    float *voice; /* [VOICE_VALUES] speaker vector; NULL: none */
 };
 /* A sample of a batch, from its source to its records. */
 struct item {
@@ -82,7 +83,8 @@ struct prepare {
     char day[CHAT_DAY]; /* that a chat template writes */
     struct vision vision;
     struct audio_tokenizer audio;
-    bool has[TOKENIZERS]; /* media tokenizers only */
+    struct mel_distance mel; /* of speaker vectors; opened with the setting `voices` */
+    bool has[TOKENIZERS];    /* media tokenizers only */
     struct vocabulary vocabulary;
     struct shard_meta meta;
     struct shard_writer *writers[SPLITS];
@@ -154,6 +156,9 @@ void media_encode_blanks(struct prepare *prepare, i64 most);
 /* Writes the payload of a medium's pixels. False: it has none. */
 bool media_write_pixels(struct shard_part *part, struct prepare *prepare, struct shard_writer *writer,
                         const struct encoded_part *medium, bool out);
+/* Writes the payload of a medium's speaker vector. False: it has none. */
+bool media_write_voice(struct shard_part *part, struct shard_writer *writer, const struct encoded_part *medium,
+                       const char *speaker);
 /* The sound parts of a medium (for a film, those behind its clip), once they are written. They are
  * the same as input and as output, so they are written once. The caller frees `parts`. */
 struct written_sounds {

@@ -141,6 +141,20 @@ static void encode_vision(struct prepare *p, struct item *items, i64 count)
     memory_free(list);
 }
 
+/* The speaker vector of a captioned sound whose record names the speaker. */
+static void encode_voice(struct prepare *p, struct item *item)
+{
+    const struct sample *s = &item->sample;
+    struct encoded_part *m = s->count ? &item->encoded[0] : NULL;
+    if (s->layout != SAMPLE_CAPTIONED || !s->speaker || s->parts[0].kind != MODALITY_AUDIO || m->sound_count != 1)
+        return;
+    m->voice = memory_alloc(VOICE_VALUES * 4);
+    if (voice_of(m->voice, &p->mel, m->sounds[0].sound.values, m->sounds[0].sound.samples) < 0) {
+        memory_free(m->voice);
+        m->voice = NULL;
+    }
+}
+
 static void encode_audio(struct prepare *p, struct item *items, i64 count)
 {
     i64 most = 0, n = 0;
@@ -158,6 +172,9 @@ static void encode_audio(struct prepare *p, struct item *items, i64 count)
     for (i64 i = 0; i < n; i += SOUNDS_MOST)
         audio_encode(&p->audio, list + i, min_i64(SOUNDS_MOST, n - i));
     memory_free(list);
+    for (i64 i = 0; i < count && p->settings->voices; i++)
+        if (will_be_written(&items[i]))
+            encode_voice(p, &items[i]);
 }
 
 /* ---- Blank media, for the memory estimate ---- */
@@ -254,6 +271,17 @@ bool media_write_pixels(struct shard_part *part, struct prepare *p, struct shard
     return m->clip.pixels != NULL;
 }
 
+bool media_write_voice(struct shard_part *part, struct shard_writer *w, const struct encoded_part *m,
+                       const char *speaker)
+{
+    if (!m->voice)
+        return false;
+    *part = (struct shard_part){
+        .kind = PART_VOICE, .count = 1, .frames = (u32)hash_bytes(speaker, (i64)strlen(speaker), 0)};
+    shard_write_payload(w, part, m->voice, VOICE_VALUES * 4);
+    return true;
+}
+
 void media_write_sounds(struct written_sounds *out, struct prepare *p, struct shard_writer *w,
                         const struct encoded_part *m)
 {
@@ -302,11 +330,16 @@ static void close_vision(struct prepare *p)
 static int open_audio(struct prepare *p, struct device *device, const char *folder, enum dtype dtype)
 {
     (void)dtype;
-    return audio_load(&p->audio, device, folder);
+    if (audio_load(&p->audio, device, folder) < 0)
+        return -1;
+    if (p->settings->voices)
+        mel_distance_open(&p->mel, device, p->audio.config.rate_hz);
+    return 0;
 }
 
 static void describe_audio(struct shard_meta *meta, const struct prepare *p)
 {
+    meta->voice = p->settings->voices ? VOICE_VALUES : 0;
     meta->levels = p->audio.config.levels;
     meta->codes = p->audio.config.codes;
 }
@@ -318,6 +351,8 @@ static int save_audio(const struct prepare *p, const char *folder)
 
 static void close_audio(struct prepare *p)
 {
+    if (p->settings->voices)
+        mel_distance_close(&p->mel);
     audio_close(&p->audio);
 }
 

@@ -45,6 +45,8 @@ int prepare_check_settings(const void *settings)
         status = chat_check_day(s->day);
     if (status == 0)
         status = picture_rules_read(&rules, &s->pictures);
+    if (status == 0 && s->voices && !(s->tokenizer[TOKENIZER_AUDIO] && *s->tokenizer[TOKENIZER_AUDIO]))
+        status = error_usage("voices: sounds need an audio tokenizer: `audio: STAGE`, or voices: false");
     if (status == 0 && s->film_sound && !(s->tokenizer[TOKENIZER_AUDIO] && *s->tokenizer[TOKENIZER_AUDIO]))
         status = error_usage("film_sound: sounds need an audio tokenizer: `audio: STAGE`, or film_sound: none");
     memory_free(p);

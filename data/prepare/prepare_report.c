@@ -63,8 +63,31 @@ void prepare_report(const struct prepare *p)
             100 * n->margin_sum / (double)n->margins);
 }
 
+/* Says how many training sounds have a speaker vector. */
+static int report_voices(const struct prepare *p)
+{
+    struct shards s;
+    char *train = path_join(p->out, split_names[SPLIT_TRAIN]);
+    i64 voices = 0, made = p->counts.records[SPLIT_TRAIN][DIRECTION_AUDIO_OUT];
+    int status = shards_open(&s, train, NULL);
+    memory_free(train);
+    if (status < 0)
+        return -1;
+    for (i64 i = 0; i < s.folder_count; i++)
+        voices += s.folders[i].voice_count;
+    if (made && !voices)
+        log_warn("voices: no record of a training sound names its speaker (key \"speaker\"): no voice is learned");
+    else if (made)
+        log_info("voices: %lld of %lld %s to speak %s a speaker vector", (long long)voices, (long long)made,
+                 plural(made, "training sound", "training sounds"), plural(voices, "has", "have"));
+    shards_close(&s);
+    return 0;
+}
+
 int prepare_report_common(const struct prepare *p)
 {
+    if (p->settings->voices && report_voices(p) < 0)
+        return -1;
     for (int split = SPLIT_TRAIN + 1; split < SPLITS; split++) {
         struct shards_common c;
         if (shards_in_common(&c, p->out, p->out, split_names[split], NULL) < 0)

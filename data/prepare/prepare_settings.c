@@ -27,6 +27,8 @@ const struct setting prepare_table[] = {
         "maximum length of a sound, seconds; longer ones are skipped, or cut"),
     ROW(cut_sounds, "cut_sounds", BOOL, "false", 0, 0,
         "cut longer sounds at their quietest points; each piece is a sample with the full caption"),
+    ROW(voices, "voices", BOOL, "false", 0, 0,
+        "store a speaker vector with each sound whose record names its speaker: speech is then learned with a voice"),
     SETTING(struct prepare_settings, film_sound, "film_sound", CHOICE, "none", 0, 0, "none|take|demand",
             "store the soundtrack of a clip as a part after it; if it is missing or unreadable, take: keep the clip, "
             "demand: drop it"),

@@ -62,7 +62,7 @@ static void write_captioned(struct prepare *p, const struct item *item)
     const struct encoded_part *m = &item->encoded[0];
     enum modality kind = (enum modality)item->sample.parts[0].kind;
     const struct buffer *caption = &item->sample.parts[1].bytes;
-    struct shard_part words = write_ids(w, &item->encoded[1].ids), note = {.kind = PART_NOTE};
+    struct shard_part words = write_ids(w, &item->encoded[1].ids), note = {.kind = PART_NOTE}, voice;
     struct written_sounds sounds = {0};
     struct prepare_write_record record = {0};
     shard_write_payload(w, &note, caption->data, caption->length);
@@ -73,6 +73,8 @@ static void write_captioned(struct prepare *p, const struct item *item)
         end_record(p, item, direction_of(kind, false), &record);
     }
     if (m->out) {
+        if (media_write_voice(&voice, w, m, item->sample.speaker))
+            push_part(&record, voice, true);
         push_part(&record, words, true);
         push_medium(&record, &sounds, p, w, m, true, false);
         push_part(&record, note, false);

@@ -36,6 +36,7 @@ _Static_assert(sizeof(struct shard_part) == 48 && sizeof(struct shard_sample) ==
 struct index_header index_header_of(const struct shard_meta *meta, const struct file_view tables[SHARD_TABLES],
                                     i64 first_shard);
 u64 shard_meta_hash(const struct shard_meta *meta);
+void shard_voices_list(struct shard_folder *folder); /* sets its voices from its parts */
 char *shard_path(const char *directory, i64 number); /* free with memory_free */
 static inline u64 index_hash(const struct index_header *header, const void *rest, i64 bytes)
 {

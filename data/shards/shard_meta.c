@@ -34,7 +34,8 @@ static struct json *meta_json(const struct shard_meta *meta)
         json_push(shapes, shape_json(&meta->shapes[i]));
     json_set(out, "version", json_of_integer(SHARD_VERSION));
     for (i64 i = 0; i < TOKEN_SIZE_ROWS; i++)
-        if (token_size_rows[i].shard_key)
+        if (token_size_rows[i].shard_key &&
+            (!token_size_rows[i].optional || token_size_of(&meta->sizes, &token_size_rows[i])))
             json_set(out, token_size_rows[i].shard_key,
                      json_of_integer(token_size_of(&meta->sizes, &token_size_rows[i])));
     json_set(out, "shapes", shapes);
@@ -123,7 +124,8 @@ static int parse_meta(struct shard_meta *out, const struct json *value, const ch
                          (long long)version, SHARD_VERSION);
     for (i64 i = 0; i < TOKEN_SIZE_ROWS; i++) {
         const struct token_size_row *row = &token_size_rows[i];
-        if (row->shard_key && need(token_size(&out->sizes, row), value, row->shard_key, 0, row->most, origin) < 0)
+        bool stored = row->shard_key && (!row->optional || json_get(value, row->shard_key));
+        if (stored && need(token_size(&out->sizes, row), value, row->shard_key, 0, row->most, origin) < 0)
             return -1;
     }
     out->shape_count = json_count(shapes);
@@ -168,6 +170,8 @@ static i64 made_bytes(const struct shard_meta *meta, const struct shard_part *p)
 
 i64 shard_payload_bytes(const struct shard_meta *meta, const struct shard_part *p)
 {
+    if (p->kind == PART_VOICE)
+        return meta->voice && p->count == 1 ? meta->voice * 4 : -1;
     if (p->kind >= STREAMS)
         return -1;
     switch (stream_rows[p->kind].form) {

@@ -127,7 +127,7 @@ static int check_part(const struct shard_meta *meta, const struct shard_folder *
 {
     const struct shard_part *p = &f->parts[index];
     i64 expected = p->kind == PART_NOTE ? (i64)p->bytes : shard_payload_bytes(meta, p);
-    if (p->kind > PART_NOTE || expected < 0 || (u64)expected != p->bytes)
+    if (p->kind > PART_VOICE || expected < 0 || (u64)expected != p->bytes)
         return error_set("%s/index: part %lld (kind %u, %llu %s) does not fit shards.json", f->directory,
                          (long long)index, p->kind, (unsigned long long)p->bytes,
                          plural((i64)p->bytes, "byte", "bytes"));
@@ -194,7 +194,10 @@ static int count_index(struct shards *s, struct shard_folder *f)
     s->sample_count += f->sample_count;
     s->part_count += f->part_count;
     s->shard_count += f->shard_count;
-    return check_tables(&s->meta, f);
+    if (check_tables(&s->meta, f) < 0)
+        return -1;
+    shard_voices_list(f);
+    return 0;
 }
 
 static struct shard_folder *begin_folder(struct shards *s, char *directory)
@@ -237,6 +240,7 @@ static void close_folder(struct shard_folder *f)
     file_unmap(&f->index);
     memory_free(f->files);
     memory_free(f->verified);
+    memory_free(f->voices);
     memory_free(f->directory);
 }
 

@@ -22,7 +22,7 @@
  * resumes from them; append.c cuts the tail of a resumed file off (append_open); shard_tables.c
  * keeps the growing index; shard_read.c maps and verifies; shard_meta.c reads and writes
  * shards.json; shard_folders.c finds the folders that `data` names; shard_common.c finds held-out
- * samples that are trained on. An open struct shards owns
+ * samples that are trained on; shard_voices.c finds recordings of the same speaker. An open struct shards owns
  * its mappings, a writer its open files. */
 #ifndef WEFT_DATA_SHARDS_H
 #define WEFT_DATA_SHARDS_H
@@ -30,7 +30,9 @@
 #include "core/settings.h"
 #include "sequence/grammar.h"
 
-/* A part's kind is an enum stream, or PART_NOTE: text kept for evaluation that takes no positions.
+/* A part's kind is an enum stream, or PART_NOTE: text kept for evaluation that takes no positions; or
+ * PART_VOICE: the speaker vector of the sample's own sound. As a prompt a sample is shown that of another
+ * recording of the same speaker (data/loader/conditions.c).
  * Payloads, by the form of the stream:
  *   FORM_IDS     i32 ids [count]
  *   FORM_CELLS   bf16 features [frames, height, width, D_cnn], then
@@ -38,8 +40,9 @@
  *                height x width is the encoder's grid, H = height * stride
  *   FORM_SCALES  bf16 latents [frames, h, w, d], h x w of the shape
  *   FORM_CODES   u16 codes [count, levels]
- *   note         UTF-8 */
-enum { PART_NOTE = STREAMS };
+ *   note         UTF-8
+ *   voice        f32 [voice]; count 1, frames: the low half of a hash of the speaker's name */
+enum { PART_NOTE = STREAMS, PART_VOICE };
 struct shard_part {
     u8 kind, condition; /* condition: a prompt, without loss in chats and dropped for guidance elsewhere */
     u16 shape, height, width;
@@ -83,6 +86,10 @@ char *shard_meta_difference(const struct shard_meta *a, const struct shard_meta 
 i64 shard_payload_bytes(const struct shard_meta *meta, const struct shard_part *part);
 
 /* ---- Reading --------------------------------------------------------------------------------- */
+struct shard_voice { /* a part with a speaker vector */
+    u32 shard, speaker;
+    i64 part; /* within the folder */
+};
 struct shard_folder {
     char *directory; /* folder of the split, e.g. DIR/train */
     struct file_view index;
@@ -96,6 +103,8 @@ struct shard_folder {
     u64 hash;                     /* hash from the index header */
     struct file_view *files;      /* [shard_count]; data is NULL until mapped */
     u8 *verified;                 /* [part_count], 1: payload hash was checked */
+    struct shard_voice *voices;   /* [voice_count] sorted by shard, speaker, part */
+    i64 voice_count;
 };
 struct shards {
     struct shard_meta meta; /* the same in all folders */
@@ -122,6 +131,9 @@ const char *shards_name(const struct shards *shards, i64 sample);
  * is missing or the payload has changed. Not thread-safe. */
 const void *shards_payload(struct shards *shards, i64 part);
 bool shards_is_verified(const struct shards *shards, i64 part);
+/* Another part with a speaker vector of the same speaker in the same shard as part `part`, chosen by
+ * `share` in [0, 1); -1: there is none. */
+i64 shards_other_voice(const struct shards *shards, i64 part, double share);
 void shards_prefetch(struct shards *shards, i64 part); /* asks the kernel to read ahead; does not block */
 int shards_verify(struct shards *shards);              /* checks every payload's hash */
 

@@ -234,6 +234,125 @@ TEST(a_sound_of_a_prompt_ends_with_its_end)
     memory_free(noise);
 }
 
+/* ---- Voices ---- */
+
+/* Writes MODEL/../voiced: the model again, with random weights for speaker vectors. */
+static char *save_voiced(void)
+{
+    struct model voiced;
+    struct model_config c = toy_config(4, TOY_ALL & ~(unsigned)TOY_SHARED);
+    char *folder = in_root("voiced");
+    c.vocabulary = round_up(fixture_meta.vocabulary, 16);
+    c.voice = VOICE_VALUES;
+    toy_open(&voiced, &device, &c, false);
+    struct fixture_parts saved = {&voiced, root};
+    require(directory_make(folder) == 0 && fixture_save_model(&saved, folder) == 0, "%s", error_text());
+    model_close(&voiced);
+    fixture_save_tokenizers(folder, &device);
+    return folder;
+}
+
+/* A buzz of `hz`; 0: silence. */
+static char *save_buzz(const char *name, i64 hz, i64 samples)
+{
+    struct sound sound;
+    char *path = in_root(name);
+    sound_init(&sound, samples, AUDIO_RATE_HZ);
+    for (i64 i = 0; i < samples; i++)
+        sound.values[i] = hz ? 0.3f * (float)(i * hz % AUDIO_RATE_HZ) / AUDIO_RATE_HZ : 0;
+    require(sound_write_wav(path, &sound) == 0, "%s", error_text());
+    sound_release(&sound);
+    return path;
+}
+
+static void ask_voice(struct prompt *p, struct generator *g, const char *voice)
+{
+    prompt_init(p, MODALITY_AUDIO);
+    if ((voice && prompt_voice(p, g, voice)) || prompt_text(p, g, "the words") || prompt_ask(p, g, NULL, 6))
+        fail_msg("%s", error_text());
+}
+
+/* Entropies of what is drawn for the first frame. */
+static double entropy_of_first(struct generator *g, const char *voice)
+{
+    struct prompt p;
+    struct answer a = {0};
+    struct submodel sub;
+    submodel_full(&sub, &g->model.config);
+    ask_voice(&p, g, voice);
+    struct generate_request request = prompt_request(&p, 0, 1);
+    struct decoder_options o = {.model = &g->model,
+                                .sub = &sub,
+                                .vocabulary = &g->vocabulary,
+                                .amplitude = g->amplitude,
+                                .grid = g->grid,
+                                .sampling = {1, 1, 0, {1, RNG_TEST}},
+                                .want_entropy = true};
+    struct decoder d;
+    decoder_open(&d, &o, 1, 64);
+    if (decoder_add(&d, &a, &request))
+        fail_msg("%s", error_text());
+    while (decoder_step(&d))
+        continue;
+    require(a.count > 0, "nothing was drawn");
+    double entropy = a.entropy[0];
+    decoder_close(&d);
+    answer_release(&a);
+    prompt_release(&p);
+    return entropy;
+}
+
+TEST(a_voice_is_part_of_the_prompt)
+{
+    struct generator g;
+    struct prompt p;
+    char *folder = save_voiced(), *low = save_buzz("low.wav", 110, 9000), *high = save_buzz("high.wav", 300, 9000);
+    if (generator_open(&g, &device, &(struct model_source){.directory = folder, .dtype = DTYPE_F32}) < 0)
+        fail_msg("%s", error_text());
+    ask_voice(&p, &g, low);
+    assert_true(p.part_count == 2 && p.parts[0].voice && p.media_count == 1);
+    prompt_release(&p);
+    double of_low = entropy_of_first(&g, low), of_high = entropy_of_first(&g, high);
+    assert_true(of_low != of_high && entropy_of_first(&g, NULL) != of_low);
+    assert_true(entropy_of_first(&g, low) == of_low);
+    generator_close(&g);
+    memory_free(folder);
+    memory_free(low);
+    memory_free(high);
+}
+
+TEST(voices_that_cannot_be_used_are_refused)
+{
+    struct generator g;
+    struct prompt p;
+    char *folder = save_voiced(), *low = save_buzz("low.wav", 110, 9000), *silence = save_buzz("quiet.wav", 0, 9000),
+         *brief = save_buzz("brief.wav", 110, 800), *gone = in_root("gone.wav"), *picture = in_root("picture.png");
+    const struct {
+        const char *file, *says;
+    } cases[] = {{silence, "quiet.wav: nothing is heard in it"},
+                 {brief, "brief.wav: nothing is heard in it"},
+                 {gone, "gone.wav: cannot be opened"},
+                 {picture, "picture.png: expected a sound"}};
+    if (generator_open(&g, &device, &(struct model_source){.directory = folder, .dtype = DTYPE_F32}) < 0)
+        fail_msg("%s", error_text());
+    for (i64 i = 0; i < COUNT_OF(cases); i++) {
+        prompt_init(&p, MODALITY_AUDIO);
+        assert_int_equal(prompt_voice(&p, &g, cases[i].file), -1);
+        assert_says(cases[i].says);
+        prompt_release(&p);
+    }
+    generator_close(&g);
+    open_studio(&g);
+    prompt_init(&p, MODALITY_AUDIO);
+    assert_int_equal(prompt_voice(&p, &g, low), -1);
+    assert_says("low.wav: this model takes no voice");
+    prompt_release(&p);
+    generator_close(&g);
+    char *paths[] = {folder, low, silence, brief, gone, picture};
+    for (i64 i = 0; i < COUNT_OF(paths); i++)
+        memory_free(paths[i]);
+}
+
 /* Guidance compares with the model without a prompt: it must have been trained so. */
 TEST(guidance_of_a_model_without_dropped_conditions_is_told)
 {

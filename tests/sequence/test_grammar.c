@@ -56,6 +56,8 @@ static void draw_input(struct buffer *out, const struct position *p)
 {
     if (p->input == INPUT_TEXT)
         buffer_printf(out, " %s", id_name(p->id));
+    else if (p->input == INPUT_VOICE)
+        buffer_printf(out, " voice[%d]", p->in.block);
     else if (p->input == INPUT_VISION_OUT)
         buffer_printf(out, " sum[%d,%d,k%d]", p->in.frame, p->in.row, p->in.scale);
     else
@@ -123,6 +125,7 @@ static const struct part clip = {.kind = STREAM_VIDEO_OUT, .weight = 1, .frames 
 static const struct part given_image = {.kind = STREAM_IMAGE_IN, .weight = 1, .frames = 1, .height = 1, .width = 3};
 static const struct part given_clip = {.kind = STREAM_VIDEO_IN, .weight = 1, .frames = 2, .height = 1, .width = 2};
 static const struct part sound = {.kind = STREAM_AUDIO, .weight = 1, .count = 2};
+static const struct part voice = {.kind = STREAM_AUDIO, .voice = true};
 
 TEST(text_predicts_the_next_id)
 {
@@ -226,6 +229,18 @@ TEST(audio_ends_with_a_frame_where_text_speaks)
            "3 audio frame[1] 3,3,3 3 -> codes[2]\n"
            "4 audio frame[2] 4,4,4 4 -> 50(text)\n"
            "5 text 50 5,5,5 5 -> END\n");
+}
+
+TEST(a_voice_is_one_position_before_the_text)
+{
+    struct part parts[] = {voice, one_word, sound};
+    EXPECT(parts, NULL,
+           "0 audio voice[0] 0,0,0 0 -> 50(text)\n"
+           "1 text 50 1,1,1 1 -> BOA(audio)\n"
+           "2 audio BOA 2,2,2 2 -> codes[0]\n"
+           "3 audio frame[0] 3,3,3 3 -> codes[1]\n"
+           "4 audio frame[1] 4,4,4 4 -> codes[2]\n"
+           "5 audio frame[2] 5,5,5 5 -> END(text)\n");
 }
 
 TEST(scales_are_aligned_on_their_centre)
@@ -397,6 +412,8 @@ TEST(ids_out_of_place_are_refused)
     grammar_bits(&g);
     refuse(&g, NEXT, "the end of a picture");
     assert_int_equal(grammar_cells(&g, STREAM_IMAGE_IN, 1, 1, 1), -1);
+    assert_int_equal(grammar_part(&g, &voice), -1);
+    assert_non_null(strstr(error_text(), "a voice is given"));
     struct part bad[] = {{.kind = STREAM_TEXT, .ids = (i32[]){BOA}, .count = 1},
                          {.kind = STREAM_IMAGE_OUT, .shape = 1, .frames = 1},
                          {.kind = STREAM_VIDEO_OUT, .shape = 7, .frames = 1},
@@ -415,6 +432,7 @@ static struct part random_part(u32 sample, u32 index)
     p.weight = 0.5f * (float)rng_below(key, 3, sample, index, 1, 0);
     p.count = rng_below(key, 5, sample, index, 2, 0);
     p.ids = words;
+    p.voice = p.kind == STREAM_AUDIO && rng_below(key, 2, sample, index, 7, 0);
     p.count = p.kind == STREAM_TEXT ? min_i64(p.count, 4) : p.count;
     p.frames = p.kind == STREAM_VIDEO_OUT || p.kind == STREAM_VIDEO_IN ? 1 + rng_below(key, 3, sample, index, 3, 0) : 1;
     p.height = 1 + rng_below(key, 3, sample, index, 4, 0);
@@ -449,7 +467,7 @@ static void lay_and_measure(struct grammar *g, struct arena *arena, u32 sample)
     grammar_measure(&measured, &vocabulary, parts, count, END);
     assert_int_equal(measured.length, g->count);
     batch_init(&batch, arena, g->count + 5,
-               &(struct token_sizes){.bits = 4, .levels = 2, .cell_features = 8, .patch_values = 3});
+               &(struct token_sizes){.bits = 4, .levels = 2, .cell_features = 8, .patch_values = 3, .voice = 3});
     batch_pad(&batch, 0, 3);
     batch_lay(&batch, 3, g, 8);
     batch_pad(&batch, 3 + g->count, 2);

@@ -94,7 +94,7 @@ TEST(media_have_keys_and_a_place)
  * directions, and every list is some stream's, but for targets that help another. */
 TEST(rows_refer_to_each_other)
 {
-    bool input[INPUTS] = {false}, target[TARGETS] = {false}, bracket[BRACKETS] = {[BRACKET_NEXT] = true};
+    bool input[INPUTS] = {[INPUT_VOICE] = true}, target[TARGETS] = {false}, bracket[BRACKETS] = {[BRACKET_NEXT] = true};
     bool has_stream[MODALITIES] = {false};
     for (int i = 0; i < STREAMS; i++) {
         const struct stream_row *row = &stream_rows[i];
@@ -171,6 +171,11 @@ TEST(data_that_a_model_does_not_read_is_refused)
     assert_int_equal(token_sizes_check(&deaf, &model, "../shards"), -1);
     assert_non_null(strstr(error_text(), "../shards holds sounds, which this model does not read"));
     assert_int_equal(token_sizes_check(&model, &blind, "../shards"), 0); /* less is read */
+    struct token_sizes voiced = model;
+    voiced.voice = 160;
+    assert_int_equal(token_sizes_check(&model, &voiced, "../shards"), -1);
+    assert_non_null(strstr(error_text(), "../shards holds values of a speaker vector, which this model does not read"));
+    assert_int_equal(token_sizes_check(&voiced, &model, "../shards"), 0);
 }
 
 TEST(settings_are_those_of_the_rows)

@@ -84,7 +84,13 @@ static void open_model(struct gradient_fixture *w, const struct model_config *c)
     i32 *topk = arena_alloc(&arena, SAMPLES * 4);
     toy_open(&w->model, &device, c, true);
     tape_open(&w->tape, &device, DTYPE_F32, (i64)1 << 30);
-    toy_batch_init(&w->batch, &arena, SAMPLES, key, 0);
+    struct toy_sample samples[SAMPLES];
+    for (u32 i = 0; i < SAMPLES; i++) {
+        toy_draw_sample(&samples[i], key, i);
+        if (c->voice && i % 2)
+            toy_add_voice(&samples[i]);
+    }
+    toy_lay(&w->batch, &arena, samples, SAMPLES, key, 0, 0);
     submodel_full(&w->sub, c);
     for (i32 i = 0; i < SAMPLES; i++)
         topk[i] = 1 + (i32)(i % c->topk);
@@ -241,6 +247,11 @@ static void expect_gradients(unsigned parts, bool is_cut)
 TEST(every_weight_has_the_gradient_of_the_loss)
 {
     expect_gradients(TOY_ALL & ~(unsigned)TOY_TIED, false);
+}
+
+TEST(a_voice_has_the_gradient_of_the_loss)
+{
+    expect_gradients(TOY_AUDIO | TOY_VOICE | TOY_MEDIA | TOY_MTP, false);
 }
 
 TEST(tied_embeddings_have_the_gradient_of_both)

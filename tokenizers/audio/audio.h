@@ -19,7 +19,7 @@
  * Where is what: audio_mel.c computes spectra and inverts them, audio_vocoder.c finds phases;
  * audio_network.c has the weights, the encoder, the decoder and the quantizer; audio_codec.c
  * loads and saves a tokenizer, encodes and decodes; audio_stream.c does so in chunks; audio_codebook.c trains
- * codewords; audio_distance.c measures the distance of two sounds. */
+ * codewords; audio_distance.c measures the distance of two sounds; audio_voice.c has the speaker vector. */
 #ifndef WEFT_TOKENIZERS_AUDIO_H
 #define WEFT_TOKENIZERS_AUDIO_H
 #include "core/settings.h"
@@ -109,6 +109,13 @@ bool spectrum_sounds(const float *m, i64 bands);
 /* Adds the distance of two sounds of equal length to `sum`. */
 void mel_distance_add(struct mel_distance *distance, struct spectral_sum *sum, const float *original,
                       const float *other, i64 count);
+
+/* The speaker vector of a sound: of the distance's log-mel spectra the mean over time and the standard
+ * deviation, as the first 20 cepstral coefficients of each, without that of loudness, shifted and scaled
+ * by what is usual. Only audible spectra count. It has no weights: a model learns what of it tells voices
+ * apart. Returns -1 if less than VOICE_SPECTRA_LEAST (0.16 s) are audible; no message. */
+enum { VOICE_VALUES = 40, VOICE_SPECTRA_LEAST = 10 };
+int voice_of(float vector[VOICE_VALUES], struct mel_distance *distance, const float *samples, i64 count);
 
 /* ---- The network ---- */
 enum { AUDIO_GRIFFIN_LIM, AUDIO_ISTFT };

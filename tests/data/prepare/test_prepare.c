@@ -810,6 +810,69 @@ TEST(marks_spelled_out_in_texts_are_text)
     memory_free(data);
 }
 
+/* A sound whose record names its speaker and in which something is heard has a speaker vector before the
+ * text that it is spoken from. */
+TEST(sounds_with_a_speaker_have_a_vector)
+{
+    char *whole = corpus, *spoken = path_join(folder, "spoken/train"), *data = path_join(folder, "spoken");
+    struct prepare_settings settings = settings_of(data);
+    struct shards s;
+    struct mel_distance mel;
+    struct sound sound;
+    struct buffer bytes = {0};
+    float vector[VOICE_VALUES];
+    assert_int_equal(directory_make(spoken), 0);
+    corpus = spoken;
+    text_in(corpus, "captions.jsonl",
+            "{\"audio\": \"a.wav\", \"text\": \"seven\", \"speaker\": \"ann\"}\n"
+            "{\"audio\": \"b.wav\", \"text\": \"eight\", \"speaker\": \"ann\"}\n"
+            "{\"audio\": \"c.wav\", \"text\": \"seven\", \"speaker\": \"bob\"}\n"
+            "{\"audio\": \"d.wav\", \"text\": \"seven eight\"}\n"
+            "{\"audio\": \"e.wav\", \"text\": \"seven apple\", \"speaker\": \"bob\"}\n");
+    put_sound("a.wav", 5000);
+    put_sound("b.wav", 7000);
+    put_sound("c.wav", 9000);
+    put_sound("d.wav", 8000);
+    put_sound("e.wav", 600); /* too short */
+    run(&settings);
+    assert_int_equal(shards_open(&s, out, "train"), 0);
+    assert_int_equal(s.folders[0].voice_count + s.meta.voice, 0);
+    shards_close(&s);
+    settings.voices = true;
+    run(&settings);
+    assert_int_equal(shards_open(&s, out, "train"), 0);
+    assert_int_equal(shards_verify(&s), 0);
+    assert_int_equal(s.meta.voice, VOICE_VALUES);
+    assert_int_equal(s.folders[0].voice_count, 3);
+    const struct shard_part *a = find(&s, DIRECTION_AUDIO_OUT, ":1"), *b = find(&s, DIRECTION_AUDIO_OUT, ":2"),
+                            *c = find(&s, DIRECTION_AUDIO_OUT, ":3");
+    assert_true(a->kind == PART_VOICE && a->condition && a->frames == b->frames && a->frames != c->frames);
+    assert_text(&s, a + 1, true, " seven");
+    assert_int_equal(find(&s, DIRECTION_AUDIO_OUT, ":4")->kind, STREAM_TEXT);
+    assert_int_equal(find(&s, DIRECTION_AUDIO_OUT, ":5")->kind, STREAM_TEXT);
+    assert_int_equal(find(&s, DIRECTION_AUDIO_IN, ":1")->kind, STREAM_AUDIO);
+    i64 own = a - s.folders[0].parts;
+    assert_int_equal(shards_other_voice(&s, own, 0.9), b - s.folders[0].parts);
+    assert_int_equal(shards_other_voice(&s, c - s.folders[0].parts, 0.9), -1);
+    char *path = path_join(corpus, "a.wav");
+    assert_int_equal(file_read(&bytes, path), 0);
+    assert_int_equal(sound_read(&sound, bytes.data, bytes.length, path, AUDIO_RATE_HZ), 0);
+    mel_distance_open(&mel, &device, AUDIO_RATE_HZ);
+    assert_int_equal(voice_of(vector, &mel, sound.values, sound.samples), 0);
+    assert_memory_equal(payload(&s, a), vector, sizeof vector);
+    mel_distance_close(&mel);
+    sound_release(&sound);
+    buffer_release(&bytes);
+    shards_close(&s);
+    settings.tokenizer[TOKENIZER_AUDIO] = "";
+    assert_int_equal(prepare_check_settings(&settings), -1);
+    assert_non_null(strstr(error_text(), "voices: sounds need an audio tokenizer"));
+    corpus = whole;
+    memory_free(path);
+    memory_free(spoken);
+    memory_free(data);
+}
+
 int main(void)
 {
     return tests_run(make, clear);
