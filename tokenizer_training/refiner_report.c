@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SHEET_STILLS = 48, SHEET_CLIPS = 8, MOST_ITEMS = 128 };
+enum { SHEET_STILLS = 48, SHEET_CLIPS = 8, MOST_STILLS = 128, MOST_CLIPS = 24 };
 enum { ORIGINAL, BICUBIC, REFINED, PARTS };
 
 struct refiner_measured {
@@ -67,6 +67,7 @@ struct refiner_kind {
     const char *name;
     const struct vision_media *media;
     bool clips;
+    i64 most; /* measured */
 };
 
 static int measure_item(struct refiner_measured *m, struct picture_sheet *sheet, struct refiner_trainer *t,
@@ -128,7 +129,7 @@ static int report_kind(struct json *report, struct refiner_trainer *t, const str
                        const char *folder)
 {
     const struct vision_media *media = kind->media;
-    i64 count = min_i64(kind->clips ? media->clip_count : media->still_count, MOST_ITEMS), shown = 0;
+    i64 count = min_i64(kind->clips ? media->clip_count : media->still_count, kind->most), shown = 0;
     i32 *order = vision_media_order(media, kind->clips, count, t->seed);
     struct refiner_measured m = {0};
     const struct aspect_list *shapes = &media->request.shapes[kind->clips];
@@ -169,9 +170,9 @@ static int report_kind(struct json *report, struct refiner_trainer *t, const str
 
 int refiner_report(struct refiner_trainer *t, const struct vision_media *held_out, const char *folder)
 {
-    const struct refiner_kind kinds[] = {{"refined_stills_held_out", held_out, false},
-                                         {"refined_clips_held_out", held_out, true},
-                                         {"refined_stills_training", t->media, false}};
+    const struct refiner_kind kinds[] = {{"refined_stills_held_out", held_out, false, MOST_STILLS},
+                                         {"refined_clips_held_out", held_out, true, MOST_CLIPS},
+                                         {"refined_stills_training", t->media, false, SHEET_STILLS}};
     struct json *report = json_object();
     char *path = path_join(folder, "report.json");
     int status = 0;

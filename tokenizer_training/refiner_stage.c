@@ -28,7 +28,7 @@ const struct setting refiner_stage_table[] = {
     ROW(degraded, "degraded", NUMBER, "0.5", 0, 1, NULL,
         "share of decoded pictures that noise and blur of a random strength degrade, of which the network is told"),
     ROW(sampling_steps, "sampling_steps", INTEGER, "8", 1, REFINER_STEPS_MOST, NULL, "steps of sampling"),
-    ROW(temperature, "temperature", NUMBER, "0.5", 0, 4, NULL, "share of the noise that sampling begins with"),
+    ROW(temperature, "temperature", NUMBER, "0.6", 0, 4, NULL, "share of the noise that sampling begins with"),
     PICTURE_ROWS(struct refiner_settings),
     ROW(memory_mb, "memory_mb", INTEGER, "4096", 0, 1e9, NULL,
         "MiB of decoded media kept in memory; others are decoded again when drawn, except from packed archives and "
