@@ -11,13 +11,14 @@
  *   DIR/train/sort_sft.jsonl  sort_rl.jsonl  DIR/validation/sort_sft.jsonl  DIR/test/sort_rl.jsonl
  *
  * or, with --talk, train/talk.jsonl and train/image: greetings, questions, pictures; with --sums
- * sums_sft.jsonl of train and validation, and sums_rl.jsonl of all parts.
+ * sums_sft.jsonl of train and validation, and sums_rl.jsonl of all parts; with --photos image/ of
+ * train and validation: squares of photographs, without captions.
  *
  * The 3 parts share no base glyph, no sentence and no voice. Every random draw is keyed by the seed
  * and by its purpose, so the same seed and packages give the same bytes.
  *
  * Where is what: main.c makes one split after the other; pictures.c, clips.c, speech.c, text.c,
- * sorting.c, sums.c and talk.c make them; glyphs.c reads the names of emoji, split.c holds some of them out,
+ * sorting.c, sums.c, talk.c and photos.c make them; glyphs.c reads the names of emoji, split.c holds some of them out,
  * font.c draws them, colours.c and form.c describe them, motion.c
  * and judge.c read them back; phrases.c draws spoken text, espeak.c
  * sends it to speaker.c, a program of its own; write.c writes files and runs items on all
@@ -41,7 +42,8 @@ enum draw {
     DRAW_TEXT = 6,
     DRAW_SORT = 7,
     DRAW_TALK = 8,
-    DRAW_SUMS = 9
+    DRAW_SUMS = 9,
+    DRAW_PHOTOS = 10
 };
 /* Last counter word of the draws with DRAW_TALK, behind the item and its turn. */
 enum talk_draw {
@@ -61,6 +63,7 @@ extern const char *const medium_names[MEDIA]; /* "image", .. */
 
 struct corpus {
     const char *directory;
+    const char *photos; /* nothing but squares of the photographs in this folder; NULL: none */
     u64 seed;
     /* Amounts requested; size: height and width of pictures, pixels. */
     i64 glyphs, clips, spoken, text_bytes, size;
@@ -182,6 +185,9 @@ int make_speech(struct corpus *corpus);
 int make_text(struct corpus *corpus);
 int make_sorting(const struct corpus *corpus);
 int make_sums(const struct corpus *corpus);
+/* Squares of the photographs in a folder: corpus->photos, of corpus->size pixels a side. One photograph of four is of
+ * validation. A file that is no picture gives none. */
+int make_photos(const struct corpus *corpus);
 int make_talk(const struct corpus *corpus, const struct glyph_list *list); /* the pictures are made */
 /* Adds a prompt of the sorting task that is not held out, and an answer like those of fine-tuning. */
 void sorting_talk(struct json *messages, struct rng_key key, u32 item, u32 turn);

@@ -6,22 +6,28 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char usage[] = "usage: weft-corpus -o DIR [options]\n"
-                            "       weft-corpus judge\n"
-                            "Makes a corpus of text, pictures, clips and speech from installed packages.\n"
-                            "  -o DIR            where to; made if needed, must not hold a corpus yet\n"
-                            "  --seed N          every draw depends on it (default 1)\n"
-                            "  --glyphs N        pictures with their names, forms and colours (default 1500)\n"
-                            "  --clips N         short videos with a sentence each (default 1440)\n"
-                            "  --spoken N        spoken words and sentences (default 8000)\n"
-                            "  --text-bytes N    text in several languages (default 6000000)\n"
-                            "  --wordnet         nothing but text: each entry of WordNet once\n"
-                            "  --talk            nothing but conversations, and pictures that they show\n"
-                            "  --sums            nothing but a task: sums of 4 to 24 digits, answered in two ways\n"
-                            "  --think           with --sums: running sums stand in <think>, as hints of rl do\n"
-                            "  --size N          height and width of pictures, even, 16 to 128 (default 64)\n"
-                            "judge: scores pictures and clips by their captions; a program of rl's verifier: program.\n"
-                            "JSON lines in, e.g. {\"image\": FILE, \"ground_truth\": CAPTION}, and scores out.\n";
+enum { SIZE_MOST = 128, SIZE_MOST_PHOTOS = 1024 };
+
+static const char usage[] =
+    "usage: weft-corpus -o DIR [options]\n"
+    "       weft-corpus judge\n"
+    "Makes a corpus of text, pictures, clips and speech from installed packages.\n"
+    "  -o DIR            where to; made if needed, must not hold a corpus yet\n"
+    "  --seed N          every draw depends on it (default 1)\n"
+    "  --glyphs N        pictures with their names, forms and colours (default 1500)\n"
+    "  --clips N         short videos with a sentence each (default 1440)\n"
+    "  --spoken N        spoken words and sentences (default 8000)\n"
+    "  --text-bytes N    text in several languages (default 6000000)\n"
+    "  --wordnet         nothing but text: each entry of WordNet once\n"
+    "  --talk            nothing but conversations, and pictures that they show\n"
+    "  --sums            nothing but a task: sums of 4 to 24 digits, answered in two ways\n"
+    "  --think           with --sums: running sums stand in <think>, as hints of rl do\n"
+    "  --photos FOLDER   nothing but squares cut from the pictures of a folder, in their size\n"
+    "                    and half of it; one picture of four is held out\n"
+    "  --size N          height and width of pictures, even, 16 to 128 (default 64), with --photos\n"
+    "                    to 1024\n"
+    "judge: scores pictures and clips by their captions; a program of rl's verifier: program.\n"
+    "JSON lines in, e.g. {\"image\": FILE, \"ground_truth\": CAPTION}, and scores out.\n";
 
 static const struct {
     const char *path, *package;
@@ -37,11 +43,11 @@ static const struct {
     {"/usr/share/games/fortunes/chinese", "fortunes-zh"},
 };
 
-/* WordNet alone needs one package, sums none. */
+/* WordNet alone needs one package, sums and photographs none. */
 static int check_packages(const struct corpus *corpus)
 {
     struct buffer missing = {0};
-    for (i64 i = 0; i < COUNT_OF(needed) && !corpus->sums; i++)
+    for (i64 i = 0; i < COUNT_OF(needed) && !corpus->sums && !corpus->photos; i++)
         if (!file_exists(needed[i].path) && !file_is_directory(needed[i].path) &&
             (!corpus->wordnet || strcmp(needed[i].package, "wordnet-base") == 0))
             buffer_printf(&missing, " %s", needed[i].package);
@@ -67,8 +73,11 @@ static int check_options(const struct corpus *corpus, bool more_arguments)
 {
     if (corpus->size % 2)
         return error_usage("--size: expected an even number (H.264 wants one), found %lld", (long long)corpus->size);
-    if (corpus->wordnet + corpus->talk + corpus->sums > 1)
-        return error_usage("--wordnet, --talk and --sums are exclusive");
+    if (!corpus->photos && corpus->size > SIZE_MOST)
+        return error_usage("--size: expected at most %d without --photos, found %lld", SIZE_MOST,
+                           (long long)corpus->size);
+    if (corpus->wordnet + corpus->talk + corpus->sums + (corpus->photos != NULL) > 1)
+        return error_usage("--wordnet, --talk, --sums and --photos are exclusive");
     if (corpus->think && !corpus->sums)
         return error_usage("--think says how answers to sums look: expected --sums too");
     if (!corpus->directory || more_arguments)
@@ -79,19 +88,14 @@ static int check_options(const struct corpus *corpus, bool more_arguments)
 /* Returns 1 if the help text was printed. */
 static int parse_options(struct corpus *corpus, int count, char **arguments)
 {
-    static const struct option options[] = {{"out", required_argument, NULL, 'o'},
-                                            {"seed", required_argument, NULL, 's'},
-                                            {"glyphs", required_argument, NULL, 'g'},
-                                            {"clips", required_argument, NULL, 'c'},
-                                            {"spoken", required_argument, NULL, 'p'},
-                                            {"text-bytes", required_argument, NULL, 't'},
-                                            {"wordnet", no_argument, NULL, 'w'},
-                                            {"size", required_argument, NULL, 'z'},
-                                            {"talk", no_argument, NULL, 'k'},
-                                            {"sums", no_argument, NULL, 'u'},
-                                            {"think", no_argument, NULL, 'i'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {0}};
+    static const struct option options[] = {
+        {"out", required_argument, NULL, 'o'},    {"seed", required_argument, NULL, 's'},
+        {"glyphs", required_argument, NULL, 'g'}, {"clips", required_argument, NULL, 'c'},
+        {"spoken", required_argument, NULL, 'p'}, {"text-bytes", required_argument, NULL, 't'},
+        {"wordnet", no_argument, NULL, 'w'},      {"size", required_argument, NULL, 'z'},
+        {"photos", required_argument, NULL, 'f'}, {"talk", no_argument, NULL, 'k'},
+        {"sums", no_argument, NULL, 'u'},         {"think", no_argument, NULL, 'i'},
+        {"help", no_argument, NULL, 'h'},         {0}};
     i64 seed = 1;
     int option, status = 0;
     while (status == 0 && (option = getopt_long(count, arguments, "o:h", options, NULL)) != -1) {
@@ -108,7 +112,9 @@ static int parse_options(struct corpus *corpus, int count, char **arguments)
         else if (option == 't')
             status = parse_count(&corpus->text_bytes, "--text-bytes", optarg, 10000, 1000000000);
         else if (option == 'z')
-            status = parse_count(&corpus->size, "--size", optarg, 16, 128);
+            status = parse_count(&corpus->size, "--size", optarg, 16, SIZE_MOST_PHOTOS);
+        else if (option == 'f')
+            corpus->photos = optarg;
         else if (option == 'w')
             corpus->wordnet = true;
         else if (option == 'k')
@@ -132,13 +138,14 @@ static int make_folders(const struct corpus *corpus)
     static const char *const kinds[] = {"image", "video", "audio"};
     bool text_alone = corpus->wordnet || corpus->sums;
     int status = 0;
-    for (enum split split = 0; split < (corpus->talk ? SPLIT_VALIDATION : SPLITS) && status == 0; split++) {
+    enum split splits = corpus->talk ? SPLIT_VALIDATION : corpus->photos ? SPLIT_TEST : SPLITS;
+    for (enum split split = 0; split < splits && status == 0; split++) {
         char *folder = path_join(corpus->directory, split_names[split]);
         if (file_is_directory(folder))
             status = error_set("%s is there already; remove it or choose another folder", folder);
         if (text_alone && status == 0)
             status = directory_make(folder);
-        for (i64 i = 0; i < (corpus->talk ? 1 : COUNT_OF(kinds)) && status == 0 && !text_alone; i++) {
+        for (i64 i = 0; i < (corpus->talk || corpus->photos ? 1 : COUNT_OF(kinds)) && status == 0 && !text_alone; i++) {
             char *path = path_join(folder, kinds[i]);
             status = directory_make(path);
             memory_free(path);
@@ -176,6 +183,8 @@ static int make_parts(struct corpus *corpus)
         return make_glyph_parts(corpus);
     if (corpus->sums)
         return make_sums(corpus);
+    if (corpus->photos)
+        return make_photos(corpus);
     if (make_text(corpus) < 0)
         return -1;
     if (corpus->wordnet)

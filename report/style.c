@@ -120,7 +120,11 @@ const char page_style[] =
     ".row{grid-auto-flow:column;grid-template-columns:none;grid-auto-columns:max(240px,calc((100% - 42px)/4));"
     "overflow-x:auto;padding-bottom:4px}\n"
     ".sounds.row,.words.row{grid-auto-columns:max(300px,calc((100% - 28px)/3))}"
-    ".sheet.row{grid-auto-columns:max(190px,calc((100% - 56px)/5))}\n"
+    ".sheet.row{grid-auto-columns:max(190px,calc((100% - 56px)/5))}"
+    ".sheet.four.row{grid-auto-columns:max(280px,calc((100% - 28px)/3))}"
+    ".sheet.four{grid-template-columns:repeat(auto-fill,minmax(min(100%,280px),1fr))}"
+    ".sheet.large.row{grid-auto-columns:max(280px,calc((100% - 14px)/2))}"
+    ".sheet.large{grid-template-columns:repeat(auto-fill,minmax(min(100%,420px),1fr))}\n"
     /* text */
     ".words{display:grid;gap:14px;margin:12px 0;grid-template-columns:repeat(auto-fill,minmax(min(100%,330px),1fr))}\n"
     ".said{background:var(--card);border:1px solid var(--rule);border-radius:10px;padding:12px 14px;margin:0;"

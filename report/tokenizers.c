@@ -5,20 +5,28 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { OPEN_PAIRS = 5, OPEN_SOUNDS = 3 }; /* a row; further pairs are folded */
+enum {
+    OPEN_PAIRS = 5,
+    OPEN_VIEWS = 3,
+    OPEN_SOUNDS = 3,
+    SMALL = 128 /* pixels */
+};              /* a row; further pairs are folded */
 
 /* ---- Vision: CSS cuts the pairs from one image, which the page contains once ---- */
 
 struct tokenizers_sheet {
     i64 pairs, parts, frames, rows, columns, height, width, index;
     double rate_hz;
-    const char *what; /* "held-out picture" */
+    const char *what;         /* "held-out picture" */
+    const struct json *views; /* names of the parts; NULL: the usual ones */
 };
 
 /* What the parts of an item are: an original and its copies. */
 static const char *part_name(const struct tokenizers_sheet *s, i64 part)
 {
     static const char *const names[] = {"original", "enlarged", "refined"};
+    if (s->views)
+        return json_string(json_at(s->views, part), "");
     return s->parts == 2 && part == 1 ? "from tokens" : names[part];
 }
 
@@ -36,9 +44,10 @@ static void put_cell(struct page *p, const struct tokenizers_sheet *s, i64 pair,
         row = s->parts * pair + part;
         column = 0;
     }
-    buffer_printf(&p->html,
-                  "<i role='img' aria-label='%s %lld, %s' class='s%lld' style='background-position:%.3f%% %.3f%%",
-                  s->what, (long long)pair + 1, part_name(s, part), (long long)s->index,
+    html_element(&p->html, "small", NULL, "%s", part_name(s, part));
+    buffer_printf(&p->html, "<i role='img' aria-label='%s %lld, ", s->what, (long long)pair + 1);
+    html_text(&p->html, part_name(s, part));
+    buffer_printf(&p->html, "' class='s%lld' style='background-position:%.3f%% %.3f%%", (long long)s->index,
                   sprite_position(column, s->columns), sprite_position(row, s->rows));
     if (s->frames > 1)
         buffer_printf(&p->html, ";animation:play %.3fs steps(%lld,jump-none) infinite",
@@ -48,14 +57,15 @@ static void put_cell(struct page *p, const struct tokenizers_sheet *s, i64 pair,
 
 static void put_cells(struct page *p, const struct tokenizers_sheet *s, i64 begin, i64 end)
 {
+    const char *class = s->width > SMALL ? "media sheet large" : s->views ? "media sheet four" : "media sheet";
     if (begin)
-        buffer_printf(&p->html, "<div class='media sheet'>");
+        buffer_printf(&p->html, "<div class='%s'>", class);
     else
-        row_open(p, "media sheet");
+        row_open(p, class);
     for (i64 i = begin; i < end; i++) {
         buffer_printf(&p->html, "<figure class='pair'><div class='two-up'>");
         for (i64 part = 0; part < s->parts; part++) {
-            buffer_printf(&p->html, "<div><small>%s</small>", part_name(s, part));
+            buffer_printf(&p->html, "<div>");
             put_cell(p, s, i, part);
             buffer_printf(&p->html, "</div>");
         }
@@ -68,15 +78,18 @@ static void put_cells(struct page *p, const struct tokenizers_sheet *s, i64 begi
 static bool add_sheet(struct page *p, struct tokenizers_sheet *s, const struct run_stage *stage, const struct json *j)
 {
     char *path = stage_file(stage, json_string(json_get(j, "file"), NULL));
+    const struct json *views = json_get(j, "views");
+    i64 parts = json_integer(json_get(j, "parts"), 2) == 3 ? 3 : 2;
     *s = (struct tokenizers_sheet){.pairs = json_integer(json_get(j, "pairs"), 0),
-                                   .parts = json_integer(json_get(j, "parts"), 2) == 3 ? 3 : 2,
+                                   .parts = views ? max_i64(json_count(views), 1) : parts,
                                    .frames = json_integer(json_get(j, "frames"), 1),
                                    .rows = json_integer(json_get(j, "rows"), 0),
                                    .columns = json_integer(json_get(j, "columns"), 0),
                                    .height = json_integer(json_get(j, "height"), 1),
                                    .width = json_integer(json_get(j, "width"), 1),
                                    .index = p->sheets,
-                                   .rate_hz = json_number(json_get(j, "rate_hz"), 0)};
+                                   .rate_hz = json_number(json_get(j, "rate_hz"), 0),
+                                   .views = views};
     i64 begin = p->css.length, room = s->frames > 1 ? s->rows / s->parts : s->rows * (s->columns / s->parts);
     s->pairs = min_i64(s->pairs, room);
     buffer_printf(&p->css, ".s%lld{background-size:%lld%% %lld%%;background-image:url(", (long long)s->index,
@@ -97,11 +110,12 @@ static void put_sheet(struct page *p, const struct run_stage *stage, const struc
     struct tokenizers_sheet s;
     if (!add_sheet(p, &s, stage, j))
         return;
+    i64 open = s.views ? OPEN_VIEWS : OPEN_PAIRS;
     s.what = what;
-    put_cells(p, &s, 0, min_i64(s.pairs, OPEN_PAIRS));
-    if (s.pairs > OPEN_PAIRS) {
-        fold_open(p, "%lld more", (long long)(s.pairs - OPEN_PAIRS));
-        put_cells(p, &s, OPEN_PAIRS, s.pairs);
+    put_cells(p, &s, 0, min_i64(s.pairs, open));
+    if (s.pairs > open) {
+        fold_open(p, "%lld more", (long long)(s.pairs - open));
+        put_cells(p, &s, open, s.pairs);
         fold_close(p);
     }
 }
@@ -186,6 +200,32 @@ static void put_vision_words(struct page *p, const struct json *file)
     table_close(p);
 }
 
+/* The tokenizer beside codecs that have as many bytes for a picture. */
+static void put_vision_codecs(struct page *p, const struct run_stage *s, const struct json *codecs)
+{
+    static const char *const heads[] = {"<by", "bytes a picture", "PSNR, dB", "SSIM", "edges"};
+    const struct json *rows = json_get(codecs, "rows");
+    if (json_count(rows) == 0)
+        return;
+    html_element(&p->html, "h4", NULL, "Beside codecs of as many bytes, %lld new pictures",
+                 (long long)json_integer(json_get(codecs, "items"), 0));
+    table_open(p, heads, COUNT_OF(heads));
+    for (i64 i = 0; i < json_count(rows); i++) {
+        const struct json *row = json_at(rows, i);
+        buffer_printf(&p->html, "<tr>");
+        html_element(&p->html, "td", "w", "%s", json_string(json_get(row, "name"), ""));
+        cell_figure(p, number_at(row, "bytes"), UNIT_NUMBER, 0);
+        cell_figure(p, number_at(row, "psnr_db"), UNIT_NUMBER, 2);
+        cell_figure(p, number_at(row, "ssim"), UNIT_NUMBER, 3);
+        cell_figure(p, number_at(row, "edges"), UNIT_SHARE, 0);
+        buffer_printf(&p->html, "</tr>");
+    }
+    table_close(p);
+    put_note(p, "A codec gets each picture in the size and quality that bring it nearest to the original. Edges are "
+                "differences of neighbouring pixels, as a share of the original's.");
+    put_sheet(p, s, json_get(codecs, "sheet"), "New picture");
+}
+
 /* Pairs of media of one shape. */
 static void put_shape(struct page *p, const struct run_stage *s, const struct json *shape, i64 kind)
 {
@@ -204,6 +244,7 @@ static void put_vision(struct page *p, const struct run_stage *s, const struct j
     group_open(p, "%s: pictures and clips through tokens", s->name);
     put_vision_table(p, file);
     put_vision_words(p, file);
+    put_vision_codecs(p, s, json_get(json_get(file, "stills_held_out"), "codecs"));
     for (i64 i = 0; i < COUNT_OF(vision_kinds); i++) {
         const struct json *kind = json_get(file, vision_kinds[i].key), *shapes = json_get(kind, "shapes");
         if (json_get(kind, "sheet")) {
@@ -301,6 +342,35 @@ static void put_audio_table(struct page *p, const struct json *file)
         put_note(p, "Codes in even use: as many codes, all used equally often, have the same entropy.");
 }
 
+static const struct {
+    const char *key, *picture, *title;
+} codec_sounds[] = {{"codec2", "codec2_picture", "codec2"}, {"opus", "opus_picture", "Opus"}};
+
+/* The tokenizer beside codecs of speech. */
+static void put_audio_codecs(struct page *p, const struct json *codecs)
+{
+    static const char *const heads[] = {"<by", "bit/s", "log-mel distance", "below 3.6 kHz"};
+    const struct json *rows = json_get(codecs, "rows");
+    if (json_count(rows) == 0)
+        return;
+    html_element(&p->html, "h4", NULL, "Beside codecs of speech, %lld new recordings",
+                 (long long)json_integer(json_get(codecs, "recordings"), 0));
+    table_open(p, heads, COUNT_OF(heads));
+    for (i64 i = 0; i < json_count(rows); i++) {
+        const struct json *row = json_at(rows, i);
+        buffer_printf(&p->html, "<tr>");
+        html_element(&p->html, "td", "w", "%s", json_string(json_get(row, "name"), ""));
+        cell_figure(p, number_at(row, "bits_per_s"), UNIT_NUMBER, 0);
+        cell_figure(p, number_at(row, "log_mel"), UNIT_NUMBER, 3);
+        cell_figure(p, number_at(row, "log_mel_low"), UNIT_NUMBER, 3);
+        buffer_printf(&p->html, "</tr>");
+    }
+    table_close(p);
+    put_note(p,
+             "All as loud as the original and without their delay. codec2 keeps 4\u00a0kHz, and so does Opus at such "
+             "rates, which costs them the bands above.");
+}
+
 static void put_sound_pair(struct page *p, const struct run_stage *s, const struct json *one, int kind)
 {
     const char *text = json_string(json_get(one, "text"), "");
@@ -312,6 +382,13 @@ static void put_sound_pair(struct page *p, const struct run_stage *s, const stru
     buffer_printf(&p->html, "<figure class='pair'>");
     put_sound(p, s, &own, text);
     put_sound(p, s, &again, text);
+    for (i64 i = 0; i < COUNT_OF(codec_sounds); i++) {
+        const char *wav = json_string(json_get(one, codec_sounds[i].key), NULL);
+        struct sound_card other = {codec_sounds[i].title, wav,
+                                   json_string(json_get(one, codec_sounds[i].picture), NULL), 1};
+        if (wav)
+            put_sound(p, s, &other, text);
+    }
     buffer_printf(&p->html, "<figcaption>");
     html_text(&p->html, text);
     buffer_printf(&p->html, "</figcaption></figure>");
@@ -322,6 +399,7 @@ static void put_audio(struct page *p, const struct run_stage *s, const struct js
     const struct media_set set = {"Held-out voices", json_get(file, "shown")};
     group_open(p, "%s: speech through tokens", s->name);
     put_audio_table(p, file);
+    put_audio_codecs(p, json_get(file, "held_out_codecs"));
     put_media_sets(p, s, &set, 1, "media sounds", OPEN_SOUNDS, 0, put_sound_pair);
     if (json_count(set.list))
         put_note(p, "Time runs to the right, mel bands from 0 to 8 kHz upwards; bright is loud.");

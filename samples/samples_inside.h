@@ -7,7 +7,7 @@
 #include "samples/samples.h"
 
 #include "core/json.h"
-#include "data/media/spectrogram.h"
+#include "data/media/media.h"
 
 struct sample_item {
     char *text, *path,

@@ -1,14 +1,23 @@
 /* Report of a trained audio tokenizer on held-out recordings and voices: numbers,
  * sounds and spectrograms. */
+#include "tokenizer_training/audio_codecs.h"
 #include "tokenizer_training/code_use.h"
 #include "data/media/media.h"
-#include "data/media/spectrogram.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { HEALTH_CLIPS = 1000, PROBE_CLIPS = 1000, MEAN_CLIPS = 200, DISTANCE_CLIPS = 64, SAMPLES = 12, AT_ONCE = 64 };
+enum {
+    HEALTH_CLIPS = 1000,
+    PROBE_CLIPS = 1000,
+    MEAN_CLIPS = 200,
+    DISTANCE_CLIPS = 64,
+    CODEC_CLIPS = 24,
+    SAMPLES = 12,
+    CODEC_SAMPLES = 3,
+    AT_ONCE = 64
+};
 
 /* Codes of a recording, and a flag for each frame that is not silent. */
 struct audio_report_coded {
@@ -24,6 +33,7 @@ struct report {
     struct json *json;
     struct audio_report_coded *train, *other; /* the first HEALTH_CLIPS recordings of each set */
     i64 train_count, other_count;
+    struct audio_codecs codecs;
 };
 
 /* ---- codes ---- */
@@ -212,13 +222,15 @@ static bool drops_levels(const struct report *r)
     return r->trainer->settings->level_dropout > 0;
 }
 
-static void add_distances(struct distances *out, struct report *r, const struct audio_clip *clip,
-                          const struct audio_report_coded *coded, const double *mean)
+/* codecs: also beside codecs of speech. */
+static int add_distances(struct distances *out, struct report *r, const struct audio_clip *clip,
+                         const struct audio_report_coded *coded, const double *mean, bool codecs)
 {
     i64 frames, n = coded->frames * audio_frame_samples(r->trainer->audio.config.rate_hz);
     float *original = audio_clip_samples(clip, &frames);
+    int status = 0;
     if (!original)
-        return;
+        return 0;
     float *other = memory_alloc(n * 4),
           *m = memory_alloc(n / audio_hop(r->trainer->audio.config.rate_hz) * AUDIO_BANDS * 4);
     decode_levels(other, m, r, coded, r->trainer->audio.config.levels);
@@ -230,6 +242,8 @@ static void add_distances(struct distances *out, struct report *r, const struct 
     out->products += own.sum * (double)own.spectra;
     out->spectra += (double)own.spectra * (double)own.spectra;
     out->recordings++;
+    if (codecs)
+        status = audio_codecs_add(&r->codecs, original, other, n);
     decode_levels(other, m, r, coded, 1);
     mel_distance_add(&r->mel, &out->first, original, other, n);
     for (i64 levels = 1; levels <= r->trainer->audio.config.levels && drops_levels(r); levels++) {
@@ -240,6 +254,7 @@ static void add_distances(struct distances *out, struct report *r, const struct 
     memory_free(original);
     memory_free(other);
     memory_free(m);
+    return status;
 }
 
 static void report_levels(struct json *entry, const struct report *r, const struct distances *d)
@@ -255,15 +270,20 @@ static void report_levels(struct json *entry, const struct report *r, const stru
     buffer_release(&line);
 }
 
-static void report_distances(struct report *r)
+static int report_distances(struct report *r)
 {
     double mean[AUDIO_BANDS];
     struct distances d = {0};
-    i64 used = min_i64(r->other_count, DISTANCE_CLIPS);
+    i64 used = min_i64(r->other_count, DISTANCE_CLIPS), codecs = min_i64(used, CODEC_CLIPS);
+    int status = 0;
     mean_spectrum(mean, r);
-    for (i64 i = 0; i < used && !interrupted(); i++) /* spread over the list, because neighbours may be similar */
-        add_distances(&d, r, &r->held_out->clips[i * r->other_count / used], &r->other[i * r->other_count / used],
-                      mean);
+    audio_codecs_init(&r->codecs, &r->mel, &r->trainer->audio.config);
+    /* Spread over the list, because neighbours may be similar. */
+    for (i64 i = 0; i < used && status == 0 && !interrupted(); i++)
+        status = add_distances(&d, r, &r->held_out->clips[i * r->other_count / used],
+                               &r->other[i * r->other_count / used], mean, (i + 1) * codecs / used > i * codecs / used);
+    if (status < 0)
+        return -1;
     struct json *entry = json_object();
     json_set(entry, "recordings", json_of_integer(used));
     json_set(entry, "log_mel", json_of_number(spectral_mean(&d.all)));
@@ -273,9 +293,13 @@ static void report_distances(struct report *r)
     if (drops_levels(r))
         report_levels(entry, r, &d);
     json_set(r->json, "held_out_distance", entry);
+    struct json *beside = audio_codecs_json(&r->codecs);
+    if (beside)
+        json_set(r->json, "held_out_codecs", beside);
     log_info("held out, %lld %s: log-mel distance %.3f, with level 0 alone %.3f; the mean spectrum's %.3f",
              (long long)used, plural(used, "recording", "recordings"), spectral_mean(&d.all), spectral_mean(&d.first),
              spectral_mean(&d.mean));
+    return 0;
 }
 
 /* ---- probe: a linear classifier predicts the spoken digit from counts of codes. Each
@@ -548,6 +572,15 @@ static int write_sample(struct json *list, struct report *r, i64 item, i64 clip)
     decode_levels(other, m, r, coded, audio->config.levels);
     if (status == 0)
         status = write_sound(entry, r, item, "reconstructed", other, m, spectra);
+    for (i64 k = AUDIO_BY_CODEC2; k <= AUDIO_BY_OPUS && status == 0 && item < CODEC_SAMPLES; k++) {
+        static const char *const names[AUDIO_CODECS] = {[AUDIO_BY_CODEC2] = "codec2", [AUDIO_BY_OPUS] = "opus"};
+        if (r->codecs.rows[k].absent)
+            continue;
+        status = audio_codecs_hear(other, &r->codecs, k, original, n);
+        audio_spectra(audio, m, other, coded->frames);
+        if (status == 0)
+            status = write_sound(entry, r, item, names[k], other, m, spectra);
+    }
     json_push(list, entry);
     memory_free(original);
     memory_free(other);
@@ -579,14 +612,16 @@ int audio_report(struct audio_trainer *trainer, const struct audio_media *held_o
     json_set(r.json, "held_out_files", json_of_integer(held_out->hashes.count));
     json_set(r.json, "held_out_trained_on", json_of_integer(held_out->trained_on));
     report_health(&r, "training", r.train, r.train_count);
+    int status = 0;
     if (r.other_count) {
         report_health(&r, "held_out", r.other, r.other_count);
-        report_distances(&r);
+        status = report_distances(&r);
         if (!interrupted())
             report_probe(&r);
         report_words(&r);
     }
-    int status = interrupted() ? STAGE_INTERRUPTED : write_samples(&r);
+    if (status == 0)
+        status = interrupted() ? STAGE_INTERRUPTED : write_samples(&r);
     if (status == 0) /* sounds of an interrupted report are replaced by the next one's */
         status = interrupted() ? STAGE_INTERRUPTED : json_save(path, r.json);
     coded_free(r.train, r.train_count);

@@ -59,10 +59,8 @@ struct json *picture_sheet_json(const struct picture_sheet *s, const char *name,
     json_set(j, "rate_hz", json_of_number(rate_hz));
     json_set(j, "rows", json_of_integer(s->rows));
     json_set(j, "columns", json_of_integer(s->columns));
-    if (s->height != s->width) {
-        json_set(j, "height", json_of_integer(s->height));
-        json_set(j, "width", json_of_integer(s->width));
-    }
+    json_set(j, "height", json_of_integer(s->height));
+    json_set(j, "width", json_of_integer(s->width));
     memory_free(file);
     return j;
 }

@@ -6,7 +6,7 @@
 
 /* A contact sheet of items, each of `parts` pictures of one size: an original and what was made of it. Stills: the
  * parts of an item side by side, several items in a row. Clips: the frames in a row, each part below the other. */
-enum { SHEET_COLUMNS = 8, SHEET_PARTS_MOST = 3 };
+enum { SHEET_COLUMNS = 8 };
 struct picture_sheet {
     u8 *pixels;
     i64 height, width; /* size of one picture */

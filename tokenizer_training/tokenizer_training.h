@@ -12,6 +12,7 @@
  * audio_data.c the media in memory, crops and draws, vision_report.c and audio_report.c the
  * numbers and samples at the end, tokenizer_start.c what training starts from, code_use.c how evenly codes are used,
  * vision_use.c and audio_use.c during training, vision_components.c what pictures keep without a network,
+ * vision_codecs.c and audio_codecs.c what lossy codecs keep of as many bytes,
  * discriminator.c a second network that a decoder learns from, vision_discriminator.c that of pictures,
  * semantics.c, semantic_targets.c and semantic_probe.c what codes tell of their media (semantics.h),
  * memory_estimate.c the memory before it begins; refiner_stage.c, refiner_step.c, refiner_data.c and refiner_report.c

@@ -1,6 +1,7 @@
 /* Report of a trained vision tokenizer on held-out media: numbers and pictures. */
 #include "tokenizer_training/code_use.h"
 #include "tokenizer_training/picture_report.h"
+#include "tokenizer_training/vision_codecs.h"
 #include "data/shapes/shaped.h"
 
 #include <math.h>
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHEET_PAIRS = 48, SHEET_CLIPS = 12, MOST_ITEMS = 256, TOGETHER = 16 };
+enum { SHEET_PAIRS = 48, SHEET_CLIPS = 12, MOST_ITEMS = 256, CODED_ITEMS = 64, TOGETHER = 16 };
 
 struct vision_report_measured {
     /* sum over the items of the mean squared error within their pictures */
@@ -17,6 +18,7 @@ struct vision_report_measured {
     double rebuilt_error; /* sum over the items, as from principal components; NaN: not measured */
     double edges[2];      /* sums of picture_edges, of originals and of reconstructions */
     struct code_use use;
+    struct vision_codecs codecs; /* of held-out pictures */
 };
 
 static double psnr_of(const struct vision_report_measured *m)
@@ -125,13 +127,18 @@ static void name_sheet(char out[96], const char *kind, const struct vision_shape
     snprintf(out, 96, several ? "%s-%s.png" : "%s.png", kind, shape->name);
 }
 
+static bool are_new_pictures(const struct vision_trainer *t, const struct vision_report_items *items)
+{
+    return !items->clips && items->media != t->media;
+}
+
 /* Of held-out pictures; NaN of other media. */
 static double rebuilt_error(struct vision_trainer *t, const struct vision_report_items *items,
                             const struct vision_shape *shape)
 {
     double sum = 0;
     i64 used;
-    if (items->clips || items->media == t->media || t->media->still_buffer)
+    if (!are_new_pictures(t, items) || t->media->still_buffer)
         return NAN;
     return vision_components_error(&sum, &used, t, items->media, items->order, items->count, shape) ? NAN : sum;
 }
@@ -144,10 +151,10 @@ static double psnr_error(const struct vision_report_measured *m)
     return n > 1 && mean > 0 ? 10 / log(10) * sqrt(variance) / mean : NAN;
 }
 
-/* Measures and shows the media of one shape, and adds them to `all`. */
+/* Measures and shows the media of one shape, and adds them to `all`. drawn: media of all shapes. */
 static int report_shape(struct vision_report_measured *all, struct json *shapes, struct vision_trainer *t,
-                        const struct vision_report_items *items, const struct vision_shape *shape, const char *kind,
-                        const char *folder)
+                        const struct vision_report_items *items, i64 drawn, const struct vision_shape *shape,
+                        const char *kind, const char *folder)
 {
     bool clips = shape->frames > 1;
     struct vision_report_measured m = {0};
@@ -160,6 +167,9 @@ static int report_shape(struct vision_report_measured *all, struct json *shapes,
     for (int i = 0; i < 2; i++)
         all->edges[i] += m.edges[i];
     all->rebuilt_error += rebuilt_error(t, items, shape);
+    if (status == 0 && are_new_pictures(t, items)) /* each shape as often as there are pictures of it */
+        status = vision_codecs_add(&all->codecs, t, items->media, items->order,
+                                   ceil_div(items->count * CODED_ITEMS, max_i64(drawn, CODED_ITEMS)), shape, folder);
     all->items += m.items;
     code_use_join(&all->use, &m.use);
     struct json *entry = json_object();
@@ -188,7 +198,7 @@ static int report_shapes(struct vision_report_measured *all, struct json *shapes
                 continue;
             struct vision_report_items some = items_of_shape(items, k, most);
             if (some.count)
-                status = report_shape(all, shapes, t, &some, &c->shapes[i], kind, folder);
+                status = report_shape(all, shapes, t, &some, most, &c->shapes[i], kind, folder);
             memory_free(some.order);
         }
     return status;
@@ -214,6 +224,9 @@ static struct json *kind_json(const struct vision_report_measured *m, struct jso
     json_set(entry, "psnr_db_error", json_of_number(psnr_error(m)));
     if (isfinite(m->rebuilt_error))
         json_set(entry, "psnr_db_components", json_of_number(vision_psnr(m->rebuilt_error / (double)m->items)));
+    struct json *codecs = vision_codecs_json(&m->codecs);
+    if (codecs)
+        json_set(entry, "codecs", codecs);
     json_set(entry, "edges", json_of_number(edges_share(m)));
     json_set(entry, "psnr_of", json_of_string("the mean squared error within pictures, pixels in 0..1"));
     json_set(entry, "scales", scales_json(&m->use, shape, line));

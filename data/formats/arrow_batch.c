@@ -244,7 +244,8 @@ static int unpack_buffer(struct arrow_loader *l, const struct arrow_field *field
     if (length == -1)
         return 0;
     struct buffer *text = new_text(l->batch);
-    if (unpack(text, length, l->codec == CODEC_ZSTD ? PACKED_ZSTD : PACKED_LZ4_FRAME, buffer->data, buffer->bytes) < 0)
+    if (unpack_exactly(text, length, l->codec == CODEC_ZSTD ? PACKED_ZSTD : PACKED_LZ4_FRAME, buffer->data,
+                       buffer->bytes) < 0)
         return error_prefix("%s: byte %lld: column %s", l->arrow->path, (long long)l->message->at, field->name);
     *buffer = (struct arrow_buffer){(const u8 *)text->data, text->length};
     return 0;

@@ -152,7 +152,7 @@ static int read_page(struct parquet_column *c, const struct page_header *h, stru
     text_room(out, plain);
     buffer_append(out, packed, plain);
     enum packing packing = h->packed ? packing_of(c->codec) : PACKED_NOT;
-    if (h->bytes > plain && unpack(out, h->bytes - plain, packing, packed + plain, h->packed_bytes - plain) < 0)
+    if (h->bytes > plain && unpack_exactly(out, h->bytes - plain, packing, packed + plain, h->packed_bytes - plain) < 0)
         return error_prefix("%s: byte %lld: column %s", c->path, (long long)c->page_at, c->node->name);
     return 0;
 }

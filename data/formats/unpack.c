@@ -173,7 +173,7 @@ static int unpack_block(struct buffer *out, i64 expected, enum packing packing, 
     return 0;
 }
 
-int unpack(struct buffer *out, i64 expected, enum packing packing, const void *in, i64 bytes)
+int unpack_exactly(struct buffer *out, i64 expected, enum packing packing, const void *in, i64 bytes)
 {
     if (expected < 0)
         return error_set("a length of %lld", (long long)expected);

@@ -102,3 +102,29 @@ int sound_read_most(struct sound *out, const void *bytes, i64 count, const char 
     (void)out, (void)bytes, (void)count, (void)rate_hz, (void)most_samples;
     return refuse(origin, "sounds");
 }
+
+i64 image_encode_webp(struct buffer *out, const u8 *pixels, i64 height, i64 width, i64 quality)
+{
+    (void)out, (void)pixels, (void)height, (void)width, (void)quality;
+    return refuse("WebP", "WebP pictures");
+}
+
+i64 image_encode_jpeg(struct buffer *out, const u8 *pixels, i64 height, i64 width, i64 quality)
+{
+    (void)out, (void)pixels, (void)height, (void)width, (void)quality;
+    return refuse("JPEG", "JPEG pictures");
+}
+
+bool sound_codec_exists(const struct sound_codec *codec)
+{
+    (void)codec;
+    return false;
+}
+
+int sound_recode(struct sound *out, i64 *bits, const struct sound *in, const struct sound_codec *codec, double tail_s)
+{
+    (void)in, (void)codec, (void)tail_s;
+    *out = (struct sound){0};
+    *bits = 0;
+    return refuse("a codec", "sounds");
+}

@@ -41,10 +41,6 @@ void picture_fit(i64 *out_height, i64 *out_width, double height, double width, i
 void picture_fill(i64 *out_height, i64 *out_width, double height, double width, i64 fit_height, i64 fit_width,
                   double crop);
 
-/* pixels.c: Lanczos from [height, width, 3] to [out_height, out_width, 3]; the shapes are
- * independent. */
-void pixels_resize(u8 *out, i64 out_height, i64 out_width, const u8 *in, i64 height, i64 width);
-
 /* av_problem.c: libav writes no log. av_problem sets the message "CONTEXT: WHAT: reason: libav's
  * last complaint" and returns -1. */
 void av_capture_log(void); /* call before any other libav call */

@@ -1,4 +1,4 @@
-/* Reads JPEG through libjpeg-turbo. Its errors return by longjmp, so state that must survive one
+/* Reads and writes JPEG through libjpeg-turbo. Its errors return by longjmp, so state that must survive one
  * lives in a struct. */
 #include "data/media/picture.h"
 #include <setjmp.h>
@@ -160,4 +160,75 @@ int jpeg_read(struct picture *out, const void *bytes, i64 count, const char *ori
     jpeg_destroy_decompress(&reader->jpeg);
     memory_free(reader);
     return status;
+}
+
+/* ---- Writing ---- */
+
+struct jpeg_writer {
+    struct jpeg_compress_struct jpeg;
+    struct jpeg_error_mgr errors;
+    jmp_buf back;
+    char problem[JMSG_LENGTH_MAX];
+    unsigned char *bytes; /* of malloc */
+    unsigned long count;
+};
+
+static void on_writer_error(j_common_ptr jpeg)
+{
+    struct jpeg_writer *writer = jpeg->client_data;
+    jpeg->err->format_message(jpeg, writer->problem);
+    longjmp(writer->back, 1);
+}
+
+static int writer_run(struct jpeg_writer *writer, const u8 *pixels, i64 height, i64 width, i64 quality)
+{
+    struct jpeg_compress_struct *jpeg = &writer->jpeg;
+    if (setjmp(writer->back))
+        return error_set("a JPEG picture of %lldx%lld: %s", (long long)height, (long long)width, writer->problem);
+    jpeg_create_compress(jpeg);
+    jpeg->client_data = writer;
+    jpeg_mem_dest(jpeg, &writer->bytes, &writer->count);
+    jpeg->image_width = (JDIMENSION)width;
+    jpeg->image_height = (JDIMENSION)height;
+    jpeg->input_components = 3;
+    jpeg->in_color_space = JCS_RGB;
+    jpeg_set_defaults(jpeg);
+    jpeg_set_quality(jpeg, (int)quality, TRUE);
+    jpeg->dct_method = JDCT_ISLOW;
+    jpeg->optimize_coding = TRUE;
+    jpeg_start_compress(jpeg, TRUE);
+    while (jpeg->next_scanline < jpeg->image_height) {
+        JSAMPROW row = (u8 *)pixels + (i64)jpeg->next_scanline * width * 3;
+        jpeg_write_scanlines(jpeg, &row, 1);
+    }
+    jpeg_finish_compress(jpeg);
+    return 0;
+}
+
+/* Bytes of the scan of a file that libjpeg wrote: from behind the header of the scan to the end marker (ITU-T T.81,
+ * annex B). */
+static i64 scan_bytes(const u8 *bytes, i64 count)
+{
+    enum { START_OF_SCAN = 0xda, MARKER_BYTES = 2 };
+    i64 at = MARKER_BYTES;
+    while (bytes[at + 1] != START_OF_SCAN)
+        at += MARKER_BYTES + (bytes[at + 2] << 8 | bytes[at + 3]);
+    return count - MARKER_BYTES - (at + MARKER_BYTES + (bytes[at + 2] << 8 | bytes[at + 3]));
+}
+
+i64 image_encode_jpeg(struct buffer *out, const u8 *pixels, i64 height, i64 width, i64 quality)
+{
+    struct jpeg_writer *writer = memory_alloc(sizeof *writer);
+    writer->jpeg.err = jpeg_std_error(&writer->errors);
+    writer->jpeg.client_data = writer;
+    writer->errors.error_exit = on_writer_error;
+    i64 code = writer_run(writer, pixels, height, width, quality);
+    if (code == 0) {
+        buffer_append(out, writer->bytes, (i64)writer->count);
+        code = scan_bytes(writer->bytes, (i64)writer->count);
+    }
+    jpeg_destroy_compress(&writer->jpeg);
+    free(writer->bytes);
+    memory_free(writer);
+    return code;
 }

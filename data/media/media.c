@@ -167,3 +167,12 @@ void sound_encode_wav(struct buffer *out, const struct sound *sound)
     for (i64 i = 0; i < sound->samples; i++)
         append_u16(out, (u32)pcm16(sound->values[i]) & 0xffff);
 }
+
+int sound_resample(struct sound *out, const struct sound *in, i64 rate_hz)
+{
+    struct buffer file = {0};
+    sound_encode_wav(&file, in);
+    int status = sound_read(out, file.data, file.length, "a sound", rate_hz);
+    buffer_release(&file);
+    return status;
+}

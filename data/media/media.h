@@ -23,6 +23,7 @@
  *   av_scale.c, light.c    decoded frames to RGB, HDR to sRGB; av_deinterlace.c
  *   silence.c              where a long sound is cut; subtitles.c: .srt and .vtt
  *   av_write.c, png.c      MP4 and PNG files; media.c writes WAV; spectrogram.c draws a sound
+ *   av_recode.c            a sound through a codec and back; jpeg.c and webp.c write pictures too
  *   clip.c                 memory of clips and sounds; av_absent.c: a build without libav */
 #ifndef WEFT_DATA_MEDIA_H
 #define WEFT_DATA_MEDIA_H
@@ -144,6 +145,31 @@ void sound_stream_close(struct sound_stream *stream);
 int sound_write_wav(const char *path, const struct sound *sound); /* 16-bit PCM, atomic */
 void sound_encode_wav(struct buffer *out, const struct sound *sound);
 
+/* Draws a sound as a picture, time to the right, mel bands from low to high upwards, one pixel each: mel [spectra,
+ * AUDIO_BANDS], natural logarithms. Dark is silent, bright is loud, on one scale for all sounds. */
+int spectrogram_write_png(const char *path, const float *mel, i64 spectra);
+
+/* ---- Codecs, as baselines of tokenizers ---- */
+/* Appends a lossy file of RGB pixels [height, width, 3], of quality 1 to 100, with the encoder's defaults at its most
+ * thorough. Returns the bytes of its code alone: of WebP the VP8 frame without the container (RFC 6386), of JPEG the
+ * scan without headers and tables. -1: a message. */
+i64 image_encode_webp(struct buffer *out, const u8 *pixels, i64 height, i64 width, i64 quality);
+i64 image_encode_jpeg(struct buffer *out, const u8 *pixels, i64 height, i64 width, i64 quality);
+/* An encoder of libavcodec. `decoder` reads what it writes. */
+struct sound_codec {
+    const char *encoder, *decoder; /* "libopus", "opus" */
+    i64 bit_rate;                  /* asked for, a second; 0: its own */
+    const char *option, *value;    /* one setting of the encoder: "mode", "700C" */
+};
+bool sound_codec_exists(const struct sound_codec *codec); /* in the libavcodec of this program */
+/* Encodes a sound, `tail_s` seconds of silence behind it, and decodes it at the decoder's rate, with the codec's delay
+ * in front. *bits: of the packets that hold the sound, not of those of the silence. -1: a message. */
+int sound_recode(struct sound *out, i64 *bits, const struct sound *in, const struct sound_codec *codec, double tail_s);
+/* Resamples as sound_read does, rounded to 16 bits. */
+int sound_resample(struct sound *out, const struct sound *in, i64 rate_hz);
+
+/* Lanczos from [height, width, 3] to [out_height, out_width, 3]; the shapes are independent. */
+void pixels_resize(u8 *out, i64 out_height, i64 out_width, const u8 *in, i64 height, i64 width);
 /* Resizes with Lanczos, larger or smaller, centred on white if the proportions differ. Pixels are
  * resized only here (pixels.c) and, straight from the decoder's planes, in clip_read. */
 void clip_resize(struct clip *out, const struct clip *in, i64 height, i64 width);

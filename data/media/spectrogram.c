@@ -1,5 +1,3 @@
-#include "data/media/spectrogram.h"
-
 #include "data/media/media.h"
 #include "tokenizers/audio/audio.h"
 

@@ -1,8 +1,9 @@
-/* Reads WebP through libwebp: stills, and animations as clips. */
+/* Reads WebP through libwebp: stills, and animations as clips. Writes lossy stills. */
 #include "data/media/picture.h"
 #include <string.h>
 #include <webp/decode.h>
 #include <webp/demux.h>
+#include <webp/encode.h>
 
 static int refuse(const char *origin)
 {
@@ -235,4 +236,36 @@ int webp_shown_size(double *height, double *width, const void *bytes, i64 count,
     *width = (double)(lies ? a.height : a.width);
     close_clip(&a);
     return status;
+}
+
+/* ---- Writing ---- */
+
+static int take_bytes(const u8 *data, size_t size, const WebPPicture *picture)
+{
+    buffer_append(picture->custom_ptr, data, (i64)size);
+    return 1;
+}
+
+i64 image_encode_webp(struct buffer *out, const u8 *pixels, i64 height, i64 width, i64 quality)
+{
+    enum { SIZE_AT = 16, SLOWEST = 6 }; /* behind "RIFF", its size, "WEBP" and "VP8 " */
+    WebPConfig config;
+    WebPPicture picture;
+    require(WebPConfigInit(&config) && WebPPictureInit(&picture),
+            "libwebp is not the one that this program was built with");
+    config.quality = (float)quality;
+    config.method = SLOWEST;
+    picture.width = (int)width;
+    picture.height = (int)height;
+    picture.writer = take_bytes;
+    picture.custom_ptr = out;
+    i64 begin = out->length;
+    bool done = WebPPictureImportRGB(&picture, pixels, (int)(width * 3)) && WebPEncode(&config, &picture);
+    int problem = (int)picture.error_code;
+    WebPPictureFree(&picture);
+    if (!done)
+        return error_set("a WebP picture of %lldx%lld: libwebp cannot write it (error %d of webp/encode.h)",
+                         (long long)height, (long long)width, problem);
+    const u8 *size = (const u8 *)out->data + begin + SIZE_AT;
+    return size[0] | (i64)size[1] << 8 | (i64)size[2] << 16 | (i64)size[3] << 24;
 }

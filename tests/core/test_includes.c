@@ -85,11 +85,12 @@ static const struct {
     {"lcms2.h", "data/media/colour.c"},
     {"webp/decode.h", "data/media/webp.c bench/peers/pictures.c"},
     {"webp/demux.h", "data/media/webp.c"},
+    {"webp/encode.h", "data/media/webp.c"},
     {"tiffio.h", "data/media/tiff.c"},
     {"sndfile.h", "data/media/wave.c"},
     {"libheif", "data/media/heif.c bench/peers/pictures.c"},
     {"libav", "data/media/av_clip.c data/media/av_deinterlace.c data/media/av_input.c data/media/av_input.h "
-              "data/media/av_problem.c data/media/av_scale.c "
+              "data/media/av_problem.c data/media/av_recode.c data/media/av_scale.c "
               "data/media/av_sound.c data/media/av_times.c data/media/av_write.c"},
     {"libsw", "data/media/av_sound.c data/media/av_scale.c data/media/av_write.c"},
     {"archive.h", "data/formats/archive.c data/formats/packed_file.c"},

@@ -36,6 +36,42 @@ TEST(shapes_of_pictures_are_shown_each)
     memory_free(run);
 }
 
+/* Rows of codecs beside a tokenizer, the views of a sheet, and the sounds of codecs. */
+TEST(codecs_stand_beside_tokenizers)
+{
+    char *run = run_folder("codecs");
+    put_done(run, "vis", "tokenizer-vision");
+    put(run, "vis", "report.json",
+        "{\"stills_held_out\":{\"items\":3,\"psnr_db\":19,\"scales\":[],\"codecs\":{\"items\":3,\"rows\":["
+        "{\"name\":\"tokens\",\"bytes\":120,\"psnr_db\":20.25,\"ssim\":0.704,\"edges\":0.77},"
+        "{\"name\":\"WebP <whole> file\",\"bytes\":118.4,\"psnr_db\":18.81,\"ssim\":0.641,\"edges\":null}],"
+        "\"sheet\":{\"file\":\"samples/a.png\",\"pairs\":4,\"frames\":1,\"rows\":4,\"columns\":3,\"height\":64,"
+        "\"width\":64,\"views\":[\"original\",\"from tokens\",\"<WebP>\"]}}}}");
+    put(run, "vis/samples", "a.png", "a picture");
+    put_done(run, "aud", "tokenizer-audio");
+    put(run, "aud", "report.json",
+        "{\"training\":{},\"held_out_distance\":{\"log_mel\":0.5},\"held_out_codecs\":{\"recordings\":24,\"rows\":["
+        "{\"name\":\"tokens\",\"bits_per_s\":400,\"log_mel\":0.587,\"log_mel_low\":0.645},"
+        "{\"name\":\"8 kHz, not coded\",\"log_mel\":0.954,\"log_mel_low\":0.001}]},"
+        "\"shown\":[{\"text\":\"two\",\"original\":\"samples/o.wav\",\"reconstructed\":\"samples/o.wav\","
+        "\"opus\":\"samples/o.wav\"}]}");
+    put(run, "aud/samples", "o.wav", "a sound");
+    const char *one[] = {run};
+    struct buffer page = page_of(one, 1);
+    assert_well_formed(page.data);
+    assert_non_null(strstr(page.data, "Beside codecs of as many bytes, 3 new pictures"));
+    assert_non_null(strstr(page.data, "WebP &#60;whole&#62; file"));
+    assert_non_null(strstr(page.data, "New picture 1, &#60;WebP&#62;'"));
+    /* the third of three columns, the second of four rows */
+    assert_non_null(strstr(page.data, "background-position:100.000% 33.333%"));
+    assert_non_null(strstr(page.data, "Beside codecs of speech, 24 new recordings"));
+    assert_non_null(strstr(page.data, "0.645"));
+    assert_non_null(strstr(page.data, ">Opus<"));
+    assert_null(strstr(page.data, ">codec2<"));
+    buffer_release(&page);
+    memory_free(run);
+}
+
 TEST(test_several_runs_have_their_spread)
 {
     static const double losses[] = {1, 3, 5};

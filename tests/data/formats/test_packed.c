@@ -160,20 +160,20 @@ TEST(blocks_in_memory_are_checked)
     const i64 length = (i64)sizeof line - 1;
     struct buffer text = {0}, bytes = {0};
     join(&bytes, &cases[0], "", 0);
-    assert_int_equal(unpack(&text, length, PACKED_GZIP, bytes.data, bytes.length), 0);
+    assert_int_equal(unpack_exactly(&text, length, PACKED_GZIP, bytes.data, bytes.length), 0);
     assert_string_equal(text.data, line);
-    assert_int_equal(unpack(&text, length - 1, PACKED_GZIP, bytes.data, bytes.length), -1);
-    assert_int_equal(unpack(&text, length + 1, PACKED_GZIP, bytes.data, bytes.length), -1);
-    assert_int_equal(unpack(&text, length, PACKED_GZIP, bytes.data, bytes.length - 1), -1);
+    assert_int_equal(unpack_exactly(&text, length - 1, PACKED_GZIP, bytes.data, bytes.length), -1);
+    assert_int_equal(unpack_exactly(&text, length + 1, PACKED_GZIP, bytes.data, bytes.length), -1);
+    assert_int_equal(unpack_exactly(&text, length, PACKED_GZIP, bytes.data, bytes.length - 1), -1);
     for (i64 at = 34; at < 42; at++) { /* the CRC and the length */
         join(&bytes, &cases[0], "", 0);
         bytes.data[at] ^= 1;
-        assert_int_equal(unpack(&text, length, PACKED_GZIP, bytes.data, bytes.length), -1);
+        assert_int_equal(unpack_exactly(&text, length, PACKED_GZIP, bytes.data, bytes.length), -1);
         assert_non_null(strstr(error_text(), "damaged gzip: incorrect"));
     }
     join(&bytes, &cases[0], cases[0].frame, cases[0].bytes);
     buffer_clear(&text);
-    assert_int_equal(unpack(&text, 2 * length, PACKED_GZIP, bytes.data, bytes.length), 0);
+    assert_int_equal(unpack_exactly(&text, 2 * length, PACKED_GZIP, bytes.data, bytes.length), 0);
     assert_string_equal(text.data + length, line);
     buffer_release(&text);
     buffer_release(&bytes);
