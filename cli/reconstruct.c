@@ -6,7 +6,7 @@
 #include "data/shapes/shaped.h"
 #include "kernels/device/dry_run.h"
 #include "tokenizers/audio/audio.h"
-#include "tokenizers/vision/vision.h"
+#include "tokenizers/vision/refiner.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -18,14 +18,15 @@ struct reconstruction {
     const char *directory; /* model or tokenizer directory */
     const char *const *files;
     int count;
-    const char *shape_name;
-    i64 most_frames, seed, levels; /* levels: 0: all */
-    double chunk_s;                /* of sounds, 0: whole */
+    const char *shape_name, *refine; /* refine: folder of a refiner; NULL: none */
+    i64 most_frames, seed, levels;   /* levels: 0: all */
+    double chunk_s;                  /* of sounds, 0: whole */
     bool json;
     const char *out; /* folder being written */
     bool dry;        /* on the meta backend; writes nothing */
     struct device *device;
     struct vision vision;
+    struct refiner refiner; /* open with has_vision and refine */
     struct audio_tokenizer audio;
     struct mel_distance mel;
     bool has_vision, has_audio;
@@ -67,9 +68,13 @@ static int need_vision(struct reconstruction *r)
     char *folder = find_tokenizer(r->directory, "vision");
     if (!folder)
         return -1;
-    r->has_vision =
-        vision_load(&r->vision, r->device, folder, r->device->has_bf16 ? DTYPE_BF16 : DTYPE_F32, false) == 0;
+    enum dtype dtype = r->device->has_bf16 ? DTYPE_BF16 : DTYPE_F32;
+    r->has_vision = vision_load(&r->vision, r->device, folder, dtype, false) == 0;
     memory_free(folder);
+    if (r->has_vision && r->refine && refiner_load(&r->refiner, r->device, r->refine, dtype)) {
+        vision_close(&r->vision);
+        r->has_vision = false;
+    }
     return r->has_vision ? 0 : -1;
 }
 
@@ -198,24 +203,44 @@ static int write_picture(const struct reconstruction *r, const char *file, const
     return status;
 }
 
+/* Replaces a clip by its refinement. */
+static void refine(struct reconstruction *r, struct clip *clip)
+{
+    struct clip large;
+    clip_init(&large, clip->frames, REFINER_FACTOR * clip->height, REFINER_FACTOR * clip->width, clip->rate_hz);
+    refiner_sample(&r->refiner, large.pixels, clip->pixels, clip->frames, clip->height, clip->width,
+                   &(struct refiner_draw){.seed = (u64)r->seed});
+    clip_release(clip);
+    *clip = large;
+}
+
+/* original: `clip` as it is to be compared, at the refiner's size if there is one. */
 static int finish_picture(struct reconstruction *r, const char *file, const struct clip *clip,
-                          const struct vision_shape *shape)
+                          const struct clip *original, const struct vision_shape *shape)
 {
     struct clip back;
     reconstruct_clip(r, &back, clip, shape);
-    int status = r->dry ? 0 : write_picture(r, file, clip, &back);
+    if (r->refine)
+        refine(r, &back);
+    int status = r->dry ? 0 : write_picture(r, file, original, &back);
     clip_release(&back);
     return status;
+}
+
+static int read_as(const struct reconstruction *r, struct clip *out, const struct vision_shape *shape,
+                   const struct file_view *view, bool video, const char *file)
+{
+    const struct clip_request request = {.max_frames = r->most_frames};
+    return video ? shaped_clip_read(out, NULL, shape, &request, view->data, view->bytes, file)
+                 : shaped_image_read(out, shape, NULL, view->data, view->bytes, file);
 }
 
 static int read_to_shape(const struct reconstruction *r, struct clip *out, const struct vision_shape **shape,
                          const struct file_view *view, bool video, const char *file)
 {
-    const struct clip_request request = {.max_frames = r->most_frames};
     i64 nearest;
     if (r->shape_name)
-        return video ? shaped_clip_read(out, NULL, *shape, &request, view->data, view->bytes, file)
-                     : shaped_image_read(out, *shape, NULL, view->data, view->bytes, file);
+        return read_as(r, out, *shape, view, video, file);
     if (shaped_read(out, &nearest, NULL, &r->vision.config, video, r->most_frames, view->data, view->bytes, file))
         return -1;
     *shape = &r->vision.config.shapes[nearest];
@@ -230,7 +255,17 @@ static int reconstruct_picture(struct reconstruction *r, const char *file, const
         return -1;
     if (read_to_shape(r, &fitted, &shape, view, video, file))
         return -1;
-    int status = finish_picture(r, file, &fitted, shape);
+    struct vision_shape large = *shape;
+    struct clip original = fitted;
+    large.height *= REFINER_FACTOR;
+    large.width *= REFINER_FACTOR;
+    int status = r->refine ? refiner_check_size(&r->refiner, r->refine, shape->height, shape->width) : 0;
+    if (status == 0 && r->refine)
+        status = read_as(r, &original, &large, view, video, file);
+    if (status == 0)
+        status = finish_picture(r, file, &fitted, &original, shape);
+    if (original.pixels != fitted.pixels)
+        clip_release(&original);
     clip_release(&fitted);
     return status;
 }
@@ -297,6 +332,8 @@ static int finish_sound(struct reconstruction *r, const char *file, const struct
 
 static int reconstruct_sound(struct reconstruction *r, const char *file, const struct file_view *view)
 {
+    if (r->refine)
+        return error_usage("%s: --refine is for pictures and clips", file);
     struct sound sound;
     if (need_audio(r) || sound_read(&sound, view->data, view->bytes, file, r->audio.mel.rate_hz))
         return -1;
@@ -326,6 +363,8 @@ static int reconstruct_files(struct reconstruction *r, struct device *device)
     r->device = device;
     for (int i = 0; i < r->count && status == 0; i++)
         status = interrupted() ? 1 : reconstruct_file(r, r->files[i]);
+    if (r->has_vision && r->refine)
+        refiner_close(&r->refiner);
     if (r->has_vision)
         vision_close(&r->vision);
     if (r->has_audio) {
@@ -366,9 +405,10 @@ int command_reconstruct(int argc, char **argv)
         {"o", "DIR", &out, NULL, "output folder"},
         {"shape", "NAME", &r.shape_name, NULL, "shape of the vision tokenizer (default: nearest aspect ratio)"},
         {"frames", "N", &frames, NULL, "maximum frames per clip (default: all)"},
-        {"seed", "N", &seed, NULL, "seed of the vocoder's initial phases, for sound (default 1)"},
+        {"seed", "N", &seed, NULL, "seed of the vocoder's initial phases, and of a refiner's noise (default 1)"},
         {"chunk", "SECONDS", &chunk, NULL, "sounds in chunks of this length, by a causal tokenizer"},
         {"levels", "N", &levels, NULL, "sounds from the first N levels of their codes (default: all)"},
+        {"refine", "DIR", &r.refine, NULL, "refiner that makes pictures and clips twice as large, and sharper"},
         {"json", NULL, NULL, &r.json, "print one JSON object per file"},
         DEVICE_OPTION,
         {NULL}};

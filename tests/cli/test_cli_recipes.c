@@ -9,6 +9,7 @@
 #include "kernels/isa.h"
 #include "core/json.h"
 #include "tests/cli_fixture.h"
+#include "tokenizers/vision/refiner.h"
 
 static void write_recipe(const char *path, const char *name, const char *stages)
 {
@@ -80,6 +81,58 @@ TEST(stages_that_were_not_chosen_must_be_done)
 }
 
 /* ---- Commands that write folders ---- */
+
+/* Saves a refiner of the shapes of the model's tokenizer. */
+static void put_refiner(const char *folder)
+{
+    struct refiner_config config = {
+        .channels = {4, 4, 4}, .blocks = 1, .noise = 0.5, .temperature = 1, .steps = 2, .size_count = 0};
+    struct vision_config vision;
+    struct refiner refiner;
+    char *tokenizer = path_join(model_folder, "weft/vision");
+    require(vision_config_load(&vision, tokenizer) == 0, "%s", error_text());
+    for (i64 i = 0; i < vision.shape_count; i++)
+        config.sizes[config.size_count++] = (struct refiner_size){vision.shapes[i].height, vision.shapes[i].width};
+    refiner_open(&refiner, &device, &config, DTYPE_F32, false);
+    weights_init(&refiner.weights, 2);
+    require(!directory_make(folder) && !refiner_save(&refiner, folder), "%s", error_text());
+    refiner_close(&refiner);
+    memory_free(tokenizer);
+}
+
+/* Each of the two sides is twice as high and wide. */
+TEST(reconstruct_refines_pictures_and_clips)
+{
+    char *picture = in_folder("picture.png"), *film = in_folder("film.mp4"), *noise = in_folder("noise.wav"),
+         *out = in_folder("back"), *refiner = in_folder("refiner"), *made = path_join(out, "picture.png");
+    struct clip plain, refined;
+    struct file_view view;
+    put_refiner(refiner);
+    for (int i = 0; i < 2; i++) {
+        struct clip *clip = i ? &refined : &plain;
+        if (i ? WEFT("reconstruct", model_folder, picture, film, "-o", out, "--refine", refiner)
+              : WEFT("reconstruct", model_folder, picture, film, "-o", out))
+            fail_msg("%s", complained.data);
+        assert_int_equal(file_map(&view, made), 0);
+        assert_int_equal(image_read(clip, view.data, view.bytes, made), 0);
+        file_unmap(&view);
+        assert_int_equal(directory_remove(out), 0);
+    }
+    assert_int_equal(refined.height, 2 * plain.height);
+    assert_int_equal(refined.width, 2 * plain.width);
+    assert_int_equal(WEFT("reconstruct", model_folder, picture, "-o", out, "--refine", shards), 1);
+    expect_absent(out);
+    assert_int_equal(WEFT("reconstruct", model_folder, noise, "-o", out, "--refine", refiner), 2);
+    expect_complaint("--refine is for pictures and clips");
+    clip_release(&plain);
+    clip_release(&refined);
+    memory_free(picture);
+    memory_free(film);
+    memory_free(noise);
+    memory_free(out);
+    memory_free(refiner);
+    memory_free(made);
+}
 
 TEST(reconstruct_puts_media_side_by_side)
 {
