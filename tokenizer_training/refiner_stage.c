@@ -117,10 +117,10 @@ static int load_media(struct vision_media *train, struct vision_media *held_out,
     if (status)
         return status;
     if (train->small_count)
-        log_warn(
-            "%s: %lld of %lld pictures are smaller than twice the tokenizer's, and were enlarged: a refiner learns "
-            "no details from them",
-            s->data, (long long)train->small_count, (long long)train->still_count);
+        log_warn("%s: %lld of %lld %s smaller than twice the tokenizer's, and enlarged: a refiner learns no details "
+                 "there",
+                 s->data, (long long)train->small_count, (long long)train->still_count,
+                 plural(train->still_count, "picture is", "pictures are"));
     from.split = SPLIT_VALIDATION;
     status = vision_media_load(held_out, &from, &request);
     if (status == 0 && held_out->still_count + held_out->clip_count < HELD_OUT_LEAST)

@@ -294,9 +294,9 @@ int vision_media_load(struct vision_media *media, const struct media_request *fr
                  from->data, (long long)media->tiny_count, plural(media->tiny_count, "picture has", "pictures have"),
                  (long long)request->side_least, plural(media->tiny_count, "is", "are"));
     if (media->short_count && from->says)
-        log_warn("%s: %lld %s fewer than %lld frames: the last one is repeated (frames, rate_hz)", from->data,
+        log_warn("%s: %lld %s fewer than %lld %s: the last one is repeated (frames, rate_hz)", from->data,
                  (long long)media->short_count, plural(media->short_count, "clip has", "clips have"),
-                 (long long)request->frames);
+                 (long long)request->frames, plural(request->frames, "frame", "frames"));
     if (media->cut_count)
         log_warn("%s: %lld %s more than %lld %s: only so many from their beginning are used", from->data,
                  (long long)media->cut_count, plural(media->cut_count, "clip has", "clips have"),
