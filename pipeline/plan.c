@@ -177,14 +177,9 @@ static bool shards_exist(const struct source_list *list)
 static int plan_sources(struct plan_command *p, const struct recipe *r)
 {
     const struct source_list *data = &p->settings->data;
-    struct source_list list = {.values = memory_alloc(max_i64(1, data->count) * (i64)sizeof *list.values),
-                               .count = data->count};
+    struct source_list list = plan_sources_resolved(r, data);
     struct mixer *mixer = NULL;
     int status = 0;
-    for (i64 i = 0; i < data->count; i++) {
-        list.values[i] = data->values[i];
-        list.values[i].data = plan_resolved(r, data->values[i].data);
-    }
     bool known = data->count > 0 && shards_exist(&list);
     if (known) {
         mixer = mixer_open(&list, "train", &p->settings->loader, p->place->stage->seed);
@@ -206,9 +201,7 @@ static int plan_sources(struct plan_command *p, const struct recipe *r)
         json_push(p->sources, source);
     }
     mixer_close(mixer);
-    for (i64 i = 0; i < data->count; i++)
-        memory_free(list.values[i].data);
-    memory_free(list.values);
+    plan_sources_release(&list);
     return status;
 }
 

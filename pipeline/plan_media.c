@@ -26,6 +26,26 @@ char *plan_resolved(const struct recipe *r, const char *lines)
     return out.data;
 }
 
+struct source_list plan_sources_resolved(const struct recipe *r, const struct source_list *sources)
+{
+    struct source_list out = *sources;
+    out.all = plan_resolved(r, sources->all ? sources->all : "");
+    out.values = memory_alloc(max_i64(1, sources->count) * (i64)sizeof *out.values);
+    for (i64 i = 0; i < sources->count; i++) {
+        out.values[i] = sources->values[i];
+        out.values[i].data = plan_resolved(r, sources->values[i].data);
+    }
+    return out;
+}
+
+void plan_sources_release(struct source_list *sources)
+{
+    for (i64 i = 0; i < sources->count; i++)
+        memory_free(sources->values[i].data);
+    memory_free(sources->values);
+    memory_free(sources->all);
+}
+
 void plan_put_line(struct buffer *out, const struct json *line)
 {
     json_print(out, line, 0);
@@ -192,26 +212,6 @@ int plan_tokenizer(struct plan_total *total, const struct recipe *r, const struc
 
 /* ---- Reinforcement learning ---- */
 
-static struct source_list copy_sources(const struct recipe *r, const struct source_list *sources)
-{
-    struct source_list out = *sources;
-    out.all = plan_resolved(r, sources->all ? sources->all : "");
-    out.values = memory_alloc(max_i64(1, sources->count) * (i64)sizeof *out.values);
-    for (i64 i = 0; i < sources->count; i++) {
-        out.values[i] = sources->values[i];
-        out.values[i].data = plan_resolved(r, sources->values[i].data);
-    }
-    return out;
-}
-
-static void release_sources(struct source_list *sources)
-{
-    for (i64 i = 0; i < sources->count; i++)
-        memory_free(sources->values[i].data);
-    memory_free(sources->values);
-    memory_free(sources->all);
-}
-
 /* A copy with references as paths. Release it with release_copy. */
 static struct rl_settings *copy_resolved(const struct recipe *r, const struct rl_settings *settings)
 {
@@ -219,15 +219,15 @@ static struct rl_settings *copy_resolved(const struct recipe *r, const struct rl
     *s = *settings;
     s->from = plan_resolved(r, s->from);
     s->grader.judge = plan_resolved(r, s->grader.judge ? s->grader.judge : "");
-    s->prompts = copy_sources(r, &settings->prompts);
-    s->eval_prompts = copy_sources(r, &settings->eval_prompts);
+    s->prompts = plan_sources_resolved(r, &settings->prompts);
+    s->eval_prompts = plan_sources_resolved(r, &settings->eval_prompts);
     return s;
 }
 
 static void release_copy(struct rl_settings *s)
 {
-    release_sources(&s->prompts);
-    release_sources(&s->eval_prompts);
+    plan_sources_release(&s->prompts);
+    plan_sources_release(&s->eval_prompts);
     memory_free(s->from);
     memory_free(s->grader.judge);
     memory_free(s);

@@ -36,6 +36,9 @@ void plan_put_place(struct json *out, const struct plan_place *place); /* "stage
 
 /* Replaces the names of recipe stages in lines of data by their folders. Free with memory_free. */
 char *plan_resolved(const struct recipe *r, const char *lines);
+/* A copy of sources with their data so. */
+struct source_list plan_sources_resolved(const struct recipe *r, const struct source_list *sources);
+void plan_sources_release(struct source_list *sources);
 
 /* Checkpoints kept, one more while it is written, and the model or tokenizer. */
 double plan_disk_bytes(i64 parameters, i64 kept, enum dtype dtype);
