@@ -278,7 +278,7 @@ static void put_refined_row(struct page *p, const char *title, const struct json
     html_element(&p->html, "td", "w", "%s, %s", title, name);
     cell_figure(p, number_at(of, "psnr_db"), UNIT_NUMBER, 2);
     cell_figure(p, number_at(of, "ssim"), UNIT_NUMBER, 3);
-    cell_figure(p, number_at(of, "edges"), UNIT_NUMBER, 3);
+    cell_figure(p, number_at(of, "edges"), UNIT_SHARE, 1);
     cell_figure(p, number_at(kind, "items"), UNIT_NUMBER, 0);
     buffer_printf(&p->html, "</tr>");
 }

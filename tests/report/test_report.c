@@ -545,10 +545,12 @@ TEST(test_refined_pictures_stand_beside_bicubic_ones)
         "{\"psnr_db\":19.25,\"ssim\":0.7,\"edges\":0.625},\"refined\":{\"psnr_db\":20.5,\"ssim\":0.75,"
         "\"edges\":0.9},\"sheet\":{\"file\":\"sheet.png\",\"pairs\":2,\"parts\":3,\"rows\":1,\"columns\":24}}}");
     struct buffer page = page_of((const char *const *)&run, 1), table = {0};
-    shows(&page,
-          "<td class='w'>Pictures it never saw, bicubic</td><td>19.25</td><td>0.700</td><td>0.625</td><td>7</td>");
-    shows(&page,
-          "<td class='w'>Pictures it never saw, refined</td><td>20.50</td><td>0.750</td><td>0.900</td><td>7</td>");
+    shows(
+        &page,
+        "<td class='w'>Pictures it never saw, bicubic</td><td>19.25</td><td>0.700</td><td>62.5\u00a0%</td><td>7</td>");
+    shows(
+        &page,
+        "<td class='w'>Pictures it never saw, refined</td><td>20.50</td><td>0.750</td><td>90.0\u00a0%</td><td>7</td>");
     shows(&page, "aria-label='New picture 2, refined' class='s0' style='background-position:21.739% 0.000%'");
     assert_int_equal(count_of(page.data, page.data + page.length, "<small>enlarged</small>"), 2);
     assert_int_equal(report_markdown(&table, (const char *const *)&run, 1), 0);
