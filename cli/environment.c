@@ -32,6 +32,8 @@ const struct environment_variable environment_variables[] = {
      "time without a sign of life after which a rank or a machine is given up (default: WEFT_WAIT_S; of `weft launch`: "
      "15)"},
     {"WEFT_SECRET", "TEXT", "shared secret of all ranks and of `weft serve-tokens`; keeps strangers from their ports"},
+    {"WEFT_MACHINE", "NAME",
+     "the machine of this rank (default: the host's name): ranks with the same name sum among themselves first"},
     {"WEFT_TOKENS", "HOST:PORT ...", "servers that prepare the shards of streams (`weft serve-tokens`)"},
     {"WEFT_RING", "DIR", "folder of this machine for the shards of streams, in place of the run's folder"},
     {"MASTER_ADDR, MASTER_PORT", "HOST, PORT", "where rank 0 listens; without them ranks meet over MPI"},

@@ -2,7 +2,8 @@
  *
  * On a CPU, a bucket's parts for other ranks are copied out of the gradients and sent as one
  * message per rank. When the transfer has ended, the received parts are added in rank order; this
- * is checked after each record of the backward, and at the end. At most two buckets are in flight,
+ * is checked after each record of the backward, and at the end. Between machines a second transfer
+ * follows, of the machines' sums (struct comm_machines). At most two buckets are in flight,
  * which bounds memory. A weight larger than a bucket is split. On a GPU the transport reduces
  * in-place on a separate stream. */
 #include "dist/dist.h"
@@ -25,6 +26,7 @@ struct bucket {
 struct buckets_slot { /* a bucket in flight */
     float *out, *in;
     struct transfer *transfer;
+    bool far; /* the transfer is that between machines */
 };
 struct buckets {
     struct weights *weights;
@@ -160,20 +162,40 @@ static i64 pieces_at_most(const struct buckets *b)
 
 /* ---- Memory ---- */
 
-static i64 own_bytes(const struct buckets *b, const struct bucket *bucket)
+static const struct comm_machines *machines_of(const struct bucket *bucket)
+{
+    return comm_host(bucket->comm)->machines;
+}
+
+/* Bytes of a rank's shares of all pieces. */
+static i64 share_bytes(const struct buckets *b, const struct bucket *bucket, i64 rank)
 {
     i64 bytes = 0;
     for (i64 i = 0; i < bucket->count; i++)
-        bytes += piece_of_rank(&b->pieces[bucket->first + i], bucket->comm->size, bucket->comm->rank).bytes;
+        bytes += piece_of_rank(&b->pieces[bucket->first + i], bucket->comm->size, rank).bytes;
+    return bytes;
+}
+
+/* Bytes of the shares that a near rank carries. */
+static i64 carried_bytes(const struct buckets *b, const struct bucket *bucket, i64 near)
+{
+    const struct comm_machines *m = machines_of(bucket);
+    i64 bytes = 0;
+    for (i64 i = m->begin[near]; i < m->begin[near + 1]; i++)
+        bytes += share_bytes(b, bucket, m->shares[i]);
     return bytes;
 }
 
 static void size_slots(struct buckets *b)
 {
     for (i64 i = 0; i < b->count; i++) {
-        i64 own = own_bytes(b, &b->list[i]);
-        b->out_bytes = max_i64(b->out_bytes, b->list[i].bytes - own);
-        b->in_bytes = max_i64(b->in_bytes, own * (b->list[i].comm->size - 1));
+        const struct bucket *bucket = &b->list[i];
+        const struct comm_machines *m = machines_of(bucket);
+        i64 own = share_bytes(b, bucket, bucket->comm->rank), carried = carried_bytes(b, bucket, m->place), near = 0;
+        for (i64 k = 0; k < m->near; k++)
+            near += k == m->place ? 0 : carried_bytes(b, bucket, k);
+        b->out_bytes = max_i64(b->out_bytes, max_i64(near, carried - own));
+        b->in_bytes = max_i64(b->in_bytes, max_i64(carried * (m->near - 1), own * (m->count - 1)));
     }
 }
 
@@ -242,23 +264,42 @@ void buckets_close(struct buckets *b)
 
 /* ---- Through host memory ---- */
 
-/* Copies the other ranks' parts to the send buffer, and lays out the receive buffer. */
+static void clear_spans(struct comm *comm)
+{
+    memset(comm->in, 0, (size_t)comm->size * sizeof *comm->in);
+    memset(comm->out, 0, (size_t)comm->size * sizeof *comm->out);
+}
+
+/* Copies a rank's shares of all pieces. Returns their bytes. */
+static i64 pack_share(char *out, const struct buckets *b, const struct bucket *bucket, i64 rank)
+{
+    i64 bytes = 0;
+    for (i64 i = 0; i < bucket->count; i++) {
+        struct span part = piece_of_rank(&b->pieces[bucket->first + i], bucket->comm->size, rank);
+        memcpy(out + bytes, part.data, (size_t)part.bytes);
+        bytes += part.bytes;
+    }
+    return bytes;
+}
+
+/* Copies what the other ranks of this machine carry to the send buffer, and lays out the receive buffer. */
 static void pack(const struct buckets *b, const struct bucket *bucket, struct buckets_slot *slot)
 {
     struct comm *comm = bucket->comm;
+    const struct comm_machines *m = machines_of(bucket);
     char *out = (char *)slot->out, *in = (char *)slot->in;
-    i64 own = own_bytes(b, bucket);
-    for (i64 r = 0; r < comm->size; r++) {
+    i64 carried = carried_bytes(b, bucket, m->place);
+    clear_spans(comm);
+    for (i64 i = 0; i < m->near; i++) {
         i64 bytes = 0;
-        for (i64 i = 0; i < bucket->count && r != comm->rank; i++) {
-            struct span part = piece_of_rank(&b->pieces[bucket->first + i], comm->size, r);
-            memcpy(out + bytes, part.data, (size_t)part.bytes);
-            bytes += part.bytes;
-        }
-        comm->in[r] = (struct span){out, bytes};
-        comm->out[r] = (struct span){in, r == comm->rank ? 0 : own};
+        if (i == m->place)
+            continue;
+        for (i64 k = m->begin[i]; k < m->begin[i + 1]; k++)
+            bytes += pack_share(out + bytes, b, bucket, m->shares[k]);
+        comm->in[m->ranks[i]] = (struct span){out, bytes};
+        comm->out[m->ranks[i]] = (struct span){in, carried};
         out += bytes;
-        in += comm->out[r].bytes;
+        in += carried;
     }
 }
 
@@ -268,10 +309,32 @@ static void begin_transfer(struct buckets *b, const struct bucket *bucket, struc
     device->memory->unlock(device);
     pack(b, bucket, slot);
     device->memory->lock(device);
+    slot->far = false;
     slot->transfer = bucket->comm->transport->begin(bucket->comm, bucket->comm->out, bucket->comm->in);
 }
 
-/* out = sum of parts[r] over ranks, in rank order. One of the parts may be `out` itself. */
+/* Sends the machine's sums to whom they belong. */
+static void begin_far(const struct buckets *b, const struct bucket *bucket, struct buckets_slot *slot)
+{
+    struct comm *comm = bucket->comm;
+    const struct comm_machines *m = machines_of(bucket);
+    char *out = (char *)slot->out, *in = (char *)slot->in;
+    i64 own = share_bytes(b, bucket, comm->rank), share;
+    clear_spans(comm);
+    for (i64 k = 1; (share = machines_share(m, m->place, k)) >= 0; k++) {
+        comm->in[share] = (struct span){out, share_bytes(b, bucket, share)};
+        out += comm->in[share].bytes;
+    }
+    for (i64 g = 0; g < m->count; g++)
+        if (g != m->own) {
+            comm->out[m->carriers[g]] = (struct span){in, own};
+            in += own;
+        }
+    slot->far = true;
+    slot->transfer = comm->transport->begin(comm, comm->out, comm->in);
+}
+
+/* out = sum of parts[r] in their order. One of the parts may be `out` itself. */
 static void sum_parts(float *out, const float *const *parts, i64 ranks, i64 count)
 {
     float sums[RUN];
@@ -285,19 +348,39 @@ static void sum_parts(float *out, const float *const *parts, i64 ranks, i64 coun
     }
 }
 
+/* The sums of a share over `ranks` parts: that of this process in its place, `place`, the others in `in`, `stride`
+ * apart. out NULL: in place. Returns the elements of the share. */
+static i64 add_share(float *out, const struct buckets *b, const struct bucket *bucket, i64 share, const float *in,
+                     i64 stride, i64 ranks, i64 place)
+{
+    const float *parts[ranks];
+    i64 done = 0;
+    for (i64 i = 0; i < bucket->count; i++) {
+        struct span part = piece_of_rank(&b->pieces[bucket->first + i], bucket->comm->size, share);
+        for (i64 r = 0; r < ranks; r++)
+            parts[r] = r == place ? part.data : in + (r - (r > place)) * stride + done;
+        sum_parts(out ? out + done : part.data, parts, ranks, part.bytes / 4);
+        done += part.bytes / 4;
+    }
+    return done;
+}
+
+/* Adds what has arrived: parts of this machine's ranks, whose sums of other machines' shares go to the send buffer, or
+ * sums of machines. */
 static void add_arrived(const struct buckets *b, const struct bucket *bucket, const struct buckets_slot *slot)
 {
     struct comm *comm = bucket->comm;
+    const struct comm_machines *m = machines_of(bucket);
     struct device *device = b->weights->device;
-    i64 own = own_bytes(b, bucket) / 4, done = 0;
-    const float *parts[comm->size];
+    i64 carried = carried_bytes(b, bucket, m->place) / 4, own = share_bytes(b, bucket, comm->rank) / 4, done = 0, share;
+    float *out = slot->out;
     device->memory->unlock(device);
-    for (i64 i = 0; i < bucket->count; i++) {
-        struct span part = piece_of_rank(&b->pieces[bucket->first + i], comm->size, comm->rank);
-        for (i64 r = 0; r < comm->size; r++)
-            parts[r] = r == comm->rank ? part.data : slot->in + (r - (r > comm->rank)) * own + done;
-        sum_parts(part.data, parts, comm->size, part.bytes / 4);
-        done += part.bytes / 4;
+    if (slot->far)
+        add_share(NULL, b, bucket, comm->rank, slot->in, own, m->count, m->own);
+    for (i64 k = 0; !slot->far && (share = machines_share(m, m->place, k)) >= 0; k++) {
+        i64 count = add_share(k ? out : NULL, b, bucket, share, slot->in + done, carried, m->near, m->place);
+        out += k ? count : 0;
+        done += count;
     }
     device->memory->lock(device);
 }
@@ -337,7 +420,7 @@ static bool end_oldest(struct buckets *b, bool wait)
 {
     struct bucket *bucket = &b->list[b->ended_count];
     struct buckets_slot *slot = &b->slots[b->ended_count % IN_FLIGHT];
-    if (slot->transfer) {
+    while (slot->transfer) {
         if (wait)
             watch_call(bucket->comm->name, "sum of gradients");
         bool has_ended = bucket->comm->transport->ended(bucket->comm, slot->transfer, wait);
@@ -346,6 +429,8 @@ static bool end_oldest(struct buckets *b, bool wait)
             return false;
         slot->transfer = NULL;
         add_arrived(b, bucket, slot);
+        if (!slot->far && machines_of(bucket)->count > 1)
+            begin_far(b, bucket, slot);
     }
     b->ended_count++;
     return true;

@@ -1,4 +1,5 @@
 /* Collectives, built on the few functions of a transport. */
+#define _GNU_SOURCE /* gethostname */
 #include "dist/dist.h"
 #include "kernels/isa.h"
 
@@ -75,6 +76,24 @@ static void refuse_rank(struct comm *host, i64 rank, const struct rank_identity 
                   (long long)rank, other->program, own->program);
 }
 
+/* The ranks' names of their machines, as hashes: WEFT_MACHINE, or the host's name. Collective over the world. */
+static void name_machines(struct comm *host)
+{
+    u64 *names = memory_alloc(host->size * (i64)sizeof *names);
+    char own[256] = "";
+    const char *given = getenv("WEFT_MACHINE");
+    gethostname(own, sizeof own - 1);
+    if (given && *given)
+        snprintf(own, sizeof own, "%s", given);
+    names[host->rank] = hash_bytes(own, (i64)strlen(own), 0);
+    for (i64 r = 0; r < host->size; r++)
+        host->bytes[r] = sizeof *names;
+    host->transport->all_gather(host, names, host->bytes);
+    machines_close(host->machines);
+    host->machines = machines_open(names, host->size, host->rank);
+    memory_free(names);
+}
+
 /* The first calls of a world, which end within launch_wait_s: what has come as a rank may be none. */
 static void greet_world(struct comm *host, struct device *device, const struct launch_info *launch)
 {
@@ -95,6 +114,7 @@ static void greet_world(struct comm *host, struct device *device, const struct l
     level_cpus(device, all, host->size, host->rank);
     for (i64 r = 0; r < host->size; r++)
         refuse_rank(host, r, own, &all[r]);
+    name_machines(host);
     host->watch = watch_open(host, launch);
     host->wait_s = wait_s;
     host->end_s = 0;
@@ -108,14 +128,19 @@ struct comm *comm_open(struct device *device, const struct launch_info *launch)
     struct comm *host = launch->size == 1 ? comm_new(&local_transport, NULL, "world", 0, 1)
                         : launch->master  ? tcp_open(launch)
                                           : mpi_open(launch);
-    if (host && host->size > 1)
+    if (!host)
+        return NULL;
+    host->machines = machines_open(NULL, host->size, host->rank);
+    if (host->size > 1)
         greet_world(host, device, launch);
-    return host ? comm_over(host, device) : NULL;
+    return comm_over(host, device);
 }
 
 struct comm *comm_open_meta(struct device *device, i64 rank, i64 size)
 {
-    return comm_new(&meta_transport, device, "world", rank, size);
+    struct comm *comm = comm_new(&meta_transport, device, "world", rank, size);
+    comm->machines = machines_open(NULL, size, rank);
+    return comm;
 }
 
 struct comm *comm_split(struct comm *parent, const struct rank_group *group, const char *name)
@@ -129,6 +154,7 @@ struct comm *comm_split(struct comm *parent, const struct rank_group *group, con
     struct comm *host =
         alone ? comm_new(&local_transport, NULL, name, 0, 1) : over->transport->split(over, group, rank);
     host->name = name;
+    host->machines = machines_of_group(over->machines, group, rank);
     if (counts_only || !parent->device)
         return host;
     struct comm *comm = comm_over(host, parent->device);
@@ -154,6 +180,7 @@ void comm_close(struct comm *comm)
     memory_free(comm->out);
     memory_free(comm->in);
     memory_free(comm->bytes);
+    machines_close(comm->machines);
     release_scratch(comm);
     memory_free(comm);
     comm_close(host);
@@ -427,6 +454,74 @@ static void reduce_piece(struct comm *comm, char *data, const i64 *counts, i64 b
     sum_parts(out, parts, comm->size, piece, own, dtype);
 }
 
+/* The same elements of the shares of all ranks, each [piece] at most. */
+struct shares_piece {
+    char *data;
+    const i64 *counts;
+    i64 begin, piece;
+    enum dtype dtype;
+};
+
+static struct span share_piece(const struct shares_piece *p, i64 rank)
+{
+    i64 first = 0;
+    for (i64 r = 0; r < rank; r++)
+        first += p->counts[r];
+    return (struct span){p->data + (first + min_i64(p->begin, p->counts[rank])) * dtype_bytes(p->dtype),
+                         clamp(p->counts[rank] - p->begin, p->piece) * dtype_bytes(p->dtype)};
+}
+
+static void clear_spans(struct comm *comm)
+{
+    memset(comm->in, 0, (size_t)comm->size * sizeof *comm->in);
+    memset(comm->out, 0, (size_t)comm->size * sizeof *comm->out);
+}
+
+/* sums + k times the bytes of a piece = the machine's sum of the k-th share that this rank carries. */
+static void reduce_near(struct comm *comm, char *sums, char *parts, const struct shares_piece *p)
+{
+    const struct comm_machines *m = comm_host(comm)->machines;
+    i64 step = p->piece * dtype_bytes(p->dtype);
+    for (i64 k = 0; k < m->rounds; k++) {
+        i64 own = machines_share(m, m->place, k), bytes = own < 0 ? 0 : share_piece(p, own).bytes;
+        clear_spans(comm);
+        for (i64 i = 0; i < m->near; i++) {
+            i64 share = machines_share(m, i, k);
+            comm->in[m->ranks[i]] = share < 0 ? (struct span){0} : share_piece(p, share);
+            comm->out[m->ranks[i]] = (struct span){parts + i * step, bytes};
+        }
+        comm->transport->exchange(comm, comm->out, comm->in);
+        if (own >= 0)
+            sum_parts(sums + k * step, parts, m->near, p->piece, bytes / dtype_bytes(p->dtype), p->dtype);
+    }
+}
+
+/* As reduce_piece, within machines first. */
+static void reduce_piece_by_machine(struct comm *comm, const struct shares_piece *p)
+{
+    const struct comm_machines *m = comm_host(comm)->machines;
+    i64 step = p->piece * dtype_bytes(p->dtype), share;
+    char *parts = comm_scratch(comm, (max_i64(m->near, m->count) + m->rounds) * step);
+    char *sums = parts + max_i64(m->near, m->count) * step;
+    struct span own = share_piece(p, comm->rank);
+    reduce_near(comm, sums, parts, p);
+    clear_spans(comm);
+    for (i64 k = 1; (share = machines_share(m, m->place, k)) >= 0; k++)
+        comm->in[share] = (struct span){sums + k * step, share_piece(p, share).bytes};
+    for (i64 g = 0; g < m->count; g++)
+        comm->out[m->carriers[g]] = (struct span){parts + g * step, own.bytes};
+    comm->in[comm->rank] = (struct span){sums, own.bytes};
+    comm->transport->exchange(comm, comm->out, comm->in);
+    sum_parts(own.data, parts, m->count, p->piece, own.bytes / dtype_bytes(p->dtype), p->dtype);
+}
+
+/* True if sums and gathers go within machines first. Transports of device memory have their own ways. */
+static bool goes_by_machine(struct comm *comm)
+{
+    return comm_host(comm)->machines->count > 1 && !comm->transport->reduce_scatter;
+}
+
+/* Machines' sums of bf16 would be rounded, or as long as all parts, so those go to all at once. */
 static void reduce_scatter(struct comm *comm, void *data, const i64 *counts, enum dtype dtype)
 {
     i64 most = 0, piece = PIECE_BYTES / dtype_bytes(dtype);
@@ -437,7 +532,22 @@ static void reduce_scatter(struct comm *comm, void *data, const i64 *counts, enu
     for (i64 r = 0; r < comm->size; r++)
         most = max_i64(most, counts[r]);
     for (i64 begin = 0; begin < most; begin += piece)
-        reduce_piece(comm, data, counts, begin, min_i64(piece, most), dtype);
+        if (goes_by_machine(comm) && dtype != DTYPE_BF16)
+            reduce_piece_by_machine(comm, &(struct shares_piece){data, counts, begin, min_i64(piece, most), dtype});
+        else
+            reduce_piece(comm, data, counts, begin, min_i64(piece, most), dtype);
+}
+
+static void gather(struct comm *comm, void *data, const i64 *bytes)
+{
+    if (!goes_by_machine(comm)) {
+        comm->transport->all_gather(comm, data, bytes);
+        return;
+    }
+    for (i64 round = 0; round < comm_host(comm)->machines->rounds; round++) {
+        machines_gather(comm, data, bytes, round);
+        comm->transport->exchange(comm, comm->out, comm->in);
+    }
 }
 
 void comm_reduce_scatter(struct comm *comm, void *data, const i64 *counts, enum dtype dtype)
@@ -461,7 +571,7 @@ static void all_reduce(struct comm *comm, void *data, i64 count, enum dtype dtyp
     reduce_scatter(comm, data, comm->bytes, dtype);
     for (i64 r = 0; r < comm->size; r++)
         comm->bytes[r] *= dtype_bytes(dtype);
-    comm->transport->all_gather(comm, data, comm->bytes);
+    gather(comm, data, comm->bytes);
 }
 
 static i64 joined_bytes(const struct comm_sum *sum)

@@ -4,6 +4,7 @@
  *
  *     launch    rank and size from the launcher's environment            launch.c
  *     comm      collectives, built on the few functions of a transport   comm.c
+ *     machines  which ranks share one: sums go within machines first     machines.c
  *               local.c (one rank)   mpi.c, tcp.c (host memory)   nccl.c (GPU memory)
  *               meta.c (no data: counts traffic)
                watch.c (names ranks that hang)
@@ -23,7 +24,8 @@
  * All ranks of a comm must call the same collectives in the same order with the same sizes. The
  * first calls on each comm check this and stop the run, naming the ranks that differ. Sums are
  * computed in f32 (F64: in f64), and all ranks get bitwise equal results. On CPUs ranks are added
- * in ascending order, so results are reproducible. On GPUs F32 and F64 use NCCL's order, which
+ * in ascending order, within each machine first if several have several ranks (struct
+ * comm_machines), so results are reproducible. On GPUs F32 and F64 use NCCL's order, which
  * depends on its choice of algorithm (fixed by NCCL_ALGO and NCCL_PROTO); BF16 is exchanged and
  * summed in f32 by this program.
  *
@@ -63,7 +65,8 @@
  * without any there is one rank. With MASTER_ADDR and MASTER_PORT (rank 0's address) ranks connect
  * over TCP. Otherwise they use MPI, whose rank and size must agree. If torchrun itself occupies the
  * port, the next port is used. Ranks that meet over TCP prove to each other that they know the text
- * in WEFT_SECRET, if it is set. */
+ * in WEFT_SECRET, if it is set. Ranks whose WEFT_MACHINE is the same, by default the host's name, count
+ * as those of one machine (struct comm_machines). */
 enum { WORLD_MOST = 16384 };
 struct launch_info {
     i64 rank, size, local_rank, local_size; /* size 0: not given */
@@ -134,6 +137,28 @@ struct transport {
     /* Sends a sign of life to a rank of the world; any thread, never blocks. NULL: the transport has none. */
     void (*beat)(struct comm *world, i64 rank);
 };
+/* How the sums and gathers of a comm of host memory go within machines first, where its ranks lie on several machines
+ * and not each on its own (hierarchical sums: Jia et al. 2018, arXiv 1807.11205). The share that rank s gets of a sum
+ * has a carrier on each other machine, which adds the parts of its machine, in rank order. Rank s does so on its own
+ * machine, and adds the machines' sums in their order. A gather takes the same way back. Machines and their ranks
+ * take turns as carriers, so all ranks of a machine use its link.
+ *
+ *     share of rank 0         machine 0: ranks 0, 1            machine 1: ranks 2, 3
+ *     sum                     rank 0: (part 0 + part 1)   +    (part 2 + part 3) by its carrier, rank 2
+ *     gather                  rank 0 -> rank 1, rank 2         rank 2 -> rank 3
+ *
+ * All ranks on one machine, or each on its own: one machine here, whose sums are those of all ranks in order. */
+struct comm_machines {
+    i64 count, own;  /* machines, in the order of their first ranks; that of this rank */
+    i64 near, place; /* ranks of this machine, and the index of this one */
+    i64 *of;         /* [size] machine of each rank */
+    i64 *order;      /* [size] ranks by machine */
+    i64 *ranks;      /* [near] those of this machine, ascending; borrowed from `order` */
+    i64 *begin;      /* [near + 1] near rank i carries shares begin[i] .. begin[i + 1] - 1 of the list */
+    i64 *shares;     /* [size] ranks whose shares they are: the near rank's own first, then by machine */
+    i64 *carriers;   /* [count] who carries this rank's share on each machine; on its own: this rank */
+    i64 rounds;      /* the most shares that a near rank carries */
+};
 struct comm {
     const char *name; /* used in messages: "data", ... */
     i64 rank, size;
@@ -148,8 +173,9 @@ struct comm {
     i64 wait_s;            /* timeout of all calls but barriers; 0: none */
     double end_s;          /* all calls end until then (clock_s); 0: no limit */
     i64 scratch_bytes, calls;
-    double begun_s, spent_s; /* when the call that goes on began, 0: none; time in calls so far */
-    struct watch *watch;     /* control plane of the world; NULL: none */
+    double begun_s, spent_s;        /* when the call that goes on began, 0: none; time in calls so far */
+    struct watch *watch;            /* control plane of the world; NULL: none */
+    struct comm_machines *machines; /* control plane and meta; owned */
 };
 /* The control plane of a comm: the same ranks, for host memory such as sizes and counts. The comm
  * itself, the data plane, moves device memory only. */
@@ -202,6 +228,16 @@ struct parallel;
 double comm_spent_s(const struct parallel *parallel);
 
 /* Internal: for transports and ops. */
+/* names [size]: equal for ranks of one machine; NULL: all are on one. */
+struct comm_machines *machines_open(const u64 *names, i64 size, i64 rank);
+struct comm_machines *machines_of_group(const struct comm_machines *parent, const struct rank_group *group, i64 rank);
+void machines_close(struct comm_machines *machines); /* NULL: nothing */
+/* The k-th share that a near rank carries, by its rank; -1: it has fewer. */
+i64 machines_share(const struct comm_machines *machines, i64 near, i64 k);
+/* Fills in comm->out and comm->in for one round of a gather, in place: data has the shares of all ranks, bytes[r] each,
+ * one behind the other. Round 0 brings shares to their machine and to the carriers. Rounds 1 .. machines->rounds - 1,
+ * in any order behind it, bring what they carry to the other ranks of their machine. */
+void machines_gather(struct comm *comm, char *data, const i64 *bytes, i64 round);
 struct comm *comm_new(const struct transport *transport, struct device *device, const char *name, i64 rank, i64 size);
 void *comm_scratch(struct comm *comm, i64 bytes); /* valid until the next call; never shrinks */
 /* Checks that the ranks' first calls on a comm agree in name and size. Otherwise stops the run and

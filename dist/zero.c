@@ -32,22 +32,30 @@ static void end_oldest(struct gathers *g)
     watch_call(NULL, NULL);
 }
 
-/* bytes[r]: size of rank r's share, which lies behind those of the ranks before it. */
-static void begin_gather(struct gathers *g, struct comm *comm, char *data, const i64 *bytes)
+static void begin_gather(struct gathers *g, struct comm *comm, char *data, const i64 *bytes, i64 round)
 {
-    char *own = NULL;
-    for (i64 r = 0; r < comm->size; data += bytes[r++]) {
-        comm->out[r] = (struct span){data, bytes[r]};
-        own = r == comm->rank ? data : own;
-    }
-    for (i64 r = 0; r < comm->size; r++)
-        comm->in[r] = (struct span){own, r == comm->rank ? 0 : bytes[comm->rank]};
-    comm->out[comm->rank].bytes = 0;
+    machines_gather(comm, data, bytes, round);
     if (g->begun - g->ended == GATHERS_MOST)
         end_oldest(g);
     i64 at = g->begun++ % GATHERS_MOST;
     g->comms[at] = comm;
     g->list[at] = comm->transport->begin(comm, comm->out, comm->in);
+}
+
+/* Begins the gather of a weight, or, behind that, what follows it on this machine. */
+static void gather_copy(struct gathers *g, struct weight *w, struct comm *comm, bool follows)
+{
+    i64 sizes[comm->size];
+    if (!w->value.needs_grad || comm->size == 1)
+        return;
+    zero_sizes(sizes, w, comm->size);
+    for (i64 r = 0; r < comm->size; r++)
+        sizes[r] *= dtype_bytes(w->value.dtype);
+    if (comm->transport->begin)
+        for (i64 round = follows; round < (follows ? comm_host(comm)->machines->rounds : 1); round++)
+            begin_gather(g, comm, w->value.data, sizes, round);
+    else if (!follows)
+        comm_all_gather(comm, w->value.data, sizes);
 }
 
 /* Host memory: all weights are on their way at once, from and to their places, so the delay of a link
@@ -58,22 +66,12 @@ void zero_gather_copies(struct weights *weights, const struct parallel *p)
     struct gathers under_way = {.begun = 0};
     if (p->data->transport->begin)
         device->memory->unlock(device);
-    for (i64 i = 0; i < weights->count; i++) {
-        struct weight *w = &weights->list[i];
-        struct comm *comm = zero_ranks(w, p);
-        i64 sizes[comm->size];
-        if (!w->value.needs_grad || comm->size == 1)
-            continue;
-        zero_sizes(sizes, w, comm->size);
-        for (i64 r = 0; r < comm->size; r++)
-            sizes[r] *= dtype_bytes(w->value.dtype);
-        if (comm->transport->begin)
-            begin_gather(&under_way, comm, w->value.data, sizes);
-        else
-            comm_all_gather(comm, w->value.data, sizes);
+    for (int follows = 0; follows < 2; follows++) {
+        for (i64 i = 0; i < weights->count; i++)
+            gather_copy(&under_way, &weights->list[i], zero_ranks(&weights->list[i], p), follows);
+        while (under_way.ended < under_way.begun)
+            end_oldest(&under_way);
     }
-    while (under_way.ended < under_way.begun)
-        end_oldest(&under_way);
     if (p->data->transport->begin)
         device->memory->lock(device);
 }

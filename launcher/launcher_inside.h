@@ -76,7 +76,8 @@ void ranks_release(struct ranks *ranks);
 struct replay_world {
     i64 ranks, first, end; /* steps that are complete when it begins and ends; end 0: that of the stage */
     char *layout, *device;
-    struct json *deals; /* of members.jsonl; NULL: none */
+    struct json *deals;    /* of members.jsonl; NULL: none */
+    struct json *machines; /* of members.jsonl; NULL: all ranks are on one */
 };
 struct replay {
     const char *path;
@@ -91,6 +92,8 @@ void replay_close(struct replay *replay);     /* NULL: nothing */
  * message. */
 int replay_check(const struct replay *replay, i64 at, const struct json *line, const char *journal);
 
+/* The machine that a rank was on. */
+i64 replay_machine(const struct replay_world *world, i64 rank);
 /* Fills in the parts of the step after `done`. */
 void replay_deal(i64 *parts, i64 groups, const struct replay_world *world, i64 done);
 

@@ -88,6 +88,8 @@ static void set_environment(const struct rank_world *w, i64 rank)
     set_number("LOCAL_WORLD_SIZE", w->count);
     set_number("MASTER_PORT", w->port);
     setenv("MASTER_ADDR", w->host, 1);
+    if (w->replay) /* sums have the order that they had */
+        set_number("WEFT_MACHINE", replay_machine(&w->replay->list[w->at], rank));
     unsetenv("TORCHELASTIC_USE_AGENT_STORE");
 }
 

@@ -10,6 +10,7 @@ static void release_world(struct replay_world *w)
     memory_free(w->layout);
     memory_free(w->device);
     json_free(w->deals);
+    json_free(w->machines);
 }
 
 /* A world that went back to an earlier step than others began at replaces them. */
@@ -46,6 +47,22 @@ static int check_deals(const struct json *line, const struct layout *layout, con
                              where, (long long)groups, plural(groups, "part", "parts"), DEAL_FASTEST);
 }
 
+static int check_machines(const struct json *line, i64 ranks, const char *where)
+{
+    const struct json *machines = json_get(line, "machines");
+    i64 count = 0;
+    bool right = !machines || json_count(machines) == ranks;
+    for (i64 r = 0; r < json_count(machines) && right; r++) {
+        i64 number = json_integer(json_at(machines, r), -1);
+        right = number >= 0 && number <= count;
+        count += number == count;
+    }
+    return right ? 0
+                 : error_set("%s: the machines cannot be read: expected a number for each of the %lld %s, which count "
+                             "from 0 in the order of their first ranks",
+                             where, (long long)ranks, plural(ranks, "rank", "ranks"));
+}
+
 static int check_world(const struct json *line, const char *where)
 {
     i64 step = json_integer(json_get(line, "step"), -1), ranks = json_integer(json_get(line, "ranks"), 0);
@@ -58,7 +75,13 @@ static int check_world(const struct json *line, const char *where)
     if (strcmp(deal, "even") != 0 && strcmp(deal, "speed") != 0)
         return error_set("%s: the deal of samples is \"%s\", expected \"even\" or \"speed\": another version wrote it",
                          where, deal);
-    return check_deals(line, &parsed, where);
+    return check_machines(line, ranks, where) ? -1 : check_deals(line, &parsed, where);
+}
+
+static struct json *copy_of(const struct json *line, const char *key)
+{
+    const struct json *value = json_get(line, key);
+    return value ? json_copy(value) : NULL;
 }
 
 static int read_line(struct replay *r, const char *text, i64 length, i64 number)
@@ -79,12 +102,12 @@ static int read_line(struct replay *r, const char *text, i64 length, i64 number)
         r->of = json_copy(json_get(line, "of"));
     }
     if (status == 0)
-        add_world(r,
-                  (struct replay_world){.ranks = json_integer(json_get(line, "ranks"), 1),
-                                        .first = json_integer(json_get(line, "step"), 0),
-                                        .layout = string_copy(json_string(json_get(line, "layout"), "")),
-                                        .device = string_copy(json_string(json_get(line, "device"), "")),
-                                        .deals = json_get(line, "deals") ? json_copy(json_get(line, "deals")) : NULL});
+        add_world(r, (struct replay_world){.ranks = json_integer(json_get(line, "ranks"), 1),
+                                           .first = json_integer(json_get(line, "step"), 0),
+                                           .layout = string_copy(json_string(json_get(line, "layout"), "")),
+                                           .device = string_copy(json_string(json_get(line, "device"), "")),
+                                           .deals = copy_of(line, "deals"),
+                                           .machines = copy_of(line, "machines")});
     json_free(line);
     memory_free(where);
     return status;
@@ -166,6 +189,11 @@ int replay_check(const struct replay *r, i64 at, const struct json *line, const 
                         (long long)step, (long long)w->first);
     buffer_release(&names);
     return status;
+}
+
+i64 replay_machine(const struct replay_world *w, i64 rank)
+{
+    return json_integer(json_at(w->machines, rank), 0);
 }
 
 void replay_deal(i64 *parts, i64 groups, const struct replay_world *w, i64 done)

@@ -68,16 +68,29 @@ static void close_line(const struct members *m, struct json *line)
     json_set(line, "left", left ? left : ended("not known"));
 }
 
+/* NULL: sums go to all ranks at once. */
+static struct json *machines_of(struct comm *world)
+{
+    const struct comm_machines *m = comm_host(world)->machines;
+    struct json *list = m->count > 1 ? json_array() : NULL;
+    for (i64 r = 0; r < world->size && list; r++)
+        json_push(list, json_of_integer(m->of[r]));
+    return list;
+}
+
 static struct json *line_of(const struct members *m, i64 done, bool begins)
 {
     const struct parallel *ranks = m->stage->ranks;
     struct json *line = json_object();
+    struct json *machines = machines_of(ranks->world);
     struct buffer layout = {0};
     layout_print(&layout, &ranks->layout);
     json_set(line, "step", json_of_integer(done));
     json_set(line, "begins", json_of_bool(begins));
     json_set(line, "ranks", json_of_integer(ranks->world->size));
     json_set(line, "layout", json_of_string(layout.data));
+    if (machines)
+        json_set(line, "machines", machines);
     json_set(line, "deal", json_of_string("even"));
     json_set(line, "device", json_of_string(device_name(m->stage->device)));
     json_set(line, "stage", json_of_string(m->stage->name));

@@ -1,13 +1,14 @@
 /* members.jsonl in the folder of a stage on ranks: a line for each world of ranks that trained it, in
  * order. `weft launch --replay` repeats the run from it.
  *
- *     {"step": 0, "begins": true, "ranks": 3, "layout": "data=3,...", "deal": "speed",
- *      "deals": [{"step": 6, "parts": [1000, 982, 340]}], "device": "...", "stage": "base",
+ *     {"step": 0, "begins": true, "ranks": 3, "layout": "data=3,...", "machines": [0, 0, 1],
+ *      "deal": "speed", "deals": [{"step": 6, "parts": [1000, 982, 340]}], "device": "...", "stage": "base",
  *      "of": {"recipe", "seed", "inputs"}, "world": "1f0c9a2e.1",
  *      "left": {"step": 7, "ranks": [{"rank": 1, "how": "killed, signal 9, 0.31 GB"}]}}
  *
  * step: complete when the world began; a later line with the same or a lower step replaces this one, for
- * its steps were lost. begins: it resumed from no checkpoint of the stage. layout: as --layout takes it.
+ * its steps were lost. begins: it resumed from no checkpoint of the stage. layout: as --layout takes it. machines: that
+ * of each rank, numbered from the first one; only where sums go within machines first (struct comm_machines).
  * deal: even, micro-batch m of a step is that of data rank m mod data; speed: only up to the first of `deals`,
  * each of which holds from the step behind its `step` on (dist/deal.h). device: what the bits depend on.
  * of: digests (identity_digests). world: its launcher and generation, if a launcher started it. left: the

@@ -205,6 +205,17 @@ static inline struct comm *ranks_world(struct device *device)
     return world;
 }
 
+/* Call it in a rank, before ranks_world. machines: a letter for each rank; NULL: nothing. */
+static inline void ranks_take_machine(const char *machines)
+{
+    struct launch_info launch;
+    if (!machines)
+        return;
+    require(launch_detect(&launch) == 0, "%s", error_text());
+    const char name[] = {machines[launch.rank], 0};
+    setenv("WEFT_MACHINE", name, 1);
+}
+
 /* Assertion for a rank that has a `world`: prints to stderr and
  * exits with 3. cmocka's output would be lost. */
 #define EXPECT(condition)                                                                                              \

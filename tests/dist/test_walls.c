@@ -86,9 +86,10 @@ struct walls_wall {
     const char *name;
     int ranks;
     struct layout layout;
-    const char *like; /* case with the same bits, compared if it ran before; NULL: none */
-    bool mpi;         /* under mpirun instead of over TCP */
-    i64 parts[2];     /* of the deal of micro-batches; {0}: even */
+    const char *like;     /* case with the same bits, compared if it ran before; NULL: none */
+    bool mpi;             /* under mpirun instead of over TCP */
+    i64 parts[2];         /* of the deal of micro-batches; {0}: even */
+    const char *machines; /* a letter for each rank; NULL: all are on one */
 };
 static const struct walls_wall walls[] = {
     {"chunks", 1, {.chunks = 2}},
@@ -114,6 +115,10 @@ static const struct walls_wall walls[] = {
     {"replica-buckets", 4, {.data = 4, .expert = 2, .bucket_bytes = 1 << 14}, "replica"},
     {"interleaved-buckets", 2, {.pipeline = 2, .chunks = 2, .bucket_bytes = 1 << 14}, "interleaved"},
     {"expert-pipeline-buckets", 4, {.data = 2, .expert = 2, .pipeline = 2, .bucket_bytes = 1 << 12}, "expert-pipeline"},
+    {"data-machines", 4, {.data = 4}, .machines = "aabb"},
+    {"data-machines-buckets", 4, {.data = 4, .bucket_bytes = 1000}, "data-machines", .machines = "aabb"},
+    {"data-machines-mpi", 4, {.data = 4}, "data-machines", true, .machines = "aabb"},
+    {"replica-machines", 4, {.data = 4, .expert = 2}, .machines = "abbb"},
     {"data-dealt", 2, {.data = 2}, .parts = {1000, 333}},
     {"data-dealt-buckets", 2, {.data = 2, .bucket_bytes = 1000}, "data-dealt", .parts = {1000, 333}},
     {"replica-dealt", 4, {.data = 4, .expert = 2}, .parts = {333, 1000}},
@@ -549,6 +554,7 @@ struct walls_task {
 static int run_rank(void *context)
 {
     const struct walls_task *task = context;
+    ranks_take_machine(task->wall->machines);
     struct comm *world = ranks_world(&device);
     dealt = task->wall->parts[0] ? task->wall->parts : NULL;
     run_wall(task->folder, task->reference, task->toy, world, &task->wall->layout);
@@ -625,8 +631,9 @@ static void check_toy(const struct walls_toy *toy, const char *const *names, i64
 
 TEST(experts_in_every_layer)
 {
-    CHECK_TOY("moe", "chunks", "data", "data-dealt", "data-dealt-buckets", "expert", "expert-mpi", "expert-parts",
-              "expert-buckets", "expert-buckets-mpi", "tensor", "pipeline", "pipeline-mpi");
+    CHECK_TOY("moe", "chunks", "data", "data-dealt", "data-dealt-buckets", "data-machines", "data-machines-buckets",
+              "data-machines-mpi", "expert", "expert-mpi", "expert-parts", "expert-buckets", "expert-buckets-mpi",
+              "tensor", "pipeline", "pipeline-mpi");
 }
 
 /* A rank serves one expert, which a micro-batch may not use. */
@@ -646,8 +653,8 @@ TEST(dense_layer_shared_expert_tied_embeddings)
 TEST(elastic_draws)
 {
     CHECK_TOY("elastic", "chunks", "data", "expert", "expert-parts", "tensor", "interleaved", "interleaved-buckets",
-              "replica", "replica-buckets", "replica-parts", "expert-pipeline", "expert-pipeline-buckets",
-              "expert-pipeline-parts");
+              "replica", "replica-buckets", "replica-machines", "replica-parts", "expert-pipeline",
+              "expert-pipeline-buckets", "expert-pipeline-parts");
 }
 
 TEST(elastic_draws_recomputed)

@@ -459,6 +459,57 @@ TEST(a_slow_rank_gets_less_and_a_replay_has_the_bits)
     memory_free(journal);
 }
 
+static bool are_same_files(const char *a, const char *b)
+{
+    struct buffer x = text_of(a), y = text_of(b);
+    bool same = x.length == y.length && memcmp(x.data, y.data, (size_t)x.length) == 0;
+    buffer_release(&x);
+    buffer_release(&y);
+    return same;
+}
+
+/* Two launchers as two machines, whose sums go within each first; a rank dies. The replay on one machine has the bits,
+ * and has others where its journal does not say who was where. */
+TEST(a_replay_sums_by_the_machines_of_the_run)
+{
+    char *recipe = recipe_of("apart", 16, shards), *journal = journal_of("apart"), *own = journal_of("apart-again");
+    port = ranks_free_port();
+    setenv("WEFT_MACHINE", "first", 1);
+    struct launch first = START("apart", "-n 2 --layout data=4 --meet 127.0.0.1:%d run %s", port, recipe);
+    await(&first, "waiting for more machines", 1);
+    setenv("WEFT_MACHINE", "second", 1);
+    struct launch second = START("apart-second", "-n 2 --layout data=4 --meet 127.0.0.1:%d run %s", port, recipe);
+    unsetenv("WEFT_MACHINE");
+    await_steps(&first, "apart", 5);
+    send_to_rank(&first, 1, SIGKILL);
+    await(&first, "; 4 go on from step ", 1); /* fewer do not fit: all places are filled again */
+    expect_end(&first, 0, "base: done");
+    expect_end(&second, 0, NULL);
+    expect_in_file(journal, ",\"machines\":[0,0,1,1],");
+    first = START("apart-again", "--replay %s run %s run=%s/apart-again", journal, recipe, directory);
+    expect_end(&first, 0, "base: done");
+    expect_same_results("apart", "apart-again");
+    expect_in_file(own, ",\"machines\":[0,0,1,1],");
+    struct buffer text = text_of(journal), without = {0};
+    for (char *at = text.data, *end; at; at = end) {
+        end = strstr(at, ",\"machines\":[");
+        buffer_printf(&without, "%.*s", (int)(end ? end - at : (i64)strlen(at)), at);
+        end = end ? strchr(end, ']') + 1 : NULL;
+    }
+    char *path = put_text("together.jsonl", without.data);
+    first = START("together", "--replay %s run %s run=%s/together", path, recipe, directory);
+    expect_end(&first, 0, "base: done");
+    char *a = string_copy(path_of("apart/base/model.safetensors")), *b = path_of("together/base/model.safetensors");
+    assert_false(are_same_files(a, b));
+    buffer_release(&text);
+    buffer_release(&without);
+    memory_free(recipe);
+    memory_free(journal);
+    memory_free(own);
+    memory_free(path);
+    memory_free(a);
+}
+
 static void put_journal(const char *name, const char *of, i64 lines, const char *more)
 {
     struct buffer text = {0};
@@ -500,6 +551,13 @@ TEST(journals_of_other_runs_are_refused)
          "steps and for each 2 parts from 1 to 1000",
          1},
         {"parts.jsonl", "", "parts.jsonl:1: the deals cannot be read: expected, with", 1},
+        {"missing-machines.jsonl", "",
+         "missing-machines.jsonl:1: the machines cannot be read: expected a number for each of the 2 ranks, which "
+         "count "
+         "from 0",
+         1},
+        {"skipped-machines.jsonl", "", "skipped-machines.jsonl:1: the machines cannot be read: expected a number", 1},
+        {"turned-machines.jsonl", "", "turned-machines.jsonl:1: the machines cannot be read: expected a number", 1},
         {"layout.jsonl", "", "layout.jsonl:1: 3 data x 1 tensor x 1 pipeline ranks are 3, but 2 were", 2},
         {"middle.jsonl", "", "middle.jsonl:1: the journal begins in the middle of a run, at step 2", 1},
         {"lost.jsonl", " run=NEW", "its ranks computed on \"\", these do on ", 2},
@@ -520,7 +578,10 @@ TEST(journals_of_other_runs_are_refused)
                  {"late-deals.jsonl", "\"deal\":\"speed\",\"deals\":[{\"step\":2,\"parts\":[1000,2]},"
                                       "{\"step\":2,\"parts\":[1000,3]}]"},
                  {"groups.jsonl", "\"deal\":\"speed\",\"deals\":[{\"step\":1,\"parts\":[1000]}]"},
-                 {"parts.jsonl", "\"deal\":\"speed\",\"deals\":[{\"step\":1,\"parts\":[0,1000]}]"}};
+                 {"parts.jsonl", "\"deal\":\"speed\",\"deals\":[{\"step\":1,\"parts\":[0,1000]}]"},
+                 {"missing-machines.jsonl", "\"deal\":\"even\",\"machines\":[0]"},
+                 {"skipped-machines.jsonl", "\"deal\":\"even\",\"machines\":[0,2]"},
+                 {"turned-machines.jsonl", "\"deal\":\"even\",\"machines\":[1,0]"}};
     for (i64 i = 0; i < COUNT_OF(deals); i++) {
         char *line = string_format("{\"step\":0,\"ranks\":2,\"layout\":\"\",%s}\n", deals[i].deals);
         put_journal(deals[i].name, "own", 0, line);
