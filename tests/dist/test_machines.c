@@ -464,7 +464,7 @@ TEST(sums_go_within_machines_first)
 
 TEST(gradients_and_copies_go_within_machines_first)
 {
-    static const char *const cases[] = {"aabb", "abba", "aaab", "abbb", "aab", "aabbcc", "abcab"};
+    static const char *const cases[] = {"aabb", "abba", "aaab", "abbb", "aab", "aabbcc", "abcab", "aabbaabb"};
     for (i64 i = 0; i < COUNT_OF(cases); i++)
         expect_ranks(cases[i], run_tables);
 }
