@@ -92,7 +92,7 @@ static int measure_audio(struct device *device, const struct audio_settings *s, 
     int status = measure(device,
                          &(struct tokenizer_bench){"training on sounds, without codes",
                                                    device->backend == BACKEND_CUDA ? 0.40 : 0, run_audio_step, &t,
-                                                   audio_step_flops(&t)},
+                                                   audio_step_flops(&t, 0)},
                          dtype, json);
     audio_trainer_close(&t);
     memory_free(values);

@@ -202,6 +202,8 @@ struct bit_use op_bit_entropy(struct tape *tape, struct tensor *x, const float *
 struct tensor *op_polar(struct tape *tape, struct tensor *x);
 /* Magnitudes [B (n / hop + 1), n_fft / 2 + 1] of the signals x [B, n], as op stft. */
 struct tensor *op_stft_magnitude(struct tape *tape, struct tensor *x, i64 n_fft, i64 hop);
+/* ln(1 + x / unit) of magnitudes x. */
+struct tensor *op_log1p(struct tape *tape, struct tensor *x, float unit);
 /* Signals [B, T hop] of T spectra each, [B T, n_fft + 2]: the window of spectrum t begins at sample t hop and adds
  * to those before it, so samples before (t + 1) hop depend on no later spectrum. n_fft is R hop, R at least 3; the
  * first (R - 1) hop samples, under fewer windows, fade in. */

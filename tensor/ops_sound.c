@@ -70,6 +70,40 @@ struct tensor *op_stft_magnitude(struct tape *tape, struct tensor *x, i64 n_fft,
     return y;
 }
 
+struct log1p_record {
+    struct tape_record record;
+    struct tensor *x, *y;
+    float unit;
+};
+
+/* dx = dy / (x + unit) */
+BACKWARD(log1p)
+{
+    SELF(log1p_record);
+    struct matrix dy = tape_output_gradient(self->y), x = tensor_matrix(self->x);
+    struct gradient dx = dy.data ? tape_gradient(tape, self->x) : (struct gradient){0};
+    if (!dx.matrix.data)
+        return;
+    i64 scratch = tape_scratch_begin(tape);
+    struct matrix to = dx.add ? tensor_matrix(tape_tensor(tape, DTYPE_F32, x.rows, x.columns)) : dx.matrix;
+    device->ops->fill(device, to.data, x.rows * x.columns, 1);
+    device->ops->multiply_ratio(device, to, dy, x, self->unit);
+    if (dx.add)
+        device->ops->copy(device, dx.matrix, to, 1, true);
+    tape_scratch_end(tape, scratch);
+}
+
+struct tensor *op_log1p(struct tape *tape, struct tensor *x, float unit)
+{
+    struct tensor *y = tape_tensor(tape, DTYPE_F32, x->rows, x->columns);
+    struct matrix out = tensor_matrix(y);
+    tape->device->ops->shift_divide(tape->device, out, tensor_matrix(x), unit, unit);
+    tape->device->ops->map(tape->device, out, out, MAP_LOG, 1);
+    struct log1p_record *r = RECORD(log1p_record, log1p_backward, y, x);
+    KEEP(r, .x = x, .y = y, .unit = unit);
+    return y;
+}
+
 /* The kernel centres windows and divides by how much of them covers a sample. With R = n_fft / hop empty spectra
  * before, and one after, each sample that is kept is covered by R windows:
  *

@@ -612,6 +612,8 @@ int audio_report(struct audio_trainer *trainer, const struct audio_media *held_o
     json_set(r.json, "held_out_files", json_of_integer(held_out->hashes.count));
     json_set(r.json, "held_out_trained_on", json_of_integer(held_out->trained_on));
     report_health(&r, "training", r.train, r.train_count);
+    if (audio_has_discriminator(trainer->settings))
+        json_set(r.json, "discriminator", discriminator_json(&trainer->discriminator.common));
     int status = 0;
     if (r.other_count) {
         report_health(&r, "held_out", r.other, r.other_count);

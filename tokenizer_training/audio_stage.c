@@ -29,6 +29,7 @@ const struct setting audio_stage_table[] = {
     ROW(level_dropout, "level_dropout", NUMBER, "0", 0, 1, NULL,
         "share of crops of which the decoder hears the first levels alone, one to all: each number of levels is then a "
         "code of its own"),
+    DISCRIMINATOR_ROWS(struct audio_settings),
     SEMANTIC_ROWS(struct audio_settings, weights[AUDIO_SEMANTIC]),
     ROW(augment, "augment", NUMBER, "0.2", 0, 1, NULL, "share of crops with simulated rooms and microphones"),
     ROW(vocoder_rounds, "vocoder_rounds", INTEGER, "16", 1, 10000, NULL, "Griffin-Lim iterations of the report"),
@@ -95,9 +96,11 @@ static int run_step(void *context, i64 step, struct training_step *said)
         if (audio_loss_applies(t->settings, i))
             metrics_put(said->metrics, audio_loss_metrics[i], y.losses[i]);
     metrics_put(said->metrics, "revived", (double)y.revived);
+    if (y.discriminates)
+        discriminator_put_metrics(said->metrics, &t->discriminator.common);
     said->optimizer = y.optimizer;
     said->count = (double)t->frames;
-    said->flops = audio_step_flops(t);
+    said->flops = audio_step_flops(t, step);
     buffer_printf(&said->note, "loss %.4f, log-mel %.3f%s", y.loss, y.losses[AUDIO_DISTANCE],
                   step < t->start ? " without codes" : "");
     if (use_is_due(t->settings->use_steps, step + 1) && step >= t->start)
@@ -133,14 +136,19 @@ static int save(void *context, const char *folder)
 static int train(struct audio_stage_run *run, const struct stage *stage, const struct audio_media *held_out)
 {
     struct audio_trainer *t = &run->trainer;
-    const struct further_weights more = {"semantic", &t->semantic.weights};
+    struct further_weights more[2];
+    i64 more_count = 0;
+    if (audio_has_discriminator(t->settings))
+        more[more_count++] = (struct further_weights){"discriminator", &t->discriminator.common.weights};
+    if (t->targets)
+        more[more_count++] = (struct further_weights){"semantic", &t->semantic.weights};
     struct training training = {.stage = stage,
                                 .settings = &t->settings->training,
                                 .steps = t->settings->steps,
                                 .unit = "frames",
                                 .weights = &t->audio.weights,
-                                .more = &more,
-                                .more_count = t->semantic.targets != NULL,
+                                .more = more,
+                                .more_count = more_count,
                                 .continues = run->start.base.checkpoints,
                                 .context = run,
                                 .begin = begin,
@@ -151,7 +159,7 @@ static int train(struct audio_stage_run *run, const struct stage *stage, const s
              (long long)t->media->count, plural(t->media->count, "recording", "recordings"),
              (double)t->media->samples / (double)t->audio.mel.rate_hz, (double)t->media->bytes * 1e-6,
              (double)weights_parameters(&t->audio.weights) * 1e-6, (double)weights_bytes(&t->audio.weights) * 1e-6,
-             audio_step_flops(t) * 1e-9);
+             audio_step_flops(t, 0) * 1e-9);
     weights_init(&t->audio.weights, stage->seed);
     int status = audio_start_load(&t->audio, &run->start);
     if (status == 0 && t->settings->use_steps)
@@ -168,6 +176,7 @@ int audio_check_settings(const void *settings)
 {
     const struct audio_settings *s = settings;
     return source_columns_check(&s->columns) || audio_config_check(&s->config) || tokenizer_start_check(&s->start) ||
+                   (!tokenizer_starts(&s->start) && audio_discriminator_check(s)) ||
                    semantic_check(&s->semantic, s->start.train) || lr_check(&s->optimizer, s->steps, "steps")
                ? -1
                : 0;
@@ -182,7 +191,9 @@ int audio_stage(const void *settings, const struct stage *stage)
     if (audio_start_open(&run.start, &own, stage->dtype))
         return -1;
     run.trainer.seed = tokenizer_start_seed(&run.start, stage->seed);
-    int status = codec_check_memory(audio_stage_table, &own, stage);
+    int status = audio_discriminator_check(&own);
+    if (status == 0)
+        status = codec_check_memory(audio_stage_table, &own, stage);
     if (status == 0)
         status = load_media(&media, &held_out, &own, stage->recipe_seed);
     if (status == 0 && semantic_is_wanted(&own.semantic)) {

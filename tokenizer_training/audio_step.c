@@ -38,12 +38,16 @@ void audio_trainer_open(struct audio_trainer *t, struct device *device, enum dty
     t->drawn = memory_alloc(s->batch * 4);
     if (t->targets)
         semantic_open(&t->semantic, device, dtype, t->targets, s->config.latent, t->seed);
+    if (audio_has_discriminator(s))
+        audio_discriminator_open(&t->discriminator, &t->audio, s, t->seed);
     memory_free(lengths);
 }
 
 void audio_trainer_close(struct audio_trainer *t)
 {
     tape_close(&t->tape);
+    if (audio_has_discriminator(t->settings))
+        audio_discriminator_close(&t->discriminator);
     audio_close(&t->audio);
     semantic_close(&t->semantic);
     memory_free(t->drawn);
@@ -341,11 +345,69 @@ static void copy_codebooks(struct audio_trainer *t, float *kept, bool back)
     }
 }
 
+i64 audio_discriminator_begin(const struct audio_trainer *t)
+{
+    return discriminator_begin(&t->settings->discriminator, t->settings->steps);
+}
+
+static bool discriminates(const struct audio_trainer *t, i64 step)
+{
+    return audio_has_discriminator(t->settings) && step >= audio_discriminator_begin(t);
+}
+
+/* Forward and backward, and the codes in *q. The discriminator waits for the losses' gradient in the backward, so with
+ * it samples and losses are behind the segment. */
+static void run_crops(struct audio_sums *sums, struct counted counts[][AUDIO_LEVELS_MAX], struct audio_trainer *t,
+                      const struct crops *crops, struct audio_quantized *q, i64 step)
+{
+    bool quantised = step >= t->start, with = discriminates(t, step);
+    struct discriminator *d = &t->discriminator.common;
+    tape_segment_begin(&t->tape, 0);
+    struct tensor *z = encode(t, crops->spectra);
+    if (quantised)
+        audio_quantize(q, &t->audio, &t->tape, z, crops->heard);
+    struct tensor *inside = audio_inside(&t->audio, &t->tape, quantised ? q->latent : z, &t->layout);
+    struct tensor *out = audio_outside(&t->audio, &t->tape, inside);
+    struct loss_inputs in = {crops->spectra, out, z, crops->waves, .codes = quantised ? q : NULL};
+    if (t->targets || with)
+        tape_place_gradient(&t->tape, z);
+    if (with) {
+        tape_place_gradient(&t->tape, out);
+        tape_segment_end(&t->tape);
+        audio_add_adversarial(&t->discriminator, &t->tape, out, inside);
+    }
+    if (makes_waves(t))
+        in.own_waves = audio_waves(&t->audio, &t->tape, out, t->settings->batch);
+    add_losses(sums, counts, t, &in);
+    if (!with)
+        tape_segment_end(&t->tape);
+    if (t->targets)
+        add_semantics(sums, counts, t, &in);
+    tape_backward(&t->tape);
+    if (with)
+        discriminator_learn(d, audio_discriminator_original(&t->discriminator, &t->tape, in.waves), in.own_waves);
+}
+
+static void update(struct audio_trainer *t, double lr, i64 step, double *squares)
+{
+    const struct optimizer_settings *optimizer = &t->settings->optimizer;
+    const struct discriminator_update both = {
+        &t->audio.weights, optimizer, lr, step, step - audio_discriminator_begin(t), squares};
+    if (t->targets)
+        semantic_guard(&t->semantic, &t->tape, squares);
+    if (discriminates(t, step))
+        discriminator_update(&t->discriminator.common, &both);
+    else
+        optimizer_step_over(parallel_alone(), &t->audio.weights, optimizer, lr, step, squares);
+    if (t->targets)
+        semantic_update(&t->semantic, &t->tape, optimizer, lr, step, squares);
+}
+
 int audio_step(struct audio_result *result, struct audio_trainer *t, i64 step)
 {
     const struct audio_settings *s = t->settings;
     struct device *device = t->audio.device;
-    bool quantised = step >= t->start, learns_codes = quantised && s->start.train != TRAIN_DECODER;
+    bool learns_codes = step >= t->start && s->start.train != TRAIN_DECODER;
     struct codebook_settings codebooks = codebook_settings(t);
     struct lr_schedule schedule = lr_of_settings(&s->optimizer, s->steps);
     double lr = lr_at(&schedule, step);
@@ -362,40 +424,26 @@ int audio_step(struct audio_result *result, struct audio_trainer *t, i64 step)
         return -1;
     struct audio_sums *sums = tape_alloc(&t->tape, sizeof *sums);
     device->ops->zero(device, sums, sizeof *sums);
-    tape_segment_begin(&t->tape, 0);
-    struct tensor *z = encode(t, crops.spectra);
-    if (quantised)
-        audio_quantize(&q, &t->audio, &t->tape, z, crops.heard);
-    struct tensor *out = audio_decoder(&t->audio, &t->tape, quantised ? q.latent : z, &t->layout);
-    struct loss_inputs in = {crops.spectra, out, z, crops.waves, .codes = quantised ? &q : NULL};
-    if (makes_waves(t))
-        in.own_waves = audio_waves(&t->audio, &t->tape, out, s->batch);
-    add_losses(sums, counts, t, &in);
-    if (t->targets)
-        tape_place_gradient(&t->tape, z);
-    tape_segment_end(&t->tape);
-    if (t->targets)
-        add_semantics(sums, counts, t, &in);
-    tape_backward(&t->tape);
+    run_crops(sums, counts, t, &crops, &q, step);
     float *kept = learns_codes ? tape_alloc(&t->tape, codebooks_bytes(t)) : NULL;
     if (learns_codes) {
         copy_codebooks(t, kept, false);
         codebooks_update(&t->audio, &sums->revived, &q, t->frames, &codebooks, step);
     }
-    if (t->targets)
-        semantic_guard(&t->semantic, &t->tape, &sums->squares);
-    optimizer_step_over(parallel_alone(), &t->audio.weights, &s->optimizer, lr, step, &sums->squares);
-    if (t->targets)
-        semantic_update(&t->semantic, &t->tape, &s->optimizer, lr, step, &sums->squares);
+    update(t, lr, step, &sums->squares);
     read_sums(result, t, sums, counts, lr);
+    result->discriminates = discriminates(t, step);
     if (learns_codes && result->optimizer.skipped) /* a skipped update moves no other state either */
         copy_codebooks(t, kept, true);
     return 0;
 }
 
-/* Flops of the network: the forward, and twice as much for the backward. Spectra and
- * codes are not counted. */
-double audio_step_flops(const struct audio_trainer *t)
+/* Flops of the networks: the tokenizer's forward, and twice as much for the backward; the discriminator once it has
+ * begun. Spectra and codes are not counted. */
+double audio_step_flops(const struct audio_trainer *t, i64 step)
 {
-    return 3 * audio_flops(&t->settings->config, t->frames);
+    const struct audio_settings *s = t->settings;
+    double flops = 3 * audio_flops(&s->config, t->frames);
+    i64 samples = t->crop_frames * audio_frame_samples(s->config.rate_hz);
+    return discriminates(t, step) ? flops + audio_discriminator_flops(s, s->batch, samples) : flops;
 }

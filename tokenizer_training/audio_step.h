@@ -57,6 +57,34 @@ struct audio_draw {
 };
 int audio_media_draw(float *samples, float *response, const struct audio_media *media, const struct audio_draw *draw);
 
+/* ---- The discriminator (audio_discriminator.c) ---- */
+enum { AUDIO_DISCRIMINATOR_WINDOWS = 3, AUDIO_DISCRIMINATOR_LAYERS = 4 };
+struct audio_discriminator {
+    struct discriminator common; /* its media are samples [N, n] */
+    struct discriminator_layer layers[AUDIO_DISCRIMINATOR_WINDOWS][AUDIO_DISCRIMINATOR_LAYERS];
+    struct discriminator_layer logits[AUDIO_DISCRIMINATOR_WINDOWS];
+    struct audio_tokenizer *audio;
+    i64 sounds;  /* of a step */
+    float *fade; /* [fade_samples] in device memory */
+    i64 fade_samples;
+};
+bool audio_has_discriminator(const struct audio_settings *settings);
+int audio_discriminator_check(const struct audio_settings *settings); /* -1 and a message: not with this decoder */
+/* With new weights, in the precision of the tokenizer, which stays open as long as the discriminator. */
+void audio_discriminator_open(struct audio_discriminator *discriminator, struct audio_tokenizer *audio,
+                              const struct audio_settings *settings, u64 seed);
+void audio_discriminator_close(struct audio_discriminator *discriminator);
+/* Originals [N, n] as the decoder's inverse STFT would give them back from their true spectra: they fade in. Else the
+ * discriminator would know decoded crops by their beginning. */
+struct tensor *audio_discriminator_original(const struct audio_discriminator *discriminator, struct tape *tape,
+                                            const struct tensor *samples);
+/* Between the decoder's last layer, which writes `decoded` from `inside`, and the losses of its samples: the backward
+ * adds the adversarial gradient to theirs, weighed by both norms at the weight of that layer. */
+void audio_add_adversarial(struct audio_discriminator *discriminator, struct tape *tape, struct tensor *decoded,
+                           const struct tensor *inside);
+/* Flops of the discriminator in a step on so many sounds of so many samples, convolutions only. */
+double audio_discriminator_flops(const struct audio_settings *settings, i64 sounds, i64 samples);
+
 /* ---- The step ---- */
 struct audio_trainer {
     const struct audio_settings *settings;
@@ -64,6 +92,7 @@ struct audio_trainer {
     const struct semantic_targets *targets; /* NULL: no semantics */
     struct audio_tokenizer audio;
     struct semantic semantic;
+    struct audio_discriminator discriminator; /* with audio_has_discriminator */
     struct audio_layout layout;
     struct tape tape;
     float *samples, *response; /* host buffers of a batch */
@@ -80,11 +109,13 @@ bool audio_loss_applies(const struct audio_settings *settings, i64 loss); /* to 
 struct audio_result {
     double loss, losses[AUDIO_LOSSES]; /* their weighted sum; each as it is shown */
     i64 revived;
+    bool discriminates; /* the figures of the discriminator are of this step */
     struct optimizer_result optimizer;
 };
 /* Runs one optimizer step. Returns -1 and a message if a recording can no longer be read. */
 int audio_step(struct audio_result *result, struct audio_trainer *trainer, i64 step);
-double audio_step_flops(const struct audio_trainer *trainer);
+double audio_step_flops(const struct audio_trainer *trainer, i64 step);
+i64 audio_discriminator_begin(const struct audio_trainer *trainer); /* its first step */
 
 /* ---- The report ---- */
 /* Flags [frames] of the frames that are not silent (memory_free). */

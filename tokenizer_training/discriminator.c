@@ -3,9 +3,11 @@
 #include "dist/dist.h"
 
 #include <math.h>
+#include <stdio.h>
 
 /* Running means keep this share, fewer at first. Betas of the discriminator as in VQGAN's program. */
 static const double keep_most = 0.99, beta1 = 0.5, beta2 = 0.9;
+static const float silu_gain = 1.6f; /* keeps the size of what passes a layer and its SiLU */
 
 const char *const discriminator_names[] = {"real", "decoded", "loss", "adversarial", "weight"};
 
@@ -63,6 +65,64 @@ void discriminator_close(struct discriminator *d)
     *d = (struct discriminator){0};
 }
 
+/* ---- layers ---- */
+
+struct discriminator_layer discriminator_add_layer(struct discriminator *d, const char *stem, i64 rows, i64 columns,
+                                                   bool silu)
+{
+    char name[64];
+    struct discriminator_layer layer;
+    snprintf(name, sizeof name, "discriminator.%s.weight", stem);
+    struct weight_spec weight = weight_matrix(name, rows, columns);
+    weight.init = INIT_NORMAL;
+    weight.init_std *= silu ? silu_gain : 1;
+    layer.weight = weights_add(&d->weights, &weight);
+    snprintf(name, sizeof name, "discriminator.%s.bias", stem);
+    struct weight_spec bias = {.name = name,
+                               .matrices = 1,
+                               .rows = 1,
+                               .columns = rows,
+                               .pieces = {{name, 1}},
+                               .disk_rank = 1,
+                               .trained = true,
+                               .init = INIT_ZEROS,
+                               .type = TYPE_F32};
+    layer.bias = weights_add(&d->weights, &bias);
+    return layer;
+}
+
+/* As much padding as gives size / stride, on both sides. */
+static struct conv conv_of(struct discriminator_plane p, const struct discriminator_kernel *k)
+{
+    const i64 pad[2] = {(k->size[0] - k->stride[0] + 1) / 2, (k->size[1] - k->stride[1] + 1) / 2};
+    return (struct conv){.batch = p.count,
+                         .size = {1, p.h, p.w},
+                         .kernel = {1, k->size[0], k->size[1]},
+                         .stride = {1, k->stride[0], k->stride[1]},
+                         .dilation = {1, 1, 1},
+                         .pad_front = {0, pad[0], pad[1]},
+                         .pad_back = {0, pad[0], pad[1]}};
+}
+
+struct discriminator_plane discriminator_plane_after(struct discriminator_plane before,
+                                                     const struct discriminator_kernel *kernel)
+{
+    const struct conv conv = conv_of(before, kernel);
+    return (struct discriminator_plane){before.count, conv_out_size(&conv, 1), conv_out_size(&conv, 2)};
+}
+
+struct tensor *discriminator_convolve(struct tape *tape, struct tensor *x, const struct discriminator_layer *layer,
+                                      struct discriminator_plane *plane, const struct discriminator_kernel *kernel)
+{
+    struct conv conv = conv_of(*plane, kernel);
+    conv.in = x->columns;
+    conv.out = layer->weight->rows;
+    *plane = discriminator_plane_after(*plane, kernel);
+    return op_bias(tape, op_conv(tape, x, &layer->weight->value, &conv), &layer->bias->value);
+}
+
+/* ---- figures ---- */
+
 struct state_values {
     float mean[DISCRIMINATOR_FIGURES], updates;
 };
@@ -81,6 +141,15 @@ struct json *discriminator_json(const struct discriminator *d)
     for (int i = 0; i < DISCRIMINATOR_FIGURES && now.updates > 0; i++)
         json_set(out, discriminator_names[i], json_of_number((double)now.mean[i]));
     return out;
+}
+
+void discriminator_put_metrics(struct metrics *metrics, const struct discriminator *d)
+{
+    char name[64];
+    for (int i = 0; i < DISCRIMINATOR_FIGURES; i++) {
+        snprintf(name, sizeof name, "discriminator/%s", discriminator_names[i]);
+        metrics_put(metrics, name, d->now[i]);
+    }
 }
 
 /* ---- passes ---- */
@@ -131,7 +200,8 @@ static float *get_logits(struct discriminator *d, const struct tensor *logits)
 struct matrix discriminator_listen(struct discriminator *d, const struct tensor *decoded)
 {
     discriminator_freeze(d);
-    struct tensor *x = discriminator_input(d, decoded), *logits = d->network(&d->tape, d->context, x);
+    struct tensor *x = discriminator_input(d, decoded), *media = d->media ? d->media(&d->tape, d->context, x) : x;
+    struct tensor *logits = d->network(&d->tape, d->context, media);
     i64 n = logits->rows;
     float *values = get_logits(d, logits);
     d->now[DISCRIMINATOR_ADVERSARIAL] = -mean_of(values, n);
@@ -141,6 +211,13 @@ struct matrix discriminator_listen(struct discriminator *d, const struct tensor 
     memory_free(values);
     tape_backward(&d->tape);
     return tape_output_gradient(x);
+}
+
+double discriminator_weigh(struct discriminator *d, const double *squares)
+{
+    double norms[2];
+    device_get(d->tape.device, norms, squares, sizeof norms);
+    return d->now[DISCRIMINATOR_WEIGHT] = discriminator_weight(norms[0], norms[1], d->settings);
 }
 
 void discriminator_learn(struct discriminator *d, const struct tensor *original, const struct tensor *decoded)

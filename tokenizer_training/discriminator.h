@@ -3,8 +3,8 @@
  * function from media to logits, positive for originals.
  *
  *     decoded -> network, frozen -> gradient of -mean logit at `decoded`   (discriminator_listen)
- *                                     | times the adaptive weight
- *                                     +-> into the backward of the decoder (op_add_gradient)
+ *                                     | times the adaptive weight          (discriminator_weigh)
+ *                                     +-> into the backward of the decoder
  *     originals, decoded -> network -> gradients of its weights            (discriminator_learn)
  *     both networks are updated, or neither                                (discriminator_update)
  *
@@ -23,7 +23,7 @@ struct discriminator_settings {
 /* Rows for a settings table whose struct has a field `struct discriminator_settings discriminator`. */
 #define DISCRIMINATOR_ROWS(type)                                                                                       \
     SETTING(type, discriminator.weight, "discriminator.weight", NUMBER, "0", 0, 1e6, NULL,                             \
-            "adversarial loss: share of its gradient beside that of the other losses at the decoder's last layer; "    \
+            "adversarial loss: share of its gradient beside that of the other losses, at the decoder's last layer; "   \
             "0: none"),                                                                                                \
         SETTING(type, discriminator.start, "discriminator.start", NUMBER, "0.5", 0, 1, NULL,                           \
                 "share of all steps after which the discriminator begins to learn and the decoder to learn from it"),  \
@@ -36,6 +36,29 @@ struct discriminator_settings {
         SETTING(type, discriminator.width, "discriminator.width", INTEGER, "16", 1, 1024, NULL,                        \
                 "its channels at the finest resolution; they double where it halves")
 
+/* ---- Layers of its network ---- */
+struct discriminator_layer {
+    struct weight *weight, *bias;
+};
+struct discriminator_plane { /* rows [count * h * w, channels] that a layer sees */
+    i64 count, h, w;
+};
+struct discriminator_kernel {
+    i64 size[2], stride[2]; /* along h and w */
+};
+/* The plane after a convolution, padded so that it is a plane of h / stride x w / stride, rounded up. */
+struct discriminator_plane discriminator_plane_after(struct discriminator_plane before,
+                                                     const struct discriminator_kernel *kernel);
+/* A convolution with bias. Moves *plane to the one after it. */
+struct tensor *discriminator_convolve(struct tape *tape, struct tensor *x, const struct discriminator_layer *layer,
+                                      struct discriminator_plane *plane, const struct discriminator_kernel *kernel);
+/* Adds rows discriminator.STEM.weight [rows, columns] and .bias to its table. silu: SiLU follows the layer, and the
+ * weight is drawn wider. */
+struct discriminator;
+struct discriminator_layer discriminator_add_layer(struct discriminator *d, const char *stem, i64 rows, i64 columns,
+                                                   bool silu);
+
+/* ---- In a step ---- */
 /* Figures of the last step, and their running means. DISCRIMINATOR_REAL and _DECODED are mean logits, of
  * which LeCAM needs the running means. */
 enum {
@@ -48,7 +71,7 @@ enum {
 };
 extern const char *const discriminator_names[DISCRIMINATOR_FIGURES]; /* in metrics.jsonl, after "discriminator/" */
 
-/* Logits [N, 1] in F32 of media, a tensor of the stage's own shape. */
+/* Logits [N, 1] in F32 of media, a tensor of the stage's own shape. Or those media of what a decoder writes. */
 typedef struct tensor *discriminator_network(struct tape *tape, void *context, struct tensor *media);
 struct discriminator {
     const struct discriminator_settings *settings;
@@ -56,7 +79,8 @@ struct discriminator {
     struct weight *state; /* [1, DISCRIMINATOR_FIGURES + 1] running means, and the number of updates */
     struct tape tape;
     discriminator_network *network;
-    void *context;
+    discriminator_network *media; /* of what discriminator_listen is given; NULL: it is given media */
+    void *context;                /* of both */
     double now[DISCRIMINATOR_FIGURES];
 };
 /* Opens the table. The caller adds the rows of the network, then calls weights_allocate and weights_init. */
@@ -70,8 +94,12 @@ i64 discriminator_begin(const struct discriminator_settings *settings, i64 steps
 void discriminator_freeze(struct discriminator *d);
 /* A tensor over the data of `media` on its tape, which gets a gradient there. */
 struct tensor *discriminator_input(struct discriminator *d, const struct tensor *media);
-/* The gradient of -mean logit at `decoded`, on its tape until the next use. */
+/* The gradient of -mean logit at `decoded`, on its tape until the next use. `decoded`: media, or what they are made
+ * of (`media`). */
 struct matrix discriminator_listen(struct discriminator *d, const struct tensor *decoded);
+/* The adaptive weight from two squared norms in device memory, of the gradient of other losses and of the
+ * adversarial one (discriminator_weight). It becomes a figure of the step. */
+double discriminator_weigh(struct discriminator *d, const double *squares);
 /* Gradients of its weights, for as many originals as decoded media of one shape, as rows. */
 void discriminator_learn(struct discriminator *d, const struct tensor *original, const struct tensor *decoded);
 
@@ -85,6 +113,8 @@ struct discriminator_update {
     double *squares;    /* device memory, as in optimizer_step_over; infinite on entry suppresses both updates */
 };
 void discriminator_update(struct discriminator *d, const struct discriminator_update *update);
+/* The figures of the step as "discriminator/NAME". */
+void discriminator_put_metrics(struct metrics *metrics, const struct discriminator *d);
 /* The running means, by name (discriminator_names); empty before it began. */
 struct json *discriminator_json(const struct discriminator *d);
 

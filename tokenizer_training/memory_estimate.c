@@ -22,6 +22,12 @@ static void add_semantics(struct tokenizer_needs *needs, const struct semantic *
         step_memory_add_weights(&needs->memory, &semantic->weights);
 }
 
+static void add_discriminator(struct tokenizer_needs *needs, const struct discriminator *d)
+{
+    step_memory_add_tape(&needs->memory, &d->tape);
+    step_memory_add_weights(&needs->memory, &d->weights);
+}
+
 /* ---- Vision ---- */
 
 /* The first still step among clips; -1: none. */
@@ -109,10 +115,8 @@ static int estimate_vision(struct tokenizer_needs *needs, struct vision_trainer 
     status = run_vision(needs, t);
     struct aspect shape = t->media->request.shapes[0].items[0];
     add_needs(needs, &t->vision.weights, &t->tape, frames * shape.height * shape.width * 3);
-    if (vision_has_discriminator(s)) {
-        step_memory_add_tape(&needs->memory, &t->discriminator.common.tape);
-        step_memory_add_weights(&needs->memory, &t->discriminator.common.weights);
-    }
+    if (vision_has_discriminator(s))
+        add_discriminator(needs, &t->discriminator.common);
     add_semantics(needs, &t->semantic);
     vision_trainer_close(t);
     return status;
@@ -171,16 +175,20 @@ static void add_own(struct step_memory *m, const struct audio_tokenizer *audio)
     m->rounding += arena_rounding_bytes(audio->device, &audio->arena);
 }
 
-/* Runs a step without codes, the first with codes (after k-means), and the next one. */
+/* Runs a step without codes, the first with codes (after k-means), and the next one; with a discriminator the last
+ * one too. */
 static int run_audio(struct tokenizer_needs *needs, struct audio_trainer *t)
 {
-    const i64 steps[] = {0, t->start, t->start + 1};
+    const i64 last = t->settings->steps - 1, steps[] = {0, t->start, t->start + 1, last};
+    i64 count = COUNT_OF(steps) - !audio_has_discriminator(t->settings);
     struct audio_result result;
-    for (i64 i = 0; i < COUNT_OF(steps); i++)
-        if (steps[i] < t->settings->steps && audio_step(&result, t, steps[i]))
+    for (i64 i = 0; i < count; i++)
+        if (steps[i] <= last && audio_step(&result, t, steps[i]))
             return -1;
     needs->steps = t->settings->steps;
-    needs->flops = audio_step_flops(t) * (double)needs->steps;
+    i64 before = min_i64(audio_discriminator_begin(t), needs->steps);
+    needs->flops =
+        (double)before * audio_step_flops(t, 0) + (double)(needs->steps - before) * audio_step_flops(t, last);
     return 0;
 }
 
@@ -193,7 +201,7 @@ static int audio_estimate(struct tokenizer_needs *needs, const struct audio_sett
     struct semantic_targets targets = {0};
     struct audio_trainer trainer = {.settings = s, .media = &media};
     *needs = (struct tokenizer_needs){.media_bytes = s->memory_mb << 20};
-    if (audio_config_check(&s->config))
+    if (audio_config_check(&s->config) || audio_discriminator_check(s))
         return -1;
     if (semantic_is_wanted(&s->semantic)) {
         semantic_targets_of_zeros(&targets, &s->semantic, media.count);
@@ -204,6 +212,8 @@ static int audio_estimate(struct tokenizer_needs *needs, const struct audio_sett
     add_needs(needs, &trainer.audio.weights, &trainer.tape,
               (trainer.frames * audio_frame_samples(s->config.rate_hz) + s->batch * trainer.audio.mel.bins) * 4);
     add_own(&needs->memory, &trainer.audio);
+    if (audio_has_discriminator(s))
+        add_discriminator(needs, &trainer.discriminator.common);
     add_semantics(needs, &trainer.semantic);
     audio_trainer_close(&trainer);
     semantic_targets_release(&targets);

@@ -13,7 +13,8 @@
  * numbers and samples at the end, tokenizer_start.c what training starts from, code_use.c how evenly codes are used,
  * vision_use.c and audio_use.c during training, vision_components.c what pictures keep without a network,
  * vision_codecs.c and audio_codecs.c what lossy codecs keep of as many bytes,
- * discriminator.c a second network that a decoder learns from, vision_discriminator.c that of pictures,
+ * discriminator.c a second network that a decoder learns from, vision_discriminator.c and audio_discriminator.c those
+ * of pictures and of sounds,
  * semantics.c, semantic_targets.c and semantic_probe.c what codes tell of their media (semantics.h),
  * memory_estimate.c the memory before it begins; refiner_stage.c, refiner_step.c, refiner_data.c and refiner_report.c
  * the refiner of decoded pictures (tokenizers/vision/refiner.h), picture_report.c what reports of pictures share.
@@ -171,6 +172,7 @@ struct audio_settings {
     bool films; /* also use the sound of clips */
     double unquantised_share, codebook_decay, revival, level_dropout, augment;
     double weights[AUDIO_LOSSES]; /* of losses; 0 where it is fixed */
+    struct discriminator_settings discriminator;
     struct semantic_settings semantic;
     i64 vocoder_rounds, memory_mb, use_steps;
     double shuffle_buffer, bad_share;

@@ -13,33 +13,8 @@
 #include <stdio.h>
 
 enum { PATCH = 4, FIRST = 4, COLOURS = 3 };
-static const float silu_gain = 1.6f; /* keeps the size of what passes a layer and its SiLU */
 
 /* ---- the table ---- */
-
-static struct vision_discriminator_layer add_layer(struct weights *weights, const char *stem, i64 rows, i64 columns,
-                                                   float gain)
-{
-    char name[64];
-    struct vision_discriminator_layer layer;
-    snprintf(name, sizeof name, "discriminator.%s.weight", stem);
-    struct weight_spec weight = weight_matrix(name, rows, columns);
-    weight.init = INIT_NORMAL;
-    weight.init_std *= gain;
-    layer.weight = weights_add(weights, &weight);
-    snprintf(name, sizeof name, "discriminator.%s.bias", stem);
-    struct weight_spec bias = {.name = name,
-                               .matrices = 1,
-                               .rows = 1,
-                               .columns = rows,
-                               .pieces = {{name, 1}},
-                               .disk_rank = 1,
-                               .trained = true,
-                               .init = INIT_ZEROS,
-                               .type = TYPE_F32};
-    layer.bias = weights_add(weights, &bias);
-    return layer;
-}
 
 static struct tensor *run_network(struct tape *tape, void *context, struct tensor *patches);
 
@@ -56,58 +31,42 @@ void vision_discriminator_open(struct vision_discriminator *v, struct device *de
     discriminator_open(&v->common, device, dtype, &settings->discriminator);
     v->common.network = run_network;
     v->common.context = v;
-    v->in = add_layer(weights, "in", width, FIRST * FIRST * COLOURS, silu_gain);
+    v->in = discriminator_add_layer(&v->common, "in", width, FIRST * FIRST * COLOURS, true);
     for (i64 i = 0; i < VISION_DISCRIMINATOR_BLOCKS; i++, width *= 2) {
         struct vision_discriminator_block *b = &v->blocks[i];
         char stem[32];
         snprintf(stem, sizeof stem, "%lld.same", (long long)i);
-        b->same = add_layer(weights, stem, width, 9 * width, silu_gain);
+        b->same = discriminator_add_layer(&v->common, stem, width, 9 * width, true);
         snprintf(stem, sizeof stem, "%lld.down", (long long)i);
-        b->down = add_layer(weights, stem, 2 * width, 9 * width, silu_gain);
+        b->down = discriminator_add_layer(&v->common, stem, 2 * width, 9 * width, true);
         snprintf(stem, sizeof stem, "%lld.skip", (long long)i);
-        b->skip = add_layer(weights, stem, 2 * width, 4 * width, 1);
+        b->skip = discriminator_add_layer(&v->common, stem, 2 * width, 4 * width, false);
     }
-    v->last = add_layer(weights, "last", width, 9 * width, silu_gain);
-    v->logits = add_layer(weights, "logits", 1, width, 1);
+    v->last = discriminator_add_layer(&v->common, "last", width, 9 * width, true);
+    v->logits = discriminator_add_layer(&v->common, "logits", 1, width, false);
     weights_allocate(weights);
     weights_init(weights, seed);
 }
 
 /* ---- the network ---- */
 
-struct plane { /* rows of the pictures that a layer sees */
-    i64 pictures, h, w;
-};
-
-/* A convolution with as much padding as gives h / stride x w / stride. */
-static struct tensor *convolve(struct tape *tape, struct tensor *x, const struct vision_discriminator_layer *layer,
-                               struct plane *p, i64 kernel, i64 stride)
+static struct tensor *convolve(struct tape *tape, struct tensor *x, const struct discriminator_layer *layer,
+                               struct discriminator_plane *p, i64 kernel, i64 stride)
 {
-    i64 pad = (kernel - stride + 1) / 2;
-    struct conv conv = {.batch = p->pictures,
-                        .in = x->columns,
-                        .out = layer->weight->rows,
-                        .size = {1, p->h, p->w},
-                        .kernel = {1, kernel, kernel},
-                        .stride = {1, stride, stride},
-                        .dilation = {1, 1, 1},
-                        .pad_front = {0, pad, pad},
-                        .pad_back = {0, pad, pad}};
-    p->h /= stride;
-    p->w /= stride;
-    return op_bias(tape, op_conv(tape, x, &layer->weight->value, &conv), &layer->bias->value);
+    const struct discriminator_kernel square = {{kernel, kernel}, {stride, stride}};
+    return discriminator_convolve(tape, x, layer, p, &square);
 }
 
-static struct tensor *convolve_silu(struct tape *tape, struct tensor *x, const struct vision_discriminator_layer *layer,
-                                    struct plane *p, i64 kernel, i64 stride)
+static struct tensor *convolve_silu(struct tape *tape, struct tensor *x, const struct discriminator_layer *layer,
+                                    struct discriminator_plane *p, i64 kernel, i64 stride)
 {
     return op_activate(tape, convolve(tape, x, layer, p, kernel, stride), ACTIVATION_SILU);
 }
 
 static struct tensor *run_block(struct tape *tape, struct tensor *x, const struct vision_discriminator_block *b,
-                                struct plane *p)
+                                struct discriminator_plane *p)
 {
-    struct plane same = *p;
+    struct discriminator_plane same = *p;
     struct tensor *skip = convolve(tape, x, &b->skip, &same, 2, 2);
     x = convolve_silu(tape, x, &b->same, p, 3, 1);
     x = convolve_silu(tape, x, &b->down, p, 3, 2);
@@ -119,8 +78,8 @@ static struct tensor *run_network(struct tape *tape, void *context, struct tenso
 {
     struct vision_discriminator *v = context;
     i64 h = v->height / PATCH, w = v->width / PATCH;
-    struct plane p = {patches->rows / (h * w), v->height, v->width};
-    const i64 shape[5] = {p.pictures, h, w, PATCH, PATCH * COLOURS}, order[5] = {0, 1, 3, 2, 4};
+    struct discriminator_plane p = {patches->rows / (h * w), v->height, v->width};
+    const i64 shape[5] = {p.count, h, w, PATCH, PATCH * COLOURS}, order[5] = {0, 1, 3, 2, 4};
     struct tensor *x = op_permute(tape, patches, 5, shape, order, COLOURS);
     x = v->layers[0] = convolve_silu(tape, x, &v->in, &p, FIRST, 2);
     for (i64 i = 0; i < VISION_DISCRIMINATOR_BLOCKS; i++)
@@ -180,7 +139,7 @@ static void add_adversarial(struct matrix gradient, struct vision_trainer *t, co
 {
     struct discriminator *d = &t->discriminator.common;
     struct device *device = t->tape.device;
-    double *squares = tape_alloc(&t->tape, 2 * sizeof *squares), norms[2];
+    double *squares = tape_alloc(&t->tape, 2 * sizeof *squares);
     struct matrix others = zeros_like(&t->tape, decoded->patches);
     device->ops->zero(device, squares, 2 * sizeof *squares);
     device->ops->copy(device, others, gradient, 1, false);
@@ -188,9 +147,7 @@ static void add_adversarial(struct matrix gradient, struct vision_trainer *t, co
     struct matrix adversarial = discriminator_listen(d, decoded->patches);
     vision_last_square(&squares[0], &t->tape, &t->vision, decoded->inside, others, size);
     vision_last_square(&squares[1], &t->tape, &t->vision, decoded->inside, adversarial, size);
-    device_get(device, norms, squares, sizeof norms);
-    d->now[DISCRIMINATOR_WEIGHT] = discriminator_weight(norms[0], norms[1], &t->settings->discriminator);
-    device->ops->copy(device, gradient, adversarial, (float)d->now[DISCRIMINATOR_WEIGHT], true);
+    device->ops->copy(device, gradient, adversarial, (float)discriminator_weigh(d, squares), true);
 }
 
 void vision_discriminate(double *sums, struct vision_trainer *t, const struct vision_decoded *decoded,

@@ -303,16 +303,6 @@ static bool is_shown(const struct vision_trainer *t, i64 loss, const struct visi
     return (loss != VISION_FEATURES && loss != VISION_GRAM) || (y->discriminates && t->settings->loss.of[loss] > 0);
 }
 
-static void put_discriminator(struct metrics *metrics, const struct vision_trainer *t,
-                              const struct vision_step_result *y)
-{
-    for (int i = 0; i < DISCRIMINATOR_FIGURES && y->discriminates; i++) {
-        char *name = string_format("discriminator/%s", discriminator_names[i]);
-        metrics_put(metrics, name, t->discriminator.common.now[i]);
-        memory_free(name);
-    }
-}
-
 static int run_step(void *context, i64 step, struct training_step *said)
 {
     struct vision_stage_run *run = context;
@@ -324,7 +314,8 @@ static int run_step(void *context, i64 step, struct training_step *said)
     for (i64 i = 0; i < VISION_LOSSES; i++)
         if (*vision_loss_metrics[i] && is_shown(&run->trainer, i, &y))
             metrics_put(said->metrics, vision_loss_metrics[i], y.losses.of[i]);
-    put_discriminator(said->metrics, &run->trainer, &y);
+    if (y.discriminates)
+        discriminator_put_metrics(said->metrics, &run->trainer.discriminator.common);
     said->optimizer = y.optimizer;
     said->count = (double)y.frames;
     said->flops = flops_of(run, step, &y);

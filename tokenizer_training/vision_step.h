@@ -77,15 +77,12 @@ int vision_media_copy(u8 *pixels, const struct vision_media *media, bool clip, i
 
 /* ---- The discriminator (vision_discriminator.c) ---- */
 enum { VISION_DISCRIMINATOR_BLOCKS = 2 };
-struct vision_discriminator_layer {
-    struct weight *weight, *bias;
-};
 struct vision_discriminator_block {
-    struct vision_discriminator_layer same, down, skip;
+    struct discriminator_layer same, down, skip;
 };
 struct vision_discriminator {
     struct discriminator common;
-    struct vision_discriminator_layer in, last, logits;
+    struct discriminator_layer in, last, logits;
     struct vision_discriminator_block blocks[VISION_DISCRIMINATOR_BLOCKS];
     i64 height, width;                                      /* of the pictures of a pass, pixels */
     struct tensor *layers[1 + VISION_DISCRIMINATOR_BLOCKS]; /* of the last pass, on its tape */

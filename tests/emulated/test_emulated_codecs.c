@@ -95,15 +95,26 @@ static double take_audio_step(void *trainer, i64 step)
     return result.loss;
 }
 
-static void train_audio(struct codecs_result *out)
+static void train_audio_with(struct codecs_result *out, bool discriminates)
 {
-    enum { SAMPLES = 8 * 1280 };
+    enum { SAMPLES = 8 * 1280, MORE = 4 };
     static int16_t values[SAMPLES];
     struct audio_settings settings = {0};
-    const struct setting_override all[] = {{"data", "./none"}, {"width", "32"},   {"latent", "16"},
-                                           {"codes", "16"},    {"levels", "2"},   {"steps", "6"},
-                                           {"batch", "2"},     {"crop_s", "0.3"}, {"unquantised_share", "0.5"}};
-    assert_int_equal(settings_read(&settings, audio_stage_table, NULL, NULL, all, COUNT_OF(all)), 0);
+    const struct setting_override all[] = {{"data", "./none"},
+                                           {"width", "32"},
+                                           {"latent", "16"},
+                                           {"codes", "16"},
+                                           {"levels", "2"},
+                                           {"steps", "6"},
+                                           {"batch", "2"},
+                                           {"crop_s", "0.3"},
+                                           {"unquantised_share", "0.5"},
+                                           {"decoder", "istft"},
+                                           {"discriminator.weight", "1"},
+                                           {"discriminator.start", "0.3"},
+                                           {"discriminator.width", "2"}};
+    i64 count = COUNT_OF(all) - (discriminates ? 0 : MORE);
+    assert_int_equal(settings_read(&settings, audio_stage_table, NULL, NULL, all, count), 0);
     for (i64 i = 0; i < SAMPLES; i++)
         values[i] = (int16_t)(8000 * sin((double)i * (0.05 + (double)i * 1e-5)));
     struct audio_clip clip = {.text = "", .speaker = "", .samples = SAMPLES, .values = values};
@@ -115,6 +126,16 @@ static void train_audio(struct codecs_result *out)
     keep_weights(out, &t.audio.weights);
     audio_trainer_close(&t);
     settings_release(&settings, audio_stage_table);
+}
+
+static void train_audio(struct codecs_result *out)
+{
+    train_audio_with(out, false);
+}
+
+static void train_told_audio(struct codecs_result *out)
+{
+    train_audio_with(out, true);
 }
 
 /* ---- Graphs off, on, and recorded again each time ---- */
@@ -160,6 +181,18 @@ static void check(const char *what, void (*train)(struct codecs_result *), long 
 TEST(a_step_on_pictures_is_two_graphs)
 {
     check("vision", train_vision, 10);
+}
+
+/* With a discriminator the losses stand outside of the graphs. */
+TEST(graphs_do_not_change_a_discriminator)
+{
+    static struct codecs_result plain, graphs;
+    train_with(&plain, train_told_audio, "0");
+    train_with(&graphs, train_told_audio, "1");
+    check_equal(&plain, &graphs);
+    assert_int_equal(graphs.graphs[STEPS - 1], 2);
+    memory_free(plain.weights);
+    memory_free(graphs.weights);
 }
 
 TEST(a_step_on_sounds_is_two_graphs)

@@ -366,6 +366,12 @@ static void run_stft_magnitude(struct tape_trial *t)
     finish(t, op_stft_magnitude(&t->tape, &t->x[0], 8, 2));
 }
 
+/* Of magnitudes. */
+static void run_log1p(struct tape_trial *t)
+{
+    finish(t, op_log1p(&t->tape, op_stft_magnitude(&t->tape, &t->x[0], 8, 2), 0.3f));
+}
+
 static void run_polar(struct tape_trial *t)
 {
     finish(t, op_polar(&t->tape, &t->x[0]));
@@ -485,6 +491,7 @@ static const struct tape_case cases[] = {
     {"convergence", run_convergence, 2, {{6, 5}}},
     {"polar", run_polar, 2, {{5, 6}}},
     {"stft_magnitude", run_stft_magnitude, 2, {{2, 12}}},
+    {"log1p stft_magnitude", run_log1p, 2, {{2, 12}}},
     {"stft_inverse", run_stft_inverse, 2, {{6, 10}}},
     {"bit_entropy", run_bit_entropy, 2, {{4, 3}}},
     {"straight_through", run_straight_through, 2, {{3, 4}}},

@@ -87,6 +87,10 @@ static void measure_audio(struct estimate_outcome *out, const void *settings, st
     keep(out, &t.audio.weights, &t.tape, (t.frames * AUDIO_FRAME_SAMPLES + s->batch * t.audio.mel.bins) * 4);
     if (t.targets)
         step_memory_add_weights(&out->needs.memory, &t.semantic.weights);
+    if (audio_has_discriminator(s)) {
+        step_memory_add_weights(&out->needs.memory, &t.discriminator.common.weights);
+        step_memory_add_tape(&out->needs.memory, &t.discriminator.common.tape);
+    }
     out->needs.memory.activations += t.audio.arena.peak_bytes;
     out->peak_bytes = memory_peak_bytes() - before;
 }
@@ -207,6 +211,20 @@ TEST(an_audio_tokenizer_with_semantics_needs_what_is_estimated)
     memcpy(values, audio_values, sizeof audio_values);
     assert_int_equal(settings_read(&s, audio_stage_table, NULL, NULL, values, COUNT_OF(values)), 0);
     both("audio with semantics", audio_stage_table, measure_audio, &s);
+    settings_release(&s, audio_stage_table);
+}
+
+TEST(an_audio_tokenizer_with_a_discriminator_needs_what_is_estimated)
+{
+    enum { MORE = 3 };
+    struct setting_override values[COUNT_OF(audio_values) + MORE] = {
+        [COUNT_OF(audio_values)] = {"decoder", "istft"},
+        [COUNT_OF(audio_values) + 1] = {"discriminator.weight", "1"},
+        [COUNT_OF(audio_values) + 2] = {"discriminator.start", "0.6"}};
+    struct audio_settings s = {0};
+    memcpy(values, audio_values, sizeof audio_values);
+    assert_int_equal(settings_read(&s, audio_stage_table, NULL, NULL, values, COUNT_OF(values)), 0);
+    both("audio with a discriminator", audio_stage_table, measure_audio, &s);
     settings_release(&s, audio_stage_table);
 }
 

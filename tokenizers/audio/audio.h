@@ -202,6 +202,14 @@ struct tensor *audio_encoder(struct audio_tokenizer *audio, struct tape *tape, s
                              const struct audio_layout *layout);
 struct tensor *audio_decoder(struct audio_tokenizer *audio, struct tape *tape, struct tensor *latent,
                              const struct audio_layout *layout);
+/* audio_decoder in two parts: all but its last layer, and that layer. */
+struct tensor *audio_inside(struct audio_tokenizer *audio, struct tape *tape, struct tensor *latent,
+                            const struct audio_layout *layout);
+struct tensor *audio_outside(struct audio_tokenizer *audio, struct tape *tape, struct tensor *inside);
+/* Adds to *square (device memory) the squared norm of the gradient that the weight of the last layer gets if what it
+ * writes from `inside` has `gradient`, of the same dtype. */
+void audio_last_square(double *square, struct tape *tape, const struct audio_tokenizer *audio,
+                       const struct tensor *inside, struct matrix gradient);
 struct tensor *audio_waves(struct audio_tokenizer *audio, struct tape *tape, struct tensor *decoded, i64 sounds);
 struct audio_quantized {
     i32 *codes;                               /* [F, L] */

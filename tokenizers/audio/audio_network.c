@@ -210,8 +210,8 @@ struct tensor *audio_encoder(struct audio_tokenizer *audio, struct tape *tape, s
     return op_linear(tape, x, &audio->w.encoder.out->value, DTYPE_F32); /* [F, D] */
 }
 
-struct tensor *audio_decoder(struct audio_tokenizer *audio, struct tape *tape, struct tensor *latent,
-                             const struct audio_layout *layout)
+struct tensor *audio_inside(struct audio_tokenizer *audio, struct tape *tape, struct tensor *latent,
+                            const struct audio_layout *layout)
 {
     struct tensor *x = linear(tape, op_scale(tape, latent, 1, tape->activations), audio->w.decoder.in); /* [F, C] */
     x = run_blocks(tape, x, audio->w.decoder.coarse, AUDIO_COARSE, layout->coarse);
@@ -221,8 +221,30 @@ struct tensor *audio_decoder(struct audio_tokenizer *audio, struct tape *tape, s
         x = op_view(tape, linear(tape, x, audio->w.decoder.wave_split), WIDER * audio->config.width); /* [8F, 2C] */
         x = run_blocks(tape, x, audio->w.decoder.wave, AUDIO_WAVE, layout->wave);
     }
-    x = op_rmsnorm(tape, x, NULL, norm_eps);
-    return op_linear(tape, x, &audio->w.decoder.out->value, DTYPE_F32); /* [4F, 160] or [8F, 2 bins] */
+    return op_rmsnorm(tape, x, NULL, norm_eps);
+}
+
+struct tensor *audio_outside(struct audio_tokenizer *audio, struct tape *tape, struct tensor *inside)
+{
+    return op_linear(tape, inside, &audio->w.decoder.out->value, DTYPE_F32); /* [4F, 160] or [8F, 2 bins] */
+}
+
+struct tensor *audio_decoder(struct audio_tokenizer *audio, struct tape *tape, struct tensor *latent,
+                             const struct audio_layout *layout)
+{
+    return audio_outside(audio, tape, audio_inside(audio, tape, latent, layout));
+}
+
+void audio_last_square(double *square, struct tape *tape, const struct audio_tokenizer *audio,
+                       const struct tensor *inside, struct matrix gradient)
+{
+    const struct weight *last = audio->w.decoder.out;
+    i64 count = last->rows * last->columns;
+    float *of_weight = tape_alloc(tape, count * 4);
+    struct update update = {.g = of_weight, .count = count};
+    tape->device->ops->matmul(tape->device, matrix_of(of_weight, DTYPE_F32, last->rows, last->columns), gradient, true,
+                              tensor_matrix(inside), false, false);
+    tape->device->ops->sum_squares(tape->device, square, &(struct updates){1, &update});
 }
 
 struct tensor *audio_waves(struct audio_tokenizer *audio, struct tape *tape, struct tensor *decoded, i64 sounds)
