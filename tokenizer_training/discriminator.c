@@ -55,7 +55,7 @@ void discriminator_open(struct discriminator *d, struct device *device, enum dty
                                 .init = INIT_ZEROS};
     weights_open(&d->weights, device, dtype, true, NULL);
     d->state = weights_add(&d->weights, &state);
-    tape_open(&d->tape, device, dtype, (i64)16 << 30);
+    tape_open(&d->tape, device, dtype, (i64)1 << 36);
 }
 
 void discriminator_close(struct discriminator *d)
