@@ -117,23 +117,38 @@ static void run_fours(struct stft_lanes *restrict out, const struct stft_lanes *
         }
 }
 
+/* A type, not a loop over lanes: GCC would join rounds of r, and then make no vectors of the lanes. */
+#ifdef __AVX512F__
+enum { STFT_VECTOR = 16 };
+#else
+enum { STFT_VECTOR = 8 };
+#endif
+typedef float stft_vector __attribute__((vector_size(STFT_VECTOR * 4), aligned(4), may_alias));
+
+/* out = the sum over r of from[r * apart] e^(-2 pi i r turn / n), of the STFT_VECTOR lanes from `lane` on. */
+static void run_any_sum(struct stft_lanes *out, const struct stft_lanes *from, const struct stft_stage *s, i64 turn,
+                        int lane)
+{
+    i64 n = s->basis->n_fft, apart = n / 2 / s->radix, at = 0;
+    stft_vector sum_re = {0}, sum_im = {0};
+    for (i64 r = 0; r < s->radix; r++, from += apart) {
+        struct stft_complex by = twiddle_at(s, at);
+        stft_vector re = *(const stft_vector *)(from->re + lane), im = *(const stft_vector *)(from->im + lane);
+        sum_re += re * by.re - im * by.im;
+        sum_im += re * by.im + im * by.re;
+        at = at + turn < n ? at + turn : at + turn - n;
+    }
+    *(stft_vector *)(out->re + lane) = sum_re;
+    *(stft_vector *)(out->im + lane) = sum_im;
+}
+
 static void run_any(struct stft_lanes *restrict out, const struct stft_lanes *restrict in, const struct stft_stage *s)
 {
-    i64 n = s->basis->n_fft, span = s->done * s->radix, apart = n / 2 / s->radix;
-    for (i64 d = 0; d < n / 2; d++) {
-        const struct stft_lanes *from = in + d / span * s->done + d % s->done;
-        struct stft_lanes sum = {{0}, {0}};
-        for (i64 r = 0; r < s->radix; r++, from += apart) {
-            struct stft_complex by = twiddle_at(s, r * (d % span) * (n / span) % n);
-#pragma omp simd
-            for (int l = 0; l < STFT_ROWS; l++) {
-                struct stft_complex part = times(from->re[l], from->im[l], by);
-                sum.re[l] += part.re;
-                sum.im[l] += part.im;
-            }
-        }
-        out[d] = sum;
-    }
+    i64 n = s->basis->n_fft, span = s->done * s->radix;
+    for (i64 block = 0; block < n / 2 / span; block++)
+        for (i64 k = 0, j = 0; k < span; k++, j = j + 1 < s->done ? j + 1 : 0)
+            for (int lane = 0; lane < STFT_ROWS; lane += STFT_VECTOR)
+                run_any_sum(out + block * span + k, in + block * s->done + j, s, k * (n / span), lane);
 }
 
 /* Transforms the h elements of `from`, using `other` as scratch. Returns the one that holds the
