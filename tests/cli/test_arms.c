@@ -289,14 +289,15 @@ TEST(a_plan_knows_what_a_tokenizer_starts_from)
     memory_free(path);
 }
 
-/* Twice the answers need nearly twice the cache; the start that KL compares with is one more copy of the weights. */
+/* Twice the answers need nearly twice the cache; the start that KL compares with is one more copy of the weights. In
+ * f32: trained weights of bf16 have packed copies where the CPU wants them, and the start has none. */
 TEST(a_plan_rehearses_rl_once_its_model_is_there)
 {
     static const char prompt[] = "{\"prompt\": [{\"role\": \"user\", \"content\": \"the words\"}], "
                                  "\"reward_model\": {\"style\": \"exact\", \"ground_truth\": \"a\"}}\n";
     char *prompts = in_folder("prompts.jsonl");
     char *lines = string_format(
-        "stages:\n"
+        "precision: f32\nstages:\n"
         "  base: {kind: pretrain, data: %s, steps: 1, heldout_rows: 0, batch: {rows: 2, length: 128}, model: {width: "
         "32, layers: 4, heads: 2, kv_heads: 1, head_width: 16, experts: 4, expert_width: 16, vit_layers: 1, vit_width: "
         "16, vit_heads: 2}}\n"
