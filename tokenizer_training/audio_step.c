@@ -1,5 +1,6 @@
 /* The training step of the audio tokenizer, top down. */
 #include "tokenizer_training/audio_step.h"
+#include "tokenizer_training/codec_update.h"
 
 #include "dist/dist.h"
 
@@ -390,17 +391,9 @@ static void run_crops(struct audio_sums *sums, struct counted counts[][AUDIO_LEV
 
 static void update(struct audio_trainer *t, double lr, i64 step, double *squares)
 {
-    const struct optimizer_settings *optimizer = &t->settings->optimizer;
-    const struct discriminator_update both = {
-        &t->audio.weights, optimizer, lr, step, step - audio_discriminator_begin(t), squares};
-    if (t->targets)
-        semantic_guard(&t->semantic, &t->tape, squares);
-    if (discriminates(t, step))
-        discriminator_update(&t->discriminator.common, &both);
-    else
-        optimizer_step_over(parallel_alone(), &t->audio.weights, optimizer, lr, step, squares);
-    if (t->targets)
-        semantic_update(&t->semantic, &t->tape, optimizer, lr, step, squares);
+    codec_update(&(struct discriminator_update){&t->audio.weights, &t->settings->optimizer, lr, step,
+                                                step - audio_discriminator_begin(t), squares},
+                 &t->tape, discriminates(t, step) ? &t->discriminator.common : NULL, t->targets ? &t->semantic : NULL);
 }
 
 int audio_step(struct audio_result *result, struct audio_trainer *t, i64 step)

@@ -1,5 +1,6 @@
 /* The training step of the vision tokenizer, top down. */
 #include "tokenizer_training/vision_step.h"
+#include "tokenizer_training/codec_update.h"
 
 #include "dist/dist.h"
 
@@ -182,17 +183,9 @@ static struct vision_means run_batch(double *sums, struct vision_trainer *t, con
 /* updates: number of those before. */
 static void update(struct vision_trainer *t, double lr, i64 updates, i64 step, double *squares)
 {
-    const struct optimizer_settings *optimizer = &t->settings->optimizer;
-    const struct discriminator_update both = {
-        &t->vision.weights, optimizer, lr, updates, step - vision_discriminator_begin(t), squares};
-    if (t->targets)
-        semantic_guard(&t->semantic, &t->tape, squares);
-    if (discriminates(t, step))
-        discriminator_update(&t->discriminator.common, &both);
-    else
-        optimizer_step_over(parallel_alone(), &t->vision.weights, optimizer, lr, updates, squares);
-    if (t->targets)
-        semantic_update(&t->semantic, &t->tape, optimizer, lr, updates, squares);
+    codec_update(&(struct discriminator_update){&t->vision.weights, &t->settings->optimizer, lr, updates,
+                                                step - vision_discriminator_begin(t), squares},
+                 &t->tape, discriminates(t, step) ? &t->discriminator.common : NULL, t->targets ? &t->semantic : NULL);
 }
 
 /* Device memory; the host reads it at the end of a step. */
