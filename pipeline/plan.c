@@ -344,6 +344,9 @@ static int plan_stage(struct plan_total *total, const struct recipe *r, const st
         const struct stage stage = {.device = with->device, .dtype = p.work.dtype, .fp8 = p.work.fp8};
         status = plan_rl(total, r, place, &stage, p.work.gpu, p.work.gpu ? 0 : with->program_bytes + HEAP_BYTES);
         failed = status < 0;
+    } else if (is_refiner(s)) {
+        status = plan_refiner(total, r, place, p.work.dtype, p.work.gpu, gflops);
+        failed = status < 0;
     } else if (!trains_backbone(s)) {
         failed = plan_tokenizer(total, r, place, p.work.dtype, p.work.gpu, gflops);
     } else if ((status = config_of(&p.config, r, s)) == 0) {
@@ -427,7 +430,8 @@ static int plan_runs(struct plan_total *total, const struct recipe_runs *runs, c
             for (i64 other = 0; other < k; other++) /* the same with another seed */
                 first &= !runs->list[other].chosen || (s->by_arm && runs->list[other].arm != r->arm);
             if (!first || !s->selected ||
-                !(strcmp(s->kind->name, "prepare") == 0 || trains_backbone(s) || is_media_tokenizer(s) || is_rl(s)))
+                !(strcmp(s->kind->name, "prepare") == 0 || trains_backbone(s) || is_media_tokenizer(s) ||
+                  is_refiner(s) || is_rl(s)))
                 continue;
             struct plan_place place = place_of(runs, k, i);
             int status = plan_stage(total, r, &place, with, gflops);
@@ -442,9 +446,10 @@ static int plan_runs(struct plan_total *total, const struct recipe_runs *runs, c
             planned += status == 0;
         }
     if (chosen == 0)
-        return error_usage("%s: no stage of kind tokenizer-vision, tokenizer-audio, prepare, pretrain, sft or rl was "
-                           "chosen: only those are planned",
-                           runs->list[0].path);
+        return error_usage(
+            "%s: no stage of kind tokenizer-vision, tokenizer-audio, refiner, prepare, pretrain, sft or rl "
+            "was chosen: only those are planned",
+            runs->list[0].path);
     if (planned && runs->arm_count + runs->seed_count)
         put_total(runs, total, gflops);
     if (total->planned)

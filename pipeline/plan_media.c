@@ -2,6 +2,7 @@
 #include "pipeline/plan_media.h"
 
 #include "tokenizer_training/memory_estimate.h"
+#include "tokenizer_training/refiner_step.h"
 #include "core/json.h"
 #include "data/prepare/prepare.h"
 #include "rl/rl.h"
@@ -120,7 +121,7 @@ int plan_prepare(struct plan_total *total, const struct recipe *r, const struct 
     return status;
 }
 
-/* ---- Tokenizers ---- */
+/* ---- Tokenizers and refiners ---- */
 
 static bool is_kind(const struct recipe_stage *s, const char *kind)
 {
@@ -157,7 +158,7 @@ static void put_needs(struct buffer *out, const struct plan_place *place, const 
     buffer_printf(out, "  memory   %10.3f GB: %s; and media, at most %.3f (memory_mb)\n",
                   (double)step_memory_total(&needs->memory) * 1e-9, parts.data, (double)needs->media_bytes * 1e-9);
     buffer_release(&parts);
-    buffer_printf(out, "  disk     %10.3f GB: its checkpoints, and the tokenizer\n", disk * 1e-9);
+    buffer_printf(out, "  disk     %10.3f GB: its checkpoints, and what it makes\n", disk * 1e-9);
     buffer_printf(out, "  flops    %10.2f GFLOP a step, in the mean\n", needs->flops / (double)needs->steps * 1e-9);
     if (gflops > 0)
         buffer_printf(out, "  time     %10.1f s at %g GFLOP/s\n", needs->flops / (gflops * 1e9), gflops);
@@ -180,6 +181,22 @@ static void put_needs_json(struct buffer *out, const struct plan_place *place, c
     json_free(j);
 }
 
+/* Appends what a tokenizer or refiner needs, and adds it to the total. Its media are a cache. */
+static void add_needs(struct plan_total *total, const struct plan_place *place, const struct tokenizer_needs *needs,
+                      double disk, double gflops)
+{
+    (total->json ? put_needs_json : put_needs)(total->out, place, needs, disk, gflops);
+    plan_need(total, place, step_memory_total(&needs->memory), disk);
+    total->seconds += gflops > 0 ? (double)place->runs * needs->flops / (gflops * 1e9) : 0;
+}
+
+static void open_meta(struct device *meta, bool gpu)
+{
+    device_open_meta(meta);
+    if (gpu)
+        device_meta_gpu(meta, true);
+}
+
 int plan_tokenizer(struct plan_total *total, const struct recipe *r, const struct plan_place *place, enum dtype dtype,
                    bool gpu, double gflops)
 {
@@ -187,11 +204,10 @@ int plan_tokenizer(struct plan_total *total, const struct recipe *r, const struc
     bool vision = is_kind(s, "tokenizer-vision");
     const struct vision_settings *pictures = s->settings;
     const struct audio_settings *sounds = s->settings;
+    i64 keep = vision ? pictures->training.keep : sounds->training.keep;
     struct tokenizer_needs needs;
     struct device meta;
-    device_open_meta(&meta);
-    if (gpu)
-        device_meta_gpu(&meta, true);
+    open_meta(&meta, gpu);
     union {
         struct vision_settings vision;
         struct audio_settings audio;
@@ -199,14 +215,34 @@ int plan_tokenizer(struct plan_total *total, const struct recipe *r, const struc
     memcpy(&own, s->settings, vision ? sizeof own.vision : sizeof own.audio);
     tokenizer_take_sizes(s->kind->table, &own, first_tokenizer(r, s)->settings);
     int status = tokenizer_estimate(&needs, s->kind->table, &own, &meta, dtype);
-    if (status == 0) {
-        double disk =
-            plan_disk_bytes(needs.parameters, vision ? pictures->training.keep : sounds->training.keep, dtype);
-        (total->json ? put_needs_json : put_needs)(total->out, place, &needs, disk, gflops);
-        plan_need(total, place, step_memory_total(&needs.memory), disk); /* its media are a cache */
-        total->seconds += gflops > 0 ? (double)place->runs * needs.flops / (gflops * 1e9) : 0;
-    }
+    if (status == 0)
+        add_needs(total, place, &needs, plan_disk_bytes(needs.parameters, keep, dtype), gflops);
     device_close(&meta);
+    return status;
+}
+
+bool is_refiner(const struct recipe_stage *s)
+{
+    return is_kind(s, "refiner");
+}
+
+int plan_refiner(struct plan_total *total, const struct recipe *r, const struct plan_place *place, enum dtype dtype,
+                 bool gpu, double gflops)
+{
+    struct refiner_settings settings = *(const struct refiner_settings *)place->stage->settings;
+    struct tokenizer_needs needs;
+    struct device meta;
+    int status = PLAN_UNKNOWN;
+    settings.vision = plan_resolved(r, settings.vision);
+    open_meta(&meta, gpu);
+    if (file_exists(settings.vision))
+        status = tokenizer_estimate(&needs, refiner_stage_table, &settings, &meta, dtype);
+    else
+        error_set("its tokenizer, %s, is not there yet", settings.vision);
+    if (status == 0)
+        add_needs(total, place, &needs, plan_disk_bytes(needs.parameters, settings.training.keep, dtype), gflops);
+    device_close(&meta);
+    memory_free(settings.vision);
     return status;
 }
 
@@ -289,9 +325,7 @@ int plan_rl(struct plan_total *total, const struct recipe *r, const struct plan_
     struct rl_needs needs;
     struct device meta;
     int status = PLAN_UNKNOWN;
-    device_open_meta(&meta);
-    if (gpu)
-        device_meta_gpu(&meta, true);
+    open_meta(&meta, gpu);
     if (inputs_exist(s))
         status = rl_stage_needs(&needs, s, stage, &meta);
     else

@@ -52,6 +52,9 @@ bool is_media_tokenizer(const struct recipe_stage *s);
 const struct recipe_stage *first_tokenizer(const struct recipe *r, const struct recipe_stage *s);
 int plan_tokenizer(struct plan_total *total, const struct recipe *r, const struct plan_place *place, enum dtype dtype,
                    bool gpu, double gflops);
+bool is_refiner(const struct recipe_stage *s);
+int plan_refiner(struct plan_total *total, const struct recipe *r, const struct plan_place *place, enum dtype dtype,
+                 bool gpu, double gflops);
 /* program_bytes: of the program itself, in host memory. */
 int plan_rl(struct plan_total *total, const struct recipe *r, const struct plan_place *place, const struct stage *stage,
             bool gpu, i64 program_bytes);

@@ -3,6 +3,7 @@
 #include "tokenizer_training/memory_estimate.h"
 
 #include "tokenizer_training/audio_step.h"
+#include "tokenizer_training/refiner_step.h"
 #include "tokenizer_training/vision_step.h"
 
 static void add_needs(struct tokenizer_needs *needs, const struct weights *weights, const struct tape *tape,
@@ -225,8 +226,9 @@ static int audio_estimate(struct tokenizer_needs *needs, const struct audio_sett
 int tokenizer_estimate(struct tokenizer_needs *needs, const struct setting *table, const void *settings,
                        struct device *meta, enum dtype dtype)
 {
-    return table == vision_stage_table ? vision_estimate(needs, settings, meta, dtype)
-                                       : audio_estimate(needs, settings, meta, dtype);
+    return table == vision_stage_table  ? vision_estimate(needs, settings, meta, dtype)
+           : table == audio_stage_table ? audio_estimate(needs, settings, meta, dtype)
+                                        : refiner_estimate(needs, settings, meta, dtype);
 }
 
 struct codec_work {

@@ -1,4 +1,4 @@
-/* Memory and compute estimate of a tokenizer's training, made before it runs and without its media:
+/* Memory and compute estimate of the training of a tokenizer or refiner, made before it runs and without its media:
  * a dry run of its steps on the meta backend. Memory is that of a step (train/step_memory.h) on
  * square pictures of the setting `size`; the final report is not included. */
 #ifndef WEFT_TOKENIZER_TRAINING_MEMORY_ESTIMATE_H
@@ -12,8 +12,8 @@ struct tokenizer_needs {
     i64 parameters, steps;
     double flops; /* total over all steps */
 };
-/* table: vision_stage_table or audio_stage_table, with settings of that stage. Returns -1 and a
- * message if the settings do not fit together. */
+/* table: vision_stage_table, audio_stage_table or refiner_stage_table, with settings of that stage. Returns -1
+ * and a message if the settings do not fit together, or if the tokenizer of a refiner cannot be read. */
 int tokenizer_estimate(struct tokenizer_needs *needs, const struct setting *table, const void *settings,
                        struct device *meta, enum dtype dtype);
 /* Call before reading the media and opening the tokenizer (dry_run_check). Weights, moments and

@@ -184,7 +184,61 @@ static int train(struct refiner_run *run, const struct stage *stage, const struc
 
 /* ---- does it fit ---- */
 
-struct refiner_estimate {
+/* Pictures, enlarged ones, rows and velocities of a step. */
+static i64 step_host_bytes(i64 n, struct aspect size)
+{
+    i64 values = n * size.height * size.width * 3;
+    return values * (2 + 4) + values / REFINER_VALUES * REFINER_INPUTS * 4;
+}
+
+static i64 tape_host_bytes(const struct tape *tape)
+{
+    return tape->host.peak_bytes + tape->staged.peak_bytes;
+}
+
+/* Two steps on a white still. The second has the tape of the first, and its flops count for all. */
+static int estimate(struct tokenizer_needs *needs, const struct refiner_settings *s, const struct vision_config *of,
+                    struct device *meta, enum dtype dtype)
+{
+    struct vision vision;
+    struct vision_media media = {.still_count = 1};
+    struct refiner_trainer t = {.settings = s, .media = &media, .vision = &vision};
+    struct refiner_config config;
+    struct refiner_step_result result;
+    *needs = (struct tokenizer_needs){.media_bytes = s->memory_mb << 20, .steps = s->steps};
+    if (begin_config(&config, s) || add_sizes(&config, of) || request_media(&media.request, s, of))
+        return -1;
+    struct aspect size = media.request.shapes[0].items[0];
+    u8 *white = memory_alloc(size.height * size.width * 3);
+    media.stills = &white;
+    vision_open(&vision, meta, of, dtype, false);
+    refiner_trainer_open(&t, &config, dtype);
+    int status = refiner_step(&result, &t, 0);
+    double before = meta->cost.flops;
+    if (status == 0)
+        status = refiner_step(&result, &t, 1);
+    needs->flops = (meta->cost.flops - before) * (double)s->steps;
+    needs->parameters = weights_parameters(&t.refiner.weights);
+    step_memory_add_tape(&needs->memory, &t.tape);
+    step_memory_add_weights(&needs->memory, &t.refiner.weights);
+    step_memory_add_tape(&needs->memory, &vision.tape);
+    step_memory_add_weights(&needs->memory, &vision.weights);
+    needs->memory.backend = device_held_bytes(meta);
+    needs->memory.host = tape_host_bytes(&t.tape) + tape_host_bytes(&vision.tape) + step_host_bytes(s->batch, size);
+    refiner_trainer_close(&t);
+    vision_close(&vision);
+    memory_free(white);
+    return status;
+}
+
+int refiner_estimate(struct tokenizer_needs *needs, const struct refiner_settings *settings, struct device *meta,
+                     enum dtype dtype)
+{
+    struct vision_config vision;
+    return vision_config_load(&vision, settings->vision) || estimate(needs, settings, &vision, meta, dtype) ? -1 : 0;
+}
+
+struct refiner_work {
     struct refiner_settings settings;
     const struct vision_config *vision;
     enum dtype dtype;
@@ -192,38 +246,17 @@ struct refiner_estimate {
 
 static int run_dry(struct memory_estimate *out, struct device *meta, void *context)
 {
-    const struct refiner_estimate *w = context;
-    struct vision vision;
-    struct vision_media media = {.still_count = 1};
-    struct refiner_trainer t = {.settings = &w->settings, .media = &media, .vision = &vision};
-    struct refiner_config config;
-    struct refiner_step_result result;
-    struct step_memory memory = {0};
-    if (begin_config(&config, &w->settings) || add_sizes(&config, w->vision) ||
-        request_media(&media.request, &w->settings, w->vision))
-        return -1;
-    struct aspect size = media.request.shapes[0].items[0];
-    u8 *white = memory_alloc(size.height * size.width * 3);
-    media.stills = &white;
-    vision_open(&vision, meta, w->vision, w->dtype, false);
-    refiner_trainer_open(&t, &config, w->dtype);
-    int status = refiner_step(&result, &t, 0) || refiner_step(&result, &t, 1) ? -1 : 0;
-    step_memory_add_tape(&memory, &t.tape);
-    step_memory_add_weights(&memory, &t.refiner.weights);
-    step_memory_add_tape(&memory, &vision.tape);
-    step_memory_add_weights(&memory, &vision.weights);
-    memory.backend = device_held_bytes(meta);
-    step_memory_estimate(out, &memory);
-    refiner_trainer_close(&t);
-    vision_close(&vision);
-    memory_free(white);
+    const struct refiner_work *w = context;
+    struct tokenizer_needs needs;
+    int status = estimate(&needs, &w->settings, w->vision, meta, w->dtype);
+    step_memory_estimate(out, &needs.memory);
     return status;
 }
 
 static int check_memory(const struct refiner_settings *s, const struct vision_config *vision, const struct stage *stage)
 {
     static const struct reduction reductions[] = {{"batch"}, {0}};
-    struct refiner_estimate w = {*s, vision, stage->dtype};
+    struct refiner_work w = {*s, vision, stage->dtype};
     const struct dry_run check = {"a step",  run_dry, &w, "make the refiner smaller", &w.settings, refiner_stage_table,
                                   reductions};
     return dry_run_check(&check, stage->device);

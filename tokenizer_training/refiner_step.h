@@ -44,6 +44,12 @@ int refiner_step(struct refiner_step_result *result, struct refiner_trainer *tra
 /* Flops of one step of pictures of the first shape, forward and backward, without those of the tokenizer. */
 double refiner_step_flops(const struct refiner_trainer *trainer);
 
+/* What a run with these settings needs (tokenizer_estimate), the tokenizer's own work included. Its `vision` is a
+ * folder. */
+struct tokenizer_needs;
+int refiner_estimate(struct tokenizer_needs *needs, const struct refiner_settings *settings, struct device *meta,
+                     enum dtype dtype);
+
 /* ---- The report ---- */
 /* Refines media of `held_out`, and training media. Logs, and writes to report.json, PSNR, structural similarity and
  * edges of refined pictures and of bicubic ones beside the originals. Writes contact sheets to samples/. */

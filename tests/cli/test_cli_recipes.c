@@ -38,6 +38,15 @@ TEST(a_finished_stage_is_not_checked_again)
     memory_free(path);
 }
 
+TEST(a_refiner_is_planned_once_its_tokenizer_is_there)
+{
+    char *path = in_folder("refined.yaml");
+    write_recipe(path, "refined", "  a: {kind: refiner, data: ./none, vision: ./nowhere}\n");
+    assert_int_equal(WEFT("plan", path), 1);
+    expect_complaint("stage a is not planned: its tokenizer, ./nowhere, is not there yet");
+    memory_free(path);
+}
+
 TEST(a_pipe_in_place_of_the_timings_holds_no_run_up)
 {
     char *path = in_folder("piped.yaml"), *timings = in_folder("piped/timings.jsonl");

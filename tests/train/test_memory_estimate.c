@@ -5,6 +5,7 @@
 #include "core/json.h"
 #include "tokenizer_training/audio_step.h"
 #include "tokenizer_training/memory_estimate.h"
+#include "tokenizer_training/refiner_step.h"
 #include "tests/vision_fixture.h"
 
 #include <sys/wait.h>
@@ -92,6 +93,41 @@ static void measure_audio(struct estimate_outcome *out, const void *settings, st
         step_memory_add_tape(&out->needs.memory, &t.discriminator.common.tape);
     }
     out->needs.memory.activations += t.audio.arena.peak_bytes;
+    out->peak_bytes = memory_peak_bytes() - before;
+}
+
+/* The tokenizer lies in s->vision, as the estimate reads it. */
+static void measure_refiner(struct estimate_outcome *out, const void *settings, struct device *cpu, enum dtype dtype)
+{
+    const struct refiner_settings *s = settings;
+    struct vision vision;
+    require(vision_load(&vision, cpu, s->vision, dtype, false) == 0, "%s", error_text());
+    const struct vision_shape *still = &vision.config.shapes[0];
+    i64 side = REFINER_FACTOR * still->height, values = s->batch * side * side * 3;
+    u8 *picture = toy_pixels(1, 1, side);
+    struct vision_media media = {.request = {.shapes = SQUARE(side)}, .still_count = 1, .stills = &picture};
+    struct refiner_config config = {.blocks = s->blocks,
+                                    .noise = s->noise,
+                                    .temperature = s->temperature,
+                                    .steps = s->sampling_steps,
+                                    .size_count = 1,
+                                    .sizes = {{still->height, still->width}}};
+    for (i64 i = 0; i < REFINER_LEVELS; i++)
+        config.channels[i] = s->channels.values[i];
+    media.request.frames = 1;
+    struct refiner_trainer t = {.settings = s, .media = &media, .vision = &vision, .seed = 5};
+    i64 before = memory_peak_bytes();
+    refiner_trainer_open(&t, &config, dtype);
+    weights_init(&t.refiner.weights, 5);
+    for (i64 step = 0; step < s->steps; step++) {
+        struct refiner_step_result result;
+        require(refiner_step(&result, &t, step) == 0, "%s", error_text());
+    }
+    keep(out, &t.refiner.weights, &t.tape,
+         vision.tape.host.peak_bytes + vision.tape.staged.peak_bytes + values * (2 + 4) +
+             values / REFINER_VALUES * REFINER_INPUTS * 4);
+    step_memory_add_tape(&out->needs.memory, &vision.tape);
+    step_memory_add_weights(&out->needs.memory, &vision.weights);
     out->peak_bytes = memory_peak_bytes() - before;
 }
 
@@ -192,6 +228,34 @@ TEST(a_vision_tokenizer_needs_what_is_estimated)
     assert_int_equal(settings_read(&s, vision_stage_table, NULL, NULL, vision_values, COUNT_OF(vision_values)), 0);
     both("vision", vision_stage_table, measure_vision, &s);
     settings_release(&s, vision_stage_table);
+}
+
+TEST(a_refiner_needs_what_is_estimated)
+{
+    char folder[] = "/tmp/weft-estimate-XXXXXX";
+    static const char *files[] = {"config.json", "weights.safetensors"};
+    struct vision_config config = {.stride = 16, .bits = 32, .channels = {64, 128}, .blocks = {1, 1}};
+    struct refiner_settings s = {0};
+    struct vision vision;
+    assert_non_null(mkdtemp(folder));
+    const struct setting_override values[] = {{"data", "./none"}, {"vision", folder}, {"steps", "4"}};
+    assert_int_equal(vision_add_shape(&config, 1, SIZE, SIZE, 0, NULL, 0), 0);
+    assert_int_equal(vision_config_check(&config), 0);
+    device_open_cpu(&device);
+    vision_open(&vision, &device, &config, DTYPE_F32, true);
+    vision_init(&vision, 3);
+    assert_int_equal(vision_save(&vision, folder), 0);
+    vision_close(&vision);
+    device_close(&device);
+    assert_int_equal(settings_read(&s, refiner_stage_table, NULL, NULL, values, COUNT_OF(values)), 0);
+    both("refiner", refiner_stage_table, measure_refiner, &s);
+    settings_release(&s, refiner_stage_table);
+    for (int i = 0; i < COUNT_OF(files); i++) {
+        char *path = string_format("%s/%s", folder, files[i]);
+        assert_int_equal(unlink(path), 0);
+        memory_free(path);
+    }
+    assert_int_equal(rmdir(folder), 0);
 }
 
 TEST(an_audio_tokenizer_needs_what_is_estimated)
