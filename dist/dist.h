@@ -409,6 +409,11 @@ bool zero_counted(const struct weight *weight, const struct weights_layout *plac
 /* Brings pieces of the table to world rank 0, through host memory, so that it can be saved although no
  * rank can hold it. The arguments are borrowed. */
 struct weights_reader zero_reader(const struct weights *weights, const struct parallel *parallel);
+/* The other way, a call of all ranks: brings elements [first, +count) of an unsharded matrix, whole rows in `in` of
+ * world rank 0, to all ranks that keep masters of them. `out` gets this rank's columns of the rows [*row, *row +
+ * returned) of its slice, which lie in its share. Its room: count elements. */
+i64 zero_scatter(i64 *row, float *out, const struct weights *weights, const struct parallel *parallel,
+                 const struct weight *w, i64 first, i64 count, const float *in);
 /* Visits masters and moments that a world rank contributes to the unsharded matrices, in a fixed order: runs of
  * `count` elements from `first`. data: device memory, for the rank and the layout of this process only. */
 struct zero_run {

@@ -223,6 +223,61 @@ struct weights_reader zero_reader(const struct weights *weights, const struct pa
     return (struct weights_reader){read_windows, weights, parallel};
 }
 
+/* ---- Bringing rows to the ranks that update them ---- */
+
+static struct weight destination(const struct weight *w, const struct weights *weights, const struct layout *layout,
+                                 i64 rank)
+{
+    struct weights_layout place = parallel_place(layout, rank);
+    struct weight placed = *w;
+    place.layers = weights->layout.layers;
+    weight_place(&placed, &place, weights->training && w->spec.trained);
+    return placed;
+}
+
+/* The values of a rank's rows within the window, in the order of its rows. */
+static void pick_window(char *out, const struct weight *placed, const struct window *x, const char *in)
+{
+    i64 row, end = rows_within(&row, placed, x);
+    for (; row < end; row++) {
+        struct overlap o = overlap_of(placed, row, x);
+        i64 at = weight_logical_at(placed, placed->share_first + row) + o.skip - x->first;
+        memcpy(out, in + at * x->element_bytes, (size_t)(o.count * x->element_bytes));
+        out += o.count * x->element_bytes;
+    }
+}
+
+i64 zero_scatter(i64 *row, float *out, const struct weights *weights, const struct parallel *p, const struct weight *w,
+                 i64 first, i64 count, const float *in)
+{
+    struct comm *world = p->world;
+    const struct window x = {first, first + count, 4};
+    struct span to[world->size], from[world->size];
+    bool root = world->rank == 0;
+    struct weight own = destination(w, weights, &p->layout, world->rank);
+    i64 begin, end = rows_within(&begin, &own, &x), most = 0;
+    require(first % w->spec.columns == 0 && count % w->spec.columns == 0, "%s: rows are cut", w->spec.name);
+    memset(to, 0, sizeof to);
+    memset(from, 0, sizeof from);
+    for (i64 r = 0; root && r < world->size; r++) {
+        struct weight placed = destination(w, weights, &p->layout, r);
+        to[r].bytes = bytes_within(&placed, &x);
+        most += to[r].bytes;
+    }
+    char *sent = memory_alloc(max_i64(most, 1)), *at = sent;
+    for (i64 r = 0; root && r < world->size; r++) {
+        struct weight placed = destination(w, weights, &p->layout, r);
+        to[r].data = at;
+        pick_window(at, &placed, &x, (const char *)in);
+        at += to[r].bytes;
+    }
+    from[0] = (struct span){out, bytes_within(&own, &x)};
+    comm_exchange(comm_host(world), from, to);
+    memory_free(sent);
+    *row = own.share_first + begin;
+    return end - begin;
+}
+
 /* ---- What a rank contributes to the whole table ---- */
 
 static void visit_state(const struct weights *weights, const struct weight *w, enum weight_state state,

@@ -99,6 +99,9 @@ struct json *identity_maker(const struct json *identity)
 /* Settings that choose who computes what, as the layout does, and no sample: they may change while a stage trains. */
 static const char *const free_settings[] = {"deal"};
 
+/* Of `sites`: where they meet, and the file of their key. */
+static const char *const free_of_sites[] = {"meet", "key"};
+
 static bool is_free(const char *name)
 {
     for (i64 i = 0; i < COUNT_OF(free_settings); i++)
@@ -177,6 +180,12 @@ void identity_compare(struct buffer *out, const struct json *was, const struct j
         if (json_get(json_get(now, "settings"), free_settings[i]))
             json_set(json_get(known, "settings"), free_settings[i],
                      json_copy(json_get(json_get(now, "settings"), free_settings[i])));
+    for (i64 i = 0; i < COUNT_OF(free_of_sites); i++) {
+        struct json *sites = json_get(json_get(known, "settings"), "sites");
+        const struct json *value = json_get(json_get(json_get(now, "settings"), "sites"), free_of_sites[i]);
+        if (sites && value)
+            json_set(sites, free_of_sites[i], json_copy(value));
+    }
     renew_inputs(known, now, run);
     json_differences(out, known, now, "", NULL);
     json_free(known);

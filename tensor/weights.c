@@ -141,6 +141,27 @@ void weights_allocate(struct weights *weights)
     forget_gradients(weights);
 }
 
+void weights_open_shadow(struct weights *shadow, const struct weights *of)
+{
+    i64 bytes = 4096;
+    weights_open(shadow, of->device, DTYPE_BF16, false, &of->layout);
+    shadow->training = shadow->shadow = true; /* ranks share it as they share what they train */
+    for (i64 i = 0; i < of->count; i++) {
+        const struct weight *w = weights_add(shadow, &of->list[i].spec);
+        bytes += 2 * (w->share_rows * w->columns * 4 + 64);
+    }
+    device_arena_open(shadow->device, &shadow->memory, bytes);
+    for (i64 i = 0; i < shadow->count; i++) {
+        struct weight *w = &shadow->list[i];
+        i64 share = w->share_rows * w->columns * 4;
+        w->value = (struct tensor){.dtype = DTYPE_BF16, .rows = w->matrices * w->rows, .columns = w->columns};
+        w->master = arena_alloc(&shadow->memory, share);
+        w->m = arena_alloc(&shadow->memory, share);
+        shadow->device->ops->zero(shadow->device, w->master, share);
+        shadow->device->ops->zero(shadow->device, w->m, share);
+    }
+}
+
 void weights_close(struct weights *weights)
 {
     for (i64 i = 0; i < weights->count; i++) {

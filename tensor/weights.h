@@ -91,7 +91,8 @@ struct weights {
     i64 count;
     enum dtype dtype; /* dtype of TYPE_ACTIVATION copies */
     bool training;
-    int bits; /* of the backbone's gemm weights, 8 or 4; 0: as the copies */
+    bool shadow; /* made by weights_open_shadow: masters and m, and nothing else */
+    int bits;    /* of the backbone's gemm weights, 8 or 4; 0: as the copies */
     struct weights_layout layout;
     struct arena memory;  /* device memory: copies, gradients, masters, moments */
     struct arena rounded; /* device memory: fp8 forms */
@@ -107,6 +108,9 @@ struct weights {
 void weights_open(struct weights *weights, struct device *device, enum dtype dtype, bool training,
                   const struct weights_layout *layout /* NULL: one rank */);
 struct weight *weights_add(struct weights *weights, const struct weight_spec *spec);
+/* Opens and allocates a table with the rows and places of `of`, which has only masters and m, of trained and
+ * untrained weights: numbers beside a model that lie, are saved and are read as its masters are. All are 0. */
+void weights_open_shadow(struct weights *shadow, const struct weights *of);
 /* Spec of a trained [rows, columns] matrix stored as one tensor of the same name, with weight decay
  * and initialized from N(0, 1 / columns). */
 struct weight_spec weight_matrix(const char *name, i64 rows, i64 columns);

@@ -385,7 +385,7 @@ static void list_state(struct weight_list *list, const struct weights *weights, 
 
 enum weight_state weight_last_state(const struct weights *weights, const struct weight *w)
 {
-    return weights->training && w->spec.trained ? STATE_V : STATE_MASTER;
+    return weights->shadow ? STATE_M : weights->training && w->spec.trained ? STATE_V : STATE_MASTER;
 }
 
 void weights_list_optimizer(struct weight_list *list, const struct weights *weights,

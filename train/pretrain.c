@@ -35,6 +35,8 @@ struct pretrain_run { /* State of one call of the stage. */
     bool chat;                              /* the stage is sft */
     bool drawn;                             /* the weights have values without a checkpoint */
     u64 seed;                               /* seed of this stage, or of the stage that began a continued run */
+    struct sites *sites;                    /* NULL: this site trains alone */
+    struct json *sites_recipe;
 };
 
 static bool is_given(const char *reference)
@@ -266,7 +268,7 @@ static int open_trainer(struct pretrain_run *r)
     t->bias_speed = r->s->bias_speed;
     t->balance = (struct balance_settings){.posterior = r->s->posterior, .decay = 0.98};
     memcpy(t->balance.weight, r->s->loss_weight, sizeof t->balance.weight);
-    t->seed = r->seed;
+    t->seed = sites_seed(&r->s->sites, r->seed);
     t->recompute = r->s->recompute;
     t->stops = true;
     t->paces = r->s->deal == DEAL_SPEED;
@@ -458,9 +460,8 @@ static int restore(void *context, i64 step, const struct json *state, const char
     return 0;
 }
 
-static int begin(void *context, i64 step, const struct json *state, const char *folder)
+static int begin_or_restore(struct pretrain_run *r, i64 step, const struct json *state, const char *folder)
 {
-    struct pretrain_run *r = context;
     set_mtp_weight(r, step - 1);
     if (!state && !r->drawn)
         weights_init(&r->model.weights, r->seed);
@@ -474,6 +475,13 @@ static int begin(void *context, i64 step, const struct json *state, const char *
     return shard_order_resume(&r->order, state);
 }
 
+static int begin(void *context, i64 step, const struct json *state, const char *folder)
+{
+    struct pretrain_run *r = context;
+    int status = begin_or_restore(r, step, state, folder);
+    return status || !r->sites ? status : sites_begin(r->sites, step, json_get(state, "sites"));
+}
+
 static int measure(double *value, void *context, i64 step, struct metrics *metrics)
 {
     struct pretrain_run *r = context;
@@ -485,7 +493,6 @@ static int write_state(void *context, struct json *state, const char *folder)
 {
     struct pretrain_run *r = context;
     char seed[20];
-    (void)folder;
     snprintf(seed, sizeof seed, "%016llx", (unsigned long long)r->seed);
     json_set(state, "seed", json_of_string(seed));
     json_set(state, "running_losses", json_of_numbers(r->trainer.running, TARGETS));
@@ -493,6 +500,8 @@ static int write_state(void *context, struct json *state, const char *folder)
     if (r->model.order)
         json_set(state, "order", json_of_numbers(r->model.order, model_order_count(&r->model.config)));
     json_set(state, "heldout", json_copy(r->heldout));
+    if (r->sites)
+        json_set(state, "sites", sites_state(r->sites, folder != NULL));
     if (left_out_total(&r->left_out))
         json_set(state, "left_out", left_out_json(&r->left_out));
     shard_order_save(&r->order, state);
@@ -626,6 +635,61 @@ static int pass_shards(struct pretrain_run *r, i64 step)
     return status;
 }
 
+/* ---- Other sites ---- */
+
+static void site_use_get(double *use, void *context)
+{
+    model_use_get(use, &((struct pretrain_run *)context)->model);
+}
+
+static void site_use_put(void *context, const double *use)
+{
+    model_use_put(&((struct pretrain_run *)context)->model, use);
+}
+
+/* What all sites must share. Each has its own data, rows, ranks and precision. */
+static struct json *shared_settings(const struct pretrain_run *r)
+{
+    static const char *const names[] = {"steps", "model", "optimizer", "elastic", "loss", "bias_speed"};
+    static const char *const of_sites[] = {"steps", "bits", "least", "grace_s"};
+    struct json *all = settings_to_json(r->s, r->chat ? sft_table : pretrain_table), *out = json_object();
+    struct json *sites = json_object();
+    for (i64 i = 0; i < COUNT_OF(names); i++)
+        if (json_get(all, names[i]))
+            json_set(out, names[i], json_copy(json_get(all, names[i])));
+    for (i64 i = 0; i < COUNT_OF(of_sites); i++)
+        json_set(sites, of_sites[i], json_copy(json_get(json_get(all, "sites"), of_sites[i])));
+    json_set(out, "sites", sites);
+    json_free(all);
+    return out;
+}
+
+static void open_sites(struct pretrain_run *r)
+{
+    if (!sites_are_on(&r->s->sites))
+        return;
+    r->sites_recipe = shared_settings(r);
+    r->sites = sites_open(&(struct sites_stage){.settings = &r->s->sites,
+                                                .name = r->stage->name,
+                                                .out = r->stage->out,
+                                                .weights = &r->model.weights,
+                                                .ranks = r->stage->ranks,
+                                                .keep = r->s->training.keep,
+                                                .recipe = r->sites_recipe,
+                                                .layers = r->model.config.layers,
+                                                .experts = r->model.config.experts,
+                                                .use_get = site_use_get,
+                                                .use_put = site_use_put,
+                                                .context = r});
+}
+
+static void close_sites(struct pretrain_run *r)
+{
+    sites_close(r->sites);
+    json_free(r->sites_recipe);
+    r->sites = NULL;
+}
+
 /* A step waits for shards before it computes anything, so an interrupted wait leaves the state
  * intact. With several ranks the others may not have waited, so it is an error there. */
 static int step_failed(const struct pretrain_run *r)
@@ -639,6 +703,9 @@ static int run_step(void *context, i64 step, struct training_step *said)
     struct step_result x;
     if (pass_shards(r, step))
         return -1;
+    int turned = r->sites ? sites_turn(r->sites, step) : 0;
+    if (turned)
+        return turned < 0 ? -1 : STAGE_INTERRUPTED;
     r->trainer.routing = monitor_routing(&r->monitor, step + 1);
     set_mtp_weight(r, step);
     int status = train_step(&x, &r->trainer, step);
@@ -660,16 +727,24 @@ static int run_step(void *context, i64 step, struct training_step *said)
     said->pace = x.pace;
     monitor_measure(&r->monitor, said->metrics, &r->model, step + 1);
     note_left_out(r, step);
+    if (r->sites)
+        sites_count(r->sites, (double)x.positions, x.seconds);
+    if (r->sites && step + 1 == r->s->steps && sites_end(r->sites, step + 1))
+        return -1;
     return check_step(r, step, x.without_targets);
 }
 
 static int train(struct pretrain_run *r)
 {
+    open_sites(r);
+    struct further_weights anchors = {"sites", r->sites ? sites_weights(r->sites) : NULL};
     struct training training = {.stage = r->stage,
                                 .settings = &r->s->training,
                                 .steps = r->s->steps,
                                 .unit = "tokens",
                                 .weights = &r->model.weights,
+                                .more = &anchors,
+                                .more_count = r->sites != NULL,
                                 .snapshots = true,
                                 .deal = &r->trainer.deal,
                                 .by_speed = r->s->deal == DEAL_SPEED,
@@ -682,10 +757,13 @@ static int train(struct pretrain_run *r)
                                 .step = run_step,
                                 .save = save,
                                 .state = write_state};
-    if (open_monitor(r))
+    if (open_monitor(r)) {
+        close_sites(r);
         return -1;
+    }
     int status = open_trainer(r) ? -1 : training_run(&training);
     monitor_close(&r->monitor);
+    close_sites(r);
     if (r->idle > 1 && is_first(r))
         log_warn("%s: %lld %s had no targets", r->stage->name, (long long)r->idle, plural(r->idle, "step", "steps"));
     /* frees memory for the held-out tape */
@@ -739,7 +817,7 @@ static int open_data(struct pretrain_run *r, const struct loader_settings *given
         return -1;
     loader.ring.directory = r->ring.directory;
     loader.ring.filler = shard_ring_filler(&r->ring);
-    r->order.mixer = r->mixer = mixer_open(&r->s->data, "train", &loader, r->seed);
+    r->order.mixer = r->mixer = mixer_open(&r->s->data, "train", &loader, sites_seed(&r->s->sites, r->seed));
     return r->mixer ? check_epochs(r) : -1;
 }
 
@@ -833,7 +911,8 @@ int pretrain_check_settings(const void *settings)
     const struct pretrain_settings *s = settings;
     if (is_given(s->from) && is_given(s->continues))
         return error_usage("from and continue are exclusive: start from a model, or continue a stage");
-    if (lr_check(&s->optimizer, s->steps, "steps") || best_check(&s->best, "heldout_steps", s->heldout_steps))
+    if (sites_check(&s->sites) || lr_check(&s->optimizer, s->steps, "steps") ||
+        best_check(&s->best, "heldout_steps", s->heldout_steps))
         return -1;
     if (s->elastic_on && s->elastic.slice_rows % s->loader.micro_rows)
         return error_usage("batch.micro_rows %lld must divide the %lld %s of an elastic slice (elastic.slice_rows)",

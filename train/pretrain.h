@@ -2,6 +2,7 @@
  * tokenizers, checkpoints, metrics.jsonl and heldout.json (losses before and after training). */
 #ifndef WEFT_TRAIN_PRETRAIN_H
 #define WEFT_TRAIN_PRETRAIN_H
+#include "sites/sites.h"
 #include "train/heldout.h"
 
 enum { DEAL_EVEN, DEAL_SPEED };
@@ -20,6 +21,7 @@ struct pretrain_settings {
     struct elastic_settings elastic;
     struct loader_settings loader;
     struct optimizer_settings optimizer;
+    struct sites_settings sites;
     struct schedule bias_speed, mtp_weight;
     double loss_weight[TARGETS];
 };

@@ -30,6 +30,7 @@
         ROW(deal, "deal", CHOICE, "even", 0, 0, "even|speed",                                                          \
             "micro-batches of a step that each data rank takes: as many as the others, or by its measured speed; "     \
             "may change while the stage trains"),                                                                      \
+        SITES_ROWS(struct pretrain_settings),                                                                          \
         ROW(recompute, "recompute", BOOL, "false", 0, 0, NULL, "activation checkpointing: keep only layer inputs"),    \
         ROW(elastic_on, "elastic.on", BOOL, elastic_default, 0, 0, NULL, "sample sub-models during training"),         \
         ELASTIC_ROWS(struct pretrain_settings), LOADER_ROWS(struct pretrain_settings, rows_default, "512"),            \

@@ -1,0 +1,100 @@
+#include "sites/codec.h"
+
+#include <math.h>
+#include <string.h>
+
+bool codec_knows(int bits)
+{
+    return bits == 4 || bits == 8 || bits == 16 || bits == 32;
+}
+
+i64 codec_bytes(int bits, i64 count)
+{
+    i64 scales = bits < 16 ? 2 * ceil_div(count, CODEC_BLOCK) : 0;
+    return scales + ceil_div(count * bits, 8);
+}
+
+/* To the nearest whole number, ties to even, for |x| < 2^22: libm's would be a call. */
+static inline float round_small(float x)
+{
+    const float shift = 12582912.0f; /* 1.5 * 2^23 */
+    return (x + shift) - shift;
+}
+
+static bf16 scale_of(const float *values, i64 count, float most)
+{
+    float largest = 0;
+    for (i64 i = 0; i < count; i++) {
+        float size = fabsf(values[i]);
+        largest = size > largest ? size : largest;
+    }
+    return largest < 1e-30f ? 0 : bf16_from_f32(largest / most); /* below, products would not be exact */
+}
+
+static inline float code_of(float value, float scale, float most)
+{
+    float code = round_small(value / scale);
+    return code > most ? most : code < -most ? -most : code;
+}
+
+static void encode_block(u8 *out, int bits, const float *values, i64 count, float scale)
+{
+    signed char codes[CODEC_BLOCK + 1];
+    float most = bits == 4 ? 7 : 127;
+    for (i64 i = 0; i < count; i++)
+        codes[i] = (signed char)(scale > 0 ? code_of(values[i], scale, most) : 0);
+    codes[count] = 0;
+    if (bits == 8)
+        memcpy(out, codes, (size_t)count);
+    else
+        for (i64 i = 0; i < count; i += 2)
+            out[i / 2] = (u8)((codes[i] + 8) | (codes[i + 1] + 8) << 4);
+}
+
+void codec_encode(u8 *out, int bits, const float *values, i64 count)
+{
+    u8 *codes = out + 2 * ceil_div(count, CODEC_BLOCK);
+    if (bits == 32)
+        memcpy(out, values, (size_t)count * 4);
+    for (i64 i = 0; bits == 16 && i < count; i++) {
+        bf16 narrow = bf16_from_f32(values[i]);
+        memcpy(out + 2 * i, &narrow, 2);
+    }
+    for (i64 begin = 0; bits < 16 && begin < count; begin += CODEC_BLOCK) {
+        i64 here = min_i64(CODEC_BLOCK, count - begin);
+        bf16 scale = scale_of(values + begin, here, bits == 4 ? 7 : 127);
+        memcpy(out + begin / CODEC_BLOCK * 2, &scale, 2);
+        encode_block(codes + begin * bits / 8, bits, values + begin, here, bf16_to_f32(scale));
+    }
+}
+
+static void decode_block(float *values, int bits, const u8 *in, i64 count, float scale)
+{
+    for (i64 i = 0; bits == 8 && i < count; i++)
+        values[i] = scale * (float)(signed char)in[i];
+    for (i64 i = 0; bits == 4 && i < count; i++)
+        values[i] = scale * (float)((in[i / 2] >> (i % 2 ? 4 : 0) & 15) - 8);
+}
+
+int codec_decode(float *values, int bits, const u8 *in, i64 count)
+{
+    const u8 *codes = in + 2 * ceil_div(count, CODEC_BLOCK);
+    bool finite = true;
+    if (bits == 32)
+        memcpy(values, in, (size_t)count * 4);
+    for (i64 i = 0; bits == 16 && i < count; i++) {
+        bf16 narrow;
+        memcpy(&narrow, in + 2 * i, 2);
+        values[i] = bf16_to_f32(narrow);
+    }
+    for (i64 i = 0; bits >= 16 && i < count; i++)
+        finite &= isfinite(values[i]) != 0;
+    for (i64 begin = 0; bits < 16 && begin < count; begin += CODEC_BLOCK) {
+        bf16 scale;
+        memcpy(&scale, in + begin / CODEC_BLOCK * 2, 2);
+        finite &= isfinite(bf16_to_f32(scale) * 128) != 0;
+        decode_block(values + begin, bits, codes + begin * bits / 8, min_i64(CODEC_BLOCK, count - begin),
+                     bf16_to_f32(scale));
+    }
+    return finite ? 0 : -1;
+}

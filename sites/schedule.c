@@ -1,0 +1,228 @@
+/* When fragments are sent and rounds applied; how many steps and bits the link allows. On the first rank. */
+#include <math.h>
+#include <string.h>
+
+#include "sites/journal.h"
+#include "sites/sites_inside.h"
+
+enum { STEPS_LEAST = 5, STEPS_MOST = 500, BITS_AT_END = 8 };
+
+static void note_site(struct sites *s, const struct traffic_event *e, i64 done)
+{
+    struct json *line = json_object();
+    json_set(line, "step", json_of_integer(done));
+    json_set(line, e->number ? "joined" : "left", json_of_string(e->data.data));
+    log_info("%s: site %s %s", s->stage.name, e->data.data, e->number ? "is here" : "has left");
+    if (journal_add(s->stage.out, line))
+        log_warn("%s", error_text());
+    json_free(line);
+}
+
+/* Looks at events up to one that needs all ranks: it is in s->event, or in s->ready. */
+void schedule_look(struct sites *s, i64 done)
+{
+    while (s->event.kind == EVENT_NONE) {
+        struct traffic_event e = traffic_next(s->traffic);
+        if (e.kind == EVENT_NONE)
+            return;
+        struct ready *ready = &s->ready[e.fragment];
+        if (e.kind == EVENT_SAY)
+            log_warn("%s: %s", s->stage.name, e.data.data);
+        if (e.kind == EVENT_SITE)
+            note_site(s, &e, done);
+        if (e.kind == EVENT_ANCHOR || e.kind == EVENT_ASK) {
+            s->event = e;
+        } else if (e.kind == EVENT_ROUND) {
+            buffer_release(&ready->record);
+            *ready = (struct ready){e.number, e.data};
+            return; /* the next one must not take its place */
+        } else {
+            buffer_release(&e.data);
+        }
+    }
+}
+
+static i64 slot_of(const struct sites *s, i64 f)
+{
+    return f * s->steps / s->fragments.count;
+}
+
+/* Steps from the beginning of a round to its application, if all sites are required. */
+static i64 delay_of(const struct sites *s)
+{
+    return s->steps == 1 ? 0 : max_i64(1, min_i64(s->steps - 1, 2 * ceil_div(s->steps, s->fragments.count)));
+}
+
+static bool is_due(const struct sites *s, i64 f, i64 done)
+{
+    const struct of_fragment *o = &s->of[f];
+    return s->steps && done > s->planned && done % s->steps == slot_of(s, f) && !o->round && o->begun != done;
+}
+
+static double median_step(const struct sites *s)
+{
+    double list[MEASURED_STEPS];
+    memcpy(list, s->step_s, sizeof list);
+    for (i64 i = 1; i < MEASURED_STEPS; i++)
+        for (i64 k = i; k > 0 && list[k - 1] > list[k]; k--) {
+            double other = list[k];
+            list[k] = list[k - 1];
+            list[k - 1] = other;
+        }
+    return list[MEASURED_STEPS / 2];
+}
+
+/* Seconds that a merge of all fragments takes on the slowest link. */
+static double sending_s(struct sites *s, i64 bits, double bytes_per_s, double delay_s)
+{
+    const char *why;
+    double bytes = 0;
+    for (i64 f = 0; f < s->fragments.count; f++)
+        bytes += (double)fragment_sizes(&s->fragments, f).code_bytes[bits];
+    return bytes * (double)max_i64(1, traffic_here(s->traffic, &why) - 1) / bytes_per_s +
+           delay_s * (double)s->fragments.count;
+}
+
+/* Chooses steps and bits so that sending takes at most four fifths of the steps' time. */
+static void choose_plan(struct sites *s, double bytes_per_s, double delay_s)
+{
+    const double room = 1.25;
+    const struct sites_settings *given = s->stage.settings;
+    double step_s = fmax(1e-4, median_step(s));
+    i64 fewest = given->steps ? given->steps : STEPS_LEAST, bits = 4;
+    if (given->bits != SITES_BITS_AUTO)
+        bits = 2 << given->bits;
+    else if (room * sending_s(s, 8, bytes_per_s, delay_s) <= step_s * (double)fewest)
+        bits = 8;
+    double needed = ceil(room * sending_s(s, bits, bytes_per_s, delay_s) / step_s);
+    s->steps = given->steps ? given->steps : (i64)fmin(STEPS_MOST, fmax(STEPS_LEAST, needed));
+    s->bits = bits;
+    traffic_set_plan(s->traffic, s->steps, s->bits);
+    log_info("%s: the link carries %.1f MB/s and takes %.0f ms there and back, a step %.2f s: merges every %lld steps "
+             "in %lld bits",
+             s->stage.name, 1e-6 * bytes_per_s, 1e3 * delay_s, step_s, (long long)s->steps, (long long)s->bits);
+}
+
+/* False: the plan must be waited for. */
+static bool plan(struct sites *s, i64 done)
+{
+    double bytes_per_s, delay_s;
+    if (s->steps || done < MEASURED_STEPS)
+        return true;
+    if (!traffic_listens(s->traffic))
+        traffic_plan(s->traffic, &s->steps, &s->bits);
+    else if (traffic_speed(s->traffic, &bytes_per_s, &delay_s))
+        choose_plan(s, bytes_per_s, delay_s);
+    s->planned = s->steps ? done : 0;
+    return s->steps || !s->strict;
+}
+
+static struct order order_of(const struct sites *s, enum order_kind kind, i64 f)
+{
+    struct order o = {.kind = kind, .fragment = f};
+    const struct of_fragment *own = &s->of[f];
+    if (kind == ORDER_APPLY) {
+        struct record *record = memory_alloc(sizeof *record);
+        struct part_sizes sizes = fragment_sizes(&s->fragments, f);
+        require(record_read(record, (const u8 *)s->ready[f].record.data, s->ready[f].record.length, &sizes) == 0, "%s",
+                error_text());
+        o.own = own->round == s->ready[f].round && record_find(record, s->stage.settings->name);
+        o.settle = o.own && s->last[f] == LAST_SENT;
+        memory_free(record);
+    }
+    if (kind == ORDER_TAKE) {
+        o.own = own->round && s->event.more == own->round;
+        o.keep = o.own || s->event.more <= own->version;
+    }
+    return o;
+}
+
+/* A round that can be applied; -1: none. `all`: whether it is due or not. */
+static i64 ready_fragment(struct sites *s, i64 done, bool all)
+{
+    for (i64 f = 0; f < s->fragments.count; f++) {
+        struct ready *ready = &s->ready[f];
+        if (ready->record.length && ready->round != s->of[f].version + 1)
+            buffer_release(&ready->record);
+        if (ready->record.length && (all || !s->strict || s->of[f].due <= done))
+            return f;
+    }
+    return -1;
+}
+
+bool schedule_wait(struct sites *s, const char *for_what)
+{
+    enum { TELL_AFTER_S = 5 };
+    s->told_s = s->told_s > 0 ? s->told_s : clock_s() + TELL_AFTER_S;
+    if (clock_s() > s->told_s) {
+        const char *why;
+        i64 here = traffic_here(s->traffic, &why);
+        log_info("%s: waits for %s; %lld %s here, %lld %s needed", s->stage.name, for_what, (long long)here,
+                 plural(here, "site is", "sites are"), (long long)s->stage.settings->least,
+                 plural(s->stage.settings->least, "is", "are"));
+        s->told_s = INFINITY;
+    }
+    traffic_wait(s->traffic);
+    return !interrupted();
+}
+
+struct order schedule_next(struct sites *s, i64 done)
+{
+    for (bool goes_on = true; goes_on;) {
+        schedule_look(s, done);
+        i64 f = ready_fragment(s, done, false);
+        if (f >= 0)
+            return order_of(s, ORDER_APPLY, f);
+        if (s->event.kind == EVENT_ANCHOR || s->event.kind == EVENT_ASK)
+            return order_of(s, s->event.kind == EVENT_ASK ? ORDER_READ : ORDER_TAKE, s->event.fragment);
+        bool waits = !plan(s, done);
+        for (f = 0; f < s->fragments.count; f++)
+            waits |= s->strict && s->of[f].round && s->of[f].due <= done;
+        for (f = 0; f < s->fragments.count && !waits; f++)
+            if (is_due(s, f, done) && (s->strict || traffic_is_connected(s->traffic))) {
+                s->of[f].due = done + delay_of(s);
+                s->of[f].bits = s->bits;
+                return order_of(s, ORDER_BEGIN, f);
+            }
+        if (!waits) {
+            s->told_s = 0;
+            return order_of(s, ORDER_GO, 0);
+        }
+        goes_on = schedule_wait(s, "parts of other sites");
+    }
+    return order_of(s, ORDER_STOP, 0);
+}
+
+struct order schedule_last(struct sites *s, i64 done)
+{
+    bool goes_on = true;
+    while (goes_on) {
+        schedule_look(s, done);
+        i64 f = ready_fragment(s, done, true), missing = 0;
+        if (f >= 0)
+            return order_of(s, ORDER_APPLY, f);
+        if (s->event.kind == EVENT_ANCHOR || s->event.kind == EVENT_ASK)
+            return order_of(s, s->event.kind == EVENT_ASK ? ORDER_READ : ORDER_TAKE, s->event.fragment);
+        bool connected = traffic_is_connected(s->traffic), late = !s->strict && (!connected || clock_s() > s->late_s);
+        for (f = 0; f < s->fragments.count; f++) {
+            missing += s->last[f] != LAST_MERGED;
+            if (s->last[f] == LAST_NOT && !s->of[f].round && !late) {
+                s->last[f] = LAST_SENT;
+                s->of[f].due = done;
+                s->of[f].bits = max_i64(s->bits, BITS_AT_END);
+                return order_of(s, ORDER_BEGIN, f);
+            }
+        }
+        if (missing && late)
+            log_warn("%s: the last steps of this site are merged with no other: %s", s->stage.name,
+                     connected ? "its parts were late" : "it is not connected");
+        if (late || (!missing && (!s->strict || s->whole)))
+            return order_of(s, ORDER_GO, 0);
+        if (!missing && !journal_is_whole(s->stage.out) && journal_set_whole(s->stage.out) < 0)
+            log_warn("%s: %s", s->stage.name, error_text());
+        if (!missing && traffic_done(s->traffic))
+            return order_of(s, ORDER_GO, 0);
+        goes_on = schedule_wait(s, missing ? "the last merge" : "other sites to end");
+    }
+    return order_of(s, ORDER_STOP, 0);
+}
