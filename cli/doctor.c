@@ -1,10 +1,11 @@
 /* weft doctor: capabilities of this machine and build, and missing inputs of the quickstart's
- * corpus. weft version: what was built. */
+ * corpus; with --ranks the speeds of ranks and links. weft version: what was built. */
 #include "cli/cli.h"
 #include "survey/inspect.h"
 #include "commit.h"
 #include "dist/dist.h"
 #include "kernels/cuda/device.h"
+#include "pipeline/pipeline.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -156,15 +157,43 @@ static void say_corpus(struct json *j)
     buffer_release(&missing);
 }
 
+/* --ranks: the first rank writes what all have measured. */
+static int measure_ranks(const struct arguments *a, const char *file)
+{
+    const struct measure_options measure = {a->positional, a->count, cli_device(), program_version()};
+    struct buffer out = {0};
+    bool first;
+    int status = recipe_measure(&out, &first, &measure);
+    if (status == 0 && first)
+        status = file_replace(file, out.data, out.length);
+    if (status == 0 && first)
+        log_info("%s: written; weft plan RECIPE STAGE --cluster %s", file, file);
+    buffer_release(&out);
+    return status ? command_failed() : 0;
+}
+
 /* looks: also what the machine can do. */
 static int say_findings(int argc, char **argv, bool looks)
 {
     struct arguments a;
-    bool json = false;
-    const struct option options[] = {{"json", NULL, NULL, &json, "print one JSON object"}, {NULL}};
-    int status = options_parse(&a, argc, argv, options, 0, 0);
+    bool json = false, ranks = false;
+    const char *file = NULL;
+    const struct option doctors[] = {
+        {"json", NULL, NULL, &json, "print one JSON object"},
+        {"ranks", NULL, NULL, &ranks,
+         "measure the step of a stage on all ranks and the links between them, for `weft plan --cluster`"},
+        {"o", "FILE", &file, NULL, "with --ranks: file to write (default cluster.yaml)"},
+        {NULL}};
+    const struct option versions[] = {{"json", NULL, NULL, &json, "print one JSON object"}, {NULL}};
+    int status = options_parse(&a, argc, argv, looks ? doctors : versions, 0, looks ? 64 : 0);
+    if (status == 0 && !ranks && (a.count || file))
+        status = error_usage("weft doctor: a recipe and -o belong to --ranks");
+    if (status == 0 && ranks && (json || a.count == 0))
+        status = error_usage("weft doctor --ranks: expected a recipe whose step is measured, and no --json");
     if (status)
         return status < 0 ? command_failed() : 0;
+    if (ranks)
+        return measure_ranks(&a, file ? file : "cluster.yaml");
     struct buffer out = {0};
     struct json *j = json_object();
     say_build(j);

@@ -45,12 +45,15 @@ const struct command commands[] = {
     {"export", "MODEL -o OUT --to hf|gguf", "export the text backbone for other software", command_export},
     {"report", "RUN...", "rewrite report.html of a run, or combine several runs or compare arms in one page",
      command_report},
-    {"plan", "RECIPE [STAGE...] [STAGE.key=value...] [--ranks N] [--layout SIZES] [--gpu]",
+    {"plan",
+     "RECIPE [STAGE...] [STAGE.key=value...] [--ranks N] [--layout SIZES] [--gpu] "
+     "[--cluster FILE [--search]]",
      "estimate memory, disk, flops, traffic and time of training stages without running them", command_plan},
     {"serve-tokens", "STREAM", "prepare the shards of a stream for training stages on this or other machines",
      command_serve_tokens, true},
     {"bench", "NAME|all | op [OP|all]", "run benchmarks, relative to references of the same run", command_bench},
-    {"doctor", "", "report capabilities of this machine and build", command_doctor},
+    {"doctor", "[--ranks RECIPE [STAGE] [STAGE.key=value...] [-o FILE]]",
+     "report capabilities of this machine and build, or measure ranks for `weft plan --cluster`", command_doctor},
     {"completion", "bash|zsh|fish | words -- WORD... | recipe RECIPE [WORD]",
      "print a shell completion script: source <(weft completion bash); words: what may stand for the last WORD, which "
      "the scripts ask; recipe: what may follow a recipe",

@@ -31,6 +31,8 @@ int command_run(int argc, char **argv)
         {"seed", "N", &run.seed, NULL, "run only this one of the recipe's seeds"},
         {"redo", NULL, NULL, &run.redo, "rerun stages whose settings or inputs changed; also recheck URLs"},
         LAYOUT_OPTION(run.layout),
+        {"cluster", "FILE", &run.cluster, NULL,
+         "say after a few steps how long one takes, beside what `weft plan --cluster FILE` foresees"},
         {"kinds", "[KIND,...]", &run.kinds, &kinds,
          "run only stages of these kinds; without a recipe, or without KIND, list the kinds and their settings"},
         DEVICE_OPTION,

@@ -421,10 +421,12 @@ static bool end_oldest(struct buckets *b, bool wait)
     struct bucket *bucket = &b->list[b->ended_count];
     struct buckets_slot *slot = &b->slots[b->ended_count % IN_FLIGHT];
     while (slot->transfer) {
+        double begin_s = clock_s();
         if (wait)
             watch_call(bucket->comm->name, "sum of gradients");
         bool has_ended = bucket->comm->transport->ended(bucket->comm, slot->transfer, wait);
         watch_call(NULL, NULL);
+        bucket->comm->spent_s += wait ? clock_s() - begin_s : 0;
         if (!has_ended)
             return false;
         slot->transfer = NULL;

@@ -405,19 +405,26 @@ static void sum_bf16(bf16 *out, const bf16 *parts, i64 ranks, i64 stride, i64 n)
     float sums[RUN];
     for (i64 begin = 0; begin < n; begin += RUN) {
         i64 run = min_i64(RUN, n - begin);
+#pragma omp simd
         for (i64 i = 0; i < run; i++)
             sums[i] = bf16_to_f32(parts[begin + i]);
         for (i64 r = 1; r < ranks; r++)
+#pragma omp simd
             for (i64 i = 0; i < run; i++)
                 sums[i] += bf16_to_f32(parts[r * stride + begin + i]);
+#pragma omp simd
         for (i64 i = 0; i < run; i++)
             out[begin + i] = bf16_from_f32(sums[i]);
     }
 }
 
 /* out = sum of the parts of all ranks, which are `stride` elements apart. */
-static void sum_parts(void *out, const void *parts, i64 ranks, i64 stride, i64 n, enum dtype dtype)
+static void sum_parts(struct comm *comm, void *out, const void *parts, i64 ranks, i64 stride, i64 n, enum dtype dtype)
 {
+    if (comm->transport->counts_only) {
+        comm->device->cost.work[WORK_OTHER] += (double)((ranks + 1) * n * dtype_bytes(dtype));
+        return;
+    }
     switch (dtype) {
     case DTYPE_F32:
         sum_f32(out, parts, ranks, stride, n);
@@ -451,7 +458,7 @@ static void reduce_piece(struct comm *comm, char *data, const i64 *counts, i64 b
         out = r == comm->rank ? at : out;
     }
     comm->transport->exchange(comm, comm->out, comm->in);
-    sum_parts(out, parts, comm->size, piece, own, dtype);
+    sum_parts(comm, out, parts, comm->size, piece, own, dtype);
 }
 
 /* The same elements of the shares of all ranks, each [piece] at most. */
@@ -492,7 +499,7 @@ static void reduce_near(struct comm *comm, char *sums, char *parts, const struct
         }
         comm->transport->exchange(comm, comm->out, comm->in);
         if (own >= 0)
-            sum_parts(sums + k * step, parts, m->near, p->piece, bytes / dtype_bytes(p->dtype), p->dtype);
+            sum_parts(comm, sums + k * step, parts, m->near, p->piece, bytes / dtype_bytes(p->dtype), p->dtype);
     }
 }
 
@@ -512,7 +519,7 @@ static void reduce_piece_by_machine(struct comm *comm, const struct shares_piece
         comm->out[m->carriers[g]] = (struct span){parts + g * step, own.bytes};
     comm->in[comm->rank] = (struct span){sums, own.bytes};
     comm->transport->exchange(comm, comm->out, comm->in);
-    sum_parts(own.data, parts, m->count, p->piece, own.bytes / dtype_bytes(p->dtype), p->dtype);
+    sum_parts(comm, own.data, parts, m->count, p->piece, own.bytes / dtype_bytes(p->dtype), p->dtype);
 }
 
 /* True if sums and gathers go within machines first. Transports of device memory have their own ways. */
@@ -585,13 +592,14 @@ static void reduce_joined(struct comm *comm, const struct comm_sum *sums, i64 co
 {
     char *parts = comm_scratch(comm, comm->size * bytes), *own = parts + comm->rank * bytes;
     for (i64 i = 0; i < count; own += joined_bytes(&sums[i++]))
-        if (sums[i].count)
+        if (sums[i].count && !comm->transport->counts_only)
             memcpy(own, sums[i].data, (size_t)(sums[i].count * dtype_bytes(sums[i].dtype)));
     for (i64 r = 0; r < comm->size; r++)
         comm->bytes[r] = bytes;
     comm->transport->all_gather(comm, parts, comm->bytes);
     for (i64 i = 0; i < count; parts += joined_bytes(&sums[i++]))
-        sum_parts(sums[i].data, parts, comm->size, bytes / dtype_bytes(sums[i].dtype), sums[i].count, sums[i].dtype);
+        sum_parts(comm, sums[i].data, parts, comm->size, bytes / dtype_bytes(sums[i].dtype), sums[i].count,
+                  sums[i].dtype);
 }
 
 void comm_all_reduce_list(struct comm *comm, const struct comm_sum *sums, i64 count)

@@ -36,6 +36,7 @@ i64 deal_micro(const struct deal *deal, i64 rank, i64 i);
 struct rank_pace {
     double seconds; /* of a micro-batch, without the time in calls of comms; 0: none */
     double work;    /* flops of a micro-batch; 0: another rank of the pipeline counts them */
+    double calls_s; /* of the whole step in calls of comms */
 };
 /* Speeds of all ranks of the world so far. */
 enum { PACE_STEPS = 11 };

@@ -6,7 +6,7 @@
  *     comm      collectives, built on the few functions of a transport   comm.c
  *     machines  which ranks share one: sums go within machines first     machines.c
  *               local.c (one rank)   mpi.c, tcp.c (host memory)   nccl.c (GPU memory)
- *               meta.c (no data: counts traffic)
+ *               meta.c (no data: counts traffic)   trace.c (no data: lists calls) [trace.h]
                watch.c (names ranks that hang)
  *               two planes: a comm moves device memory (data plane), its comm_host moves
  *               host memory (control plane)
@@ -15,6 +15,8 @@
  *     buckets   gradient reduction overlapped with the backward          buckets.c
  *     zero      a weights table sharded over ranks (ZeRO-1)              zero.c
  *     deal      which data rank takes which micro-batches                deal.c [deal.h]
+ *     cluster   speeds of ranks and links (links.c), and a step by them   cluster.c foresee.c [cluster.h]
+ *               beside what a run measures                               foreseen.c
  *     snapshot  such tables in memory that outlives the ranks            snapshot.c [snapshot.h]
  *
  * World rank = (pipeline . data + d) . tensor + t. Expert ranks are a subdivision of data ranks:

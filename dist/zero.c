@@ -27,9 +27,11 @@ struct gathers { /* transfers under way, the oldest at `ended` % GATHERS_MOST */
 static void end_oldest(struct gathers *g)
 {
     i64 at = g->ended++ % GATHERS_MOST;
+    double begin_s = clock_s();
     watch_call(g->comms[at]->name, "gather of weights");
     g->comms[at]->transport->ended(g->comms[at], g->list[at], true);
     watch_call(NULL, NULL);
+    g->comms[at]->spent_s += clock_s() - begin_s;
 }
 
 static void begin_gather(struct gathers *g, struct comm *comm, char *data, const i64 *bytes, i64 round)

@@ -922,13 +922,31 @@ extern const struct kernels cpu_v3_kernels, cpu_v4_kernels, meta_kernels;
 /* Makes `kernels` the ops of a device. Its ops check their operands before they call them. */
 void device_use(struct device *device, const struct kernels *kernels);
 
+/* Kinds of ops whose speeds differ. The work of the first three is flops, that of the others bytes read and written. */
+enum work_kind { WORK_PRODUCTS, WORK_EXPERTS, WORK_ATTENTION, WORK_UPDATE, WORK_OTHER, WORK_KINDS };
+enum work_kind work_kind_of(const char *op); /* its name in WEFT_OPS (kernels/device/timed.c) */
 /* Costs counted by the meta backend. */
 struct cost {
     double flops;   /* flops of gemms */
     double bytes;   /* bytes read and written by all ops */
     double traffic; /* bytes sent by collectives */
     i64 calls;
+    double work[WORK_KINDS];
 };
+/* Seconds of ops, with the work that the meta backend counts for the same calls. They are shares of the seconds that
+ * pass, by the processor time of the calling thread, so other programs that run meanwhile slow all kinds alike. */
+struct op_times {
+    const struct kernels *kernels; /* of the device */
+    struct device *meta;
+    double begin_s, begin_cpu_s;
+    double seconds[WORK_KINDS];
+    double counting_s; /* for the meta backend */
+    double between_s;  /* the rest */
+    struct cost cost;
+};
+/* Times every op that the calling thread runs on a CPU from here to device_time_end; one device at a time. */
+void device_time_begin(struct device *device, struct op_times *times);
+void device_time_end(struct device *device, struct op_times *times);
 
 /* ---- Device memory and host memory ---- */
 /* Ops and collectives access only device memory, on the CPU too. Host code crosses with device_put

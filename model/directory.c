@@ -223,6 +223,21 @@ static int load_expert_numbers(struct model *model, const struct safetensors *ex
     return status;
 }
 
+int model_use_load(double *use, const struct model_config *c, const char *directory)
+{
+    char *folder = path_join(directory, "weft"), *path = path_join(folder, "extra.safetensors");
+    struct safetensors extra;
+    int status = 0;
+    bool found = false;
+    if (file_exists(path) && (status = safetensors_open(&extra, path)) == 0) {
+        found = load_numbers(&status, use, c->layers * max_i64(c->experts, 1), &extra, USE_NAME);
+        safetensors_close(&extra);
+    }
+    memory_free(path);
+    memory_free(folder);
+    return status ? -1 : found;
+}
+
 static const char *const harmless_extra[] = {USE_NAME, ORDER_NAME, LAYERS_NAME, NULL};
 
 static int check_names(const struct model *model, const struct safetensors *set, const char *directory)

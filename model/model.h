@@ -229,6 +229,8 @@ i64 model_use_count(const struct model_config *config);
 i64 model_usage_count(const struct model_config *config); /* values of model->usage */
 void model_use_get(double *use, const struct model *model);
 void model_use_put(struct model *model, const double *use);
+/* The counts of a model's folder, [L, max(E, 1)]. 1, 0 if it has none, or -1 and a message. */
+int model_use_load(double *use, const struct model_config *config, const char *directory);
 /* What says without data which experts a sub-model keeps, larger first: the order that training fixed,
  * or else their use. [L, max(E, 1)] */
 void model_ranking(double *scores, const struct model *model);

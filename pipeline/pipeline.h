@@ -8,7 +8,8 @@
  * refuses contradictions between stages, arms.c makes the runs of arms and seeds, overrides.c keeps
  * what the command line gave. run.c runs the stages, skips what is done and chooses the precision;
  * identity.c compares settings and inputs, inputs.c digests inputs. members.c notes
- * which ranks trained. plan.c, plan_media.c and plan_verdict.c say what a recipe will need. */
+ * which ranks trained. plan.c, plan_media.c, plan_time.c and plan_verdict.c say what a recipe will
+ * need; measure.c measures the ranks for that. */
 #ifndef WEFT_PIPELINE_H
 #define WEFT_PIPELINE_H
 #include "core/settings.h"
@@ -121,6 +122,10 @@ char *recipe_runs_label(const struct recipe_runs *runs, i64 run, i64 stage);
  * expect of this machine, and that the stages that they read are done, or run before them. 0, or -1
  * and a message. */
 int recipe_check(struct recipe *recipe, const struct layout *layout, bool runs);
+bool recipe_trains_backbone(const struct recipe_stage *stage);
+/* Config of the model that a stage trains or makes (plan.c): from its settings, and the tokenizers or the model that it
+ * starts from. 0, -1 and a message, or 1 and a message if earlier stages must run first. */
+int recipe_stage_config(struct model_config *config, const struct recipe *recipe, const struct recipe_stage *stage);
 /* Makes the config of a model that of a sub-model (plan.c). 0, or -1 and a message. */
 int recipe_cut_config(struct model_config *config, const struct submodel_options *options);
 struct recipe_stage *recipe_stage_of(struct recipe *recipe, const char *reference); /* NULL: it is a path */
@@ -163,6 +168,7 @@ struct run_options {
     const char *const *words; /* RECIPE, then see recipe_open */
     int word_count;
     const char *arm, *seed, *kinds, *layout; /* NULL: all; layout: of the ranks, NULL: data parallel */
+    const char *cluster;                     /* file of speeds by which the time of a step is foreseen; NULL: none */
     bool redo;
     struct device *device;
     const char *program;       /* version, which all ranks must have */
@@ -185,12 +191,28 @@ struct run_options {
  * STAGE_INTERRUPTED. After -1 do not call it again in this process. */
 int recipe_run(const struct run_options *options);
 
+/* Starts the workers of a rank of several: its share of the cores, unless WEFT_THREADS says how many. */
+struct launch_info;
+void ranks_start_workers(const struct launch_info *launch);
+
+struct measure_options {
+    const char *const *words; /* as above */
+    int word_count;
+    struct device *device;
+    const char *program; /* as above */
+};
+/* Appends the cluster of the ranks that a launcher started (dist/cluster.h), as they measured it with the step of the
+ * first chosen stage that trains a backbone (measure.c). first: this is the first rank. Returns 0, or -1 and a
+ * message. */
+int recipe_measure(struct buffer *out, bool *first, const struct measure_options *options);
+
 struct plan_options {
     const char *const *words; /* as above */
     int word_count;
     const char *arm, *seed, *layout;
-    i64 ranks;
-    bool gpu, json;
+    const char *cluster; /* file whose ranks and speeds are planned for; NULL: none */
+    i64 ranks;           /* 0: those of the cluster, or 1 */
+    bool gpu, json, search;
     double gflops, gbytes, memory_gb; /* per rank; of a machine or a GPU; 0: unknown */
     i64 program_bytes;                /* of this process: a run has the same libraries */
     struct device *device;            /* that would read the media of `prepare` */

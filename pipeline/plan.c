@@ -2,6 +2,7 @@
  * and without running them. A training step runs on the meta backend with batches of random shapes
  * and the full model, an upper bound for sub-models. */
 #include "pipeline/plan_media.h"
+#include "pipeline/plan_time.h"
 #include "pipeline/pipeline.h"
 #include "tokenizer_training/tokenizer_training.h"
 #include "core/json.h"
@@ -25,8 +26,12 @@ struct plan_command { /* plan of one stage */
     struct device *device; /* that would read the media of `prepare` */
     struct model_config config;
     const struct pretrain_settings *settings;
-    struct step_work work; /* from the command's options */
+    struct step_work work;         /* from the command's options */
+    const struct cluster *cluster; /* NULL: speeds are not known */
+    bool search;                   /* all layouts of the cluster's ranks */
+    double load;                   /* of expert ranks, by counts of use */
     struct step_needs needs;
+    struct foreseen time; /* of a step, with a cluster */
     i64 active;           /* active parameters */
     i64 program_bytes;    /* of this process before it plans: a run has the same libraries */
     struct json *sources; /* shares of a mixture whose shards exist, or NULL */
@@ -42,7 +47,7 @@ static const struct recipe_stage *find_stage(const struct recipe *r, const char 
     return NULL;
 }
 
-static bool trains_backbone(const struct recipe_stage *s)
+bool recipe_trains_backbone(const struct recipe_stage *s)
 {
     return strcmp(s->kind->name, "pretrain") == 0 || strcmp(s->kind->name, "sft") == 0;
 }
@@ -89,8 +94,6 @@ static int tokenizer_sizes(struct model_config *c, const struct recipe *r, const
     return status;
 }
 
-static int config_of(struct model_config *c, const struct recipe *r, const struct recipe_stage *s);
-
 /* Config of the model a stage starts from: read from its folder if it exists, else that of the
  * stage that makes it. */
 static int config_of_reference(struct model_config *c, const struct recipe *r, const struct recipe_stage *s,
@@ -101,7 +104,7 @@ static int config_of_reference(struct model_config *c, const struct recipe *r, c
         return error_usage("%s: stage %s reads %s, which is not an earlier stage", r->path, s->name, reference);
     char *folder = from ? path_join(from->home, reference) : string_copy(reference),
          *file = path_join(folder, "config.json");
-    int status = from && !file_exists(file) ? config_of(c, r, from) : model_config_load(c, folder);
+    int status = from && !file_exists(file) ? recipe_stage_config(c, r, from) : model_config_load(c, folder);
     memory_free(file);
     memory_free(folder);
     return status;
@@ -134,9 +137,9 @@ static bool is_rl(const struct recipe_stage *s)
 }
 
 /* Returns 0, -1 and a message, or PLAN_UNKNOWN and a message if earlier stages must run first. */
-static int config_of(struct model_config *c, const struct recipe *r, const struct recipe_stage *s)
+int recipe_stage_config(struct model_config *c, const struct recipe *r, const struct recipe_stage *s)
 {
-    if (trains_backbone(s)) {
+    if (recipe_trains_backbone(s)) {
         const struct pretrain_settings *settings = s->settings;
         const char *other = settings->continues && *settings->continues ? settings->continues : settings->from;
         if (other && *other)
@@ -207,8 +210,13 @@ static int plan_sources(struct plan_command *p, const struct recipe *r)
 
 /* ---- Output ---- */
 
+/* 0: no speed is known. */
 static double steps_seconds(const struct plan_command *p, double gflops)
 {
+    if (p->cluster)
+        return p->time.seconds * (double)p->settings->steps;
+    if (gflops <= 0)
+        return 0;
     return p->needs.flops / (double)p->work.ranks / (gflops * 1e9) * (double)p->settings->steps;
 }
 
@@ -246,7 +254,10 @@ static void put_traffic(struct buffer *out, const struct plan_command *p)
     const struct bucket_times *s = &p->needs.sums;
     if (p->work.ranks == 1)
         return;
-    buffer_printf(out, "  traffic  %10.3f GB a step, sent by the rank that sends most\n", p->needs.traffic * 1e-9);
+    buffer_printf(out, "  traffic  %10.3f GB a step, sent by the rank that sends most", p->needs.traffic * 1e-9);
+    if (p->cluster && p->cluster->host_count > 1)
+        buffer_printf(out, "; %.3f GB by a host to others", p->time.far_bytes * 1e-9);
+    buffer_printf(out, "\n");
     if (s->count)
         buffer_printf(out, "  sums     %10.3f GB of gradients in %lld %s while the backward runs", s->bytes * 1e-9,
                       (long long)s->count, plural(s->count, "bucket, which goes", "buckets, which go"));
@@ -255,6 +266,16 @@ static void put_traffic(struct buffer *out, const struct plan_command *p)
                       p->work.bytes_per_s * 1e-9, s->exposed_s);
     if (s->count)
         buffer_printf(out, "\n");
+}
+
+static void put_time(struct buffer *out, const struct plan_command *p)
+{
+    const struct foreseen *t = &p->time;
+    buffer_printf(out, "  time     %10.1f s, %.3f s a step: %.3f computing, %.3f in messages, %.3f waiting for ranks",
+                  steps_seconds(p, 0), t->seconds, t->computing_s, t->links_s, t->waiting_s);
+    if (p->load > 1)
+        buffer_printf(out, "; the busiest expert rank has %.2f times the mean of rows", p->load);
+    buffer_printf(out, "\n");
 }
 
 static void put_plan(struct buffer *out, const struct plan_command *p, double gflops)
@@ -284,7 +305,9 @@ static void put_plan(struct buffer *out, const struct plan_command *p, double gf
                   best_on(&p->settings->best) ? ", and the best one" : "");
     buffer_printf(out, "  flops    %10.2f GFLOP a step, of all ranks, in the mean\n", p->needs.flops * 1e-9);
     put_traffic(out, p);
-    if (gflops > 0)
+    if (p->cluster)
+        put_time(out, p);
+    else if (gflops > 0)
         buffer_printf(out, "  time     %10.1f s at %g GFLOP/s a rank\n", steps_seconds(p, gflops), gflops);
     put_sources(out, p);
 }
@@ -310,8 +333,10 @@ static void put_json(struct buffer *out, const struct plan_command *p, double gf
         json_set(j, "sum_seconds", json_of_number(p->needs.sums.seconds));
         json_set(j, "sum_seconds_exposed", json_of_number(p->needs.sums.exposed_s));
     }
-    if (gflops > 0)
+    if (steps_seconds(p, gflops) > 0)
         json_set(j, "seconds", json_of_number(steps_seconds(p, gflops)));
+    if (p->cluster)
+        json_set(j, "step", plan_time_json(&p->time));
     plan_put_line(out, j);
     json_free(j);
 }
@@ -326,6 +351,19 @@ static void put_skipped(const struct plan_total *total, const struct plan_place 
     else
         buffer_printf(total->out, "%s: skipped: %s\n", place->label, place->stage->skips);
     json_free(j);
+}
+
+static int estimate(struct plan_command *p, const struct recipe *r)
+{
+    int status = 0;
+    if (p->cluster)
+        return plan_load(&p->load, r, p->place->stage, &p->config, p->work.layout.expert) ||
+                       step_foresee(&p->time, &p->needs, &p->work, p->cluster, p->load)
+                   ? -1
+                   : 0;
+    for (i64 rank = 0; rank < p->work.ranks && status == 0; rank++)
+        status = step_estimate(&p->needs, &p->work, rank);
+    return status;
 }
 
 /* Plans a stage and appends the plan. Returns 0, -1 and a message, or PLAN_UNKNOWN and a message. */
@@ -347,14 +385,16 @@ static int plan_stage(struct plan_total *total, const struct recipe *r, const st
     } else if (is_refiner(s)) {
         status = plan_refiner(total, r, place, p.work.dtype, p.work.gpu, gflops);
         failed = status < 0;
-    } else if (!trains_backbone(s)) {
+    } else if (!recipe_trains_backbone(s)) {
         failed = plan_tokenizer(total, r, place, p.work.dtype, p.work.gpu, gflops);
-    } else if ((status = config_of(&p.config, r, s)) == 0) {
+    } else if ((status = recipe_stage_config(&p.config, r, s)) == 0) {
         p.settings = p.work.settings = s->settings;
         p.work.config = &p.config;
         p.active = model_parameters_active(&p.config);
-        for (i64 rank = 0; rank < p.work.ranks && !failed; rank++)
-            failed = step_estimate(&p.needs, &p.work, rank);
+        failed = p.search ? plan_search(total, r, place, &p.work, p.cluster, with->program_bytes + HEAP_BYTES)
+                          : estimate(&p, r);
+        if (p.search)
+            return failed ? error_prefix("%s: stage %s", r->path, place->label) : 0;
         if (p.settings->elastic_on)
             p.needs.flops *= elastic_passes_cost(&p.settings->elastic, &p.config, p.settings->steps);
         p.needs.memory.program = p.work.gpu ? 0 : with->program_bytes + HEAP_BYTES; /* in host memory */
@@ -363,7 +403,7 @@ static int plan_stage(struct plan_total *total, const struct recipe *r, const st
         if (!failed) {
             (total->json ? put_json : put_plan)(total->out, &p, gflops);
             plan_need(total, place, step_memory_total(&p.needs.memory), disk_bytes(&p));
-            total->seconds += gflops > 0 ? (double)place->runs * steps_seconds(&p, gflops) : 0;
+            total->seconds += (double)place->runs * steps_seconds(&p, gflops);
         }
         json_free(p.sources);
     }
@@ -389,7 +429,7 @@ static struct plan_place place_of(const struct recipe_runs *runs, i64 run, i64 s
     return place;
 }
 
-static void put_total(const struct recipe_runs *runs, const struct plan_total *t, double gflops)
+static void put_total(const struct recipe_runs *runs, const struct plan_total *t)
 {
     struct buffer *out = t->out;
     i64 chosen = 0;
@@ -399,7 +439,7 @@ static void put_total(const struct recipe_runs *runs, const struct plan_total *t
         struct json *j = json_object(), *sum = json_object();
         json_set(sum, "runs", json_of_integer(chosen));
         json_set(sum, "disk", json_of_number(t->disk));
-        if (gflops > 0)
+        if (t->seconds > 0)
             json_set(sum, "seconds", json_of_number(t->seconds));
         json_set(sum, "unknown", json_of_integer(t->unknown));
         json_set(j, "total", sum);
@@ -409,7 +449,7 @@ static void put_total(const struct recipe_runs *runs, const struct plan_total *t
     }
     buffer_printf(out, "all of %lld %s\n  disk     %10.3f GB\n", (long long)chosen, plural(chosen, "run", "runs"),
                   t->disk * 1e-9);
-    if (gflops > 0)
+    if (t->seconds > 0)
         buffer_printf(out, "  time     %10.1f s of training, one run after another\n", t->seconds);
     if (t->unknown)
         buffer_printf(out, "  without %lld plan%s that cannot be made yet\n", (long long)t->unknown,
@@ -430,7 +470,7 @@ static int plan_runs(struct plan_total *total, const struct recipe_runs *runs, c
             for (i64 other = 0; other < k; other++) /* the same with another seed */
                 first &= !runs->list[other].chosen || (s->by_arm && runs->list[other].arm != r->arm);
             if (!first || !s->selected ||
-                !(strcmp(s->kind->name, "prepare") == 0 || trains_backbone(s) || is_media_tokenizer(s) ||
+                !(strcmp(s->kind->name, "prepare") == 0 || recipe_trains_backbone(s) || is_media_tokenizer(s) ||
                   is_refiner(s) || is_rl(s)))
                 continue;
             struct plan_place place = place_of(runs, k, i);
@@ -451,7 +491,7 @@ static int plan_runs(struct plan_total *total, const struct recipe_runs *runs, c
             "was chosen: only those are planned",
             runs->list[0].path);
     if (planned && runs->arm_count + runs->seed_count)
-        put_total(runs, total, gflops);
+        put_total(runs, total);
     if (total->planned)
         plan_verdict(total, machine, runs->list[0].root);
     return planned ? 0 : -1;
@@ -465,7 +505,12 @@ int recipe_plan(struct buffer *out, const struct plan_options *o)
     struct plan_command with = {.program_bytes = o->program_bytes, .device = o->device};
     with.work = (struct step_work){
         .ranks = o->ranks, .gpu = o->gpu, .flops_per_s = o->gflops * 1e9, .bytes_per_s = o->gbytes * 1e9};
-    if (layout_parse(&with.work.layout, o->layout, o->ranks))
+    struct cluster cluster = {0};
+    if (o->cluster && plan_cluster(&cluster, &with.work, &machine, o))
+        return -1;
+    with.cluster = o->cluster ? &cluster : NULL;
+    with.search = o->search;
+    if (!o->cluster && layout_parse(&with.work.layout, o->layout, o->ranks))
         return -1;
     int status = recipe_runs_open(&runs, o->words[0], o->words + 1, o->word_count - 1, o->arm, o->seed);
     for (i64 i = 0; i < runs.count && status == 0; i++)
@@ -480,5 +525,6 @@ int recipe_plan(struct buffer *out, const struct plan_options *o)
         status = plan_runs(&total, &runs, &with, &machine, o->gflops);
     }
     recipe_runs_close(&runs);
+    cluster_release(&cluster);
     return status;
 }

@@ -25,6 +25,7 @@ struct plan_total {     /* of all runs, as far as known */
 struct plan_machine {        /* what a plan is for */
     i64 ranks, memory_bytes; /* memory_bytes: of a GPU or a machine (--memory); 0: that of this one */
     bool gpu;
+    bool together; /* all ranks share that memory (--cluster) */
 };
 struct json;
 void plan_put_line(struct buffer *out, const struct json *line);

@@ -58,7 +58,7 @@ static void judge(struct verdict *v, const struct plan_total *total, const struc
 
 static bool memory_fits(const struct verdict *v)
 {
-    return v->total->memory == 0 || v->together > 0;
+    return v->total->memory == 0 || v->together >= (v->machine->together ? v->machine->ranks : 1);
 }
 
 static bool disk_fits(const struct verdict *v)

@@ -6,7 +6,7 @@
 #include "core/json.h"
 #include "core/processes.h"
 #include "core/temporary.h"
-#include "dist/dist.h"
+#include "dist/cluster.h"
 #include "report/report.h"
 
 #include <errno.h>
@@ -32,12 +32,22 @@ struct runner {
     struct layout sizes;
     struct comm *world;
     struct parallel ranks;
-    int folder;  /* of all runs; -1: not open */
-    int lock;    /* on the current stage's folder; -1: none */
-    bool change; /* a stage was saved because other ranks are to go on */
+    int folder;             /* of all runs; -1: not open */
+    int lock;               /* on the current stage's folder; -1: none */
+    bool change;            /* a stage was saved because other ranks are to go on */
+    struct cluster cluster; /* --cluster, on the first rank; else empty */
 };
 
 /* ---- Ranks: the first decides and writes, so that a common error is reported once ---- */
+
+void ranks_start_workers(const struct launch_info *launch)
+{
+    bool bound = workers_cores() < sysconf(_SC_NPROCESSORS_ONLN); /* the launcher set an affinity */
+    if (launch->size > 1 && !getenv("WEFT_THREADS"))
+        workers_start((int)max_i64(1, bound ? workers_cores() : workers_cores() / launch->local_size));
+    if (launch->rank > 0)
+        log_set_level(LOG_QUIET);
+}
 
 static int open_world(struct runner *run)
 {
@@ -45,13 +55,7 @@ static int open_world(struct runner *run)
     if (launch_detect(&launch))
         return -1;
     launch.program = run->options->program;
-    if (launch.size > 1) {
-        bool bound = workers_cores() < sysconf(_SC_NPROCESSORS_ONLN); /* the launcher set an affinity */
-        if (!getenv("WEFT_THREADS"))
-            workers_start((int)max_i64(1, bound ? workers_cores() : workers_cores() / launch.local_size));
-        if (launch.rank > 0)
-            log_set_level(LOG_QUIET);
-    }
+    ranks_start_workers(&launch);
     run->world = comm_open(run->options->device, &launch);
     return run->world ? 0 : -1;
 }
@@ -474,7 +478,8 @@ static int run_partial(struct runner *run, struct recipe_stage *s, const char *p
                           .fp8 = run->fp8,
                           .calibrated = s->kind->work != LIGHT,
                           .ranks = s->kind->work == ON_RANKS ? &run->ranks : parallel_alone(),
-                          .filler = run->options->filler};
+                          .filler = run->options->filler,
+                          .cluster = run->cluster.count ? &run->cluster : NULL};
     struct json *made_by = identity_maker(identity);
     struct members members = {.options = run->options, .stage = &stage, .identity = identity};
     stage.made_by = made_by;
@@ -748,6 +753,8 @@ static int open_recipe(struct runner *run, struct recipe_stage *none)
 {
     const struct run_options *o = run->options;
     (void)none;
+    if (o->cluster && is_first(run) && cluster_load(&run->cluster, o->cluster))
+        return -1;
     int status = recipe_runs_open(&run->runs, o->words[0], o->words + 1, o->word_count - 1, o->arm, o->seed);
     for (i64 i = 0; i < run->runs.count && status == 0; i++) {
         struct recipe *r = &run->runs.list[i];
@@ -798,6 +805,7 @@ int recipe_run(const struct run_options *options)
     if (run.folder >= 0)
         close(run.folder);
     recipe_runs_close(&run.runs);
+    cluster_release(&run.cluster);
     close_ranks(&run);
     return status;
 }

@@ -1,6 +1,9 @@
 #include "train/memory_estimate.h"
 
+#include "train/routing_counts.h"
 #include "train/synthetic_batches.h"
+
+#include <math.h>
 
 enum { STEPS = 2, RANKS_MOST = 64 };
 
@@ -14,13 +17,19 @@ static i64 largest(const struct schedule *s)
 
 /* ---- The step of one rank ---- */
 
-static int run_steps(struct trainer *trainer)
+/* trace: of the last step; NULL: none. */
+static int run_steps(struct trainer *trainer, struct trace *trace)
 {
     struct step_result result;
-    for (i64 step = 0; step < STEPS; step++)
-        if (train_step(&result, trainer, step))
-            return -1;
-    return 0;
+    int status = 0;
+    for (i64 step = 0; step < STEPS && status == 0; step++) {
+        if (trace && step + 1 == STEPS)
+            trace_begin(trace);
+        status = train_step(&result, trainer, step);
+    }
+    if (trace)
+        trace_end(trace);
+    return status;
 }
 
 /* The same steps with a teacher, of which only the memory counts. Steps whose sub-model is taught are
@@ -32,7 +41,7 @@ static int teach_steps(struct trainer *trainer, const struct pretrain_settings *
         return 0;
     int status = trainer_open_teacher(trainer, s->elastic.distill_weight, (i64)1 << 40);
     if (status == 0)
-        status = run_steps(trainer);
+        status = run_steps(trainer, NULL);
     *cost = of_steps;
     return status;
 }
@@ -77,7 +86,9 @@ static int train_on_meta(struct step_needs *needs, const struct step_work *w, i6
         trainer->optimizer = &s->optimizer;
         trainer->balance.weight[TARGET_MTP] = w->config->mtp;
         trainer->recompute = s->recompute;
-        status = run_steps(trainer) || teach_steps(trainer, s) ? -1 : 0;
+        if (w->parts)
+            deal_set(&trainer->deal, w->parts);
+        status = run_steps(trainer, w->trace) || teach_steps(trainer, s) ? -1 : 0;
         add_needs(needs, w, trainer);
         synthetic_batches_release(&batches);
         trainer_close(trainer);
@@ -92,7 +103,8 @@ static int train_on_meta(struct step_needs *needs, const struct step_work *w, i6
 static int step_on(struct step_needs *needs, const struct step_work *w, i64 rows, i64 rank, struct device *meta)
 {
     struct parallel parallel;
-    struct comm *world = comm_open_meta(meta, rank, w->ranks);
+    struct comm *world =
+        w->trace ? comm_open_trace(meta, w->trace, rank, w->ranks, w->machines) : comm_open_meta(meta, rank, w->ranks);
     int status = parallel_open(&parallel, world, &w->layout);
     if (status == 0) {
         status = train_on_meta(needs, w, rows, meta, &parallel);
@@ -133,6 +145,92 @@ int step_estimate(struct step_needs *needs, const struct step_work *w, i64 rank)
     int status = whole_step(&of_rows, &rows, rank);
     needs->flops = flops + of_rows.flops;
     return status;
+}
+
+/* ---- The time of a step ---- */
+
+static int trace_ranks(struct step_needs *needs, struct trace *traces, const struct step_work *w)
+{
+    struct step_work work = *w;
+    int status = 0;
+    *needs = (struct step_needs){0};
+    for (i64 rank = 0; rank < w->ranks && status == 0; rank++) {
+        trace_release(&traces[rank]);
+        work.trace = &traces[rank];
+        status = step_estimate(needs, &work, rank);
+    }
+    return status;
+}
+
+/* The parts that a run comes to if its ranks compute as long as foreseen with an even deal. */
+static void parts_by_speed(i64 *parts, const struct step_work *w, const double *rank_s)
+{
+    enum { STEPS_LONG = 64 };
+    struct rank_pace *paces = memory_alloc(w->ranks * (i64)sizeof *paces);
+    struct rank_speeds speeds;
+    struct deal deal;
+    speeds_open(&speeds, &w->layout);
+    deal_open(&deal, &w->layout);
+    i64 micro_batches = ceil_div(largest(&w->settings->loader.rows), w->settings->loader.micro_rows);
+    for (i64 r = 0; r < w->ranks; r++)
+        paces[r] = (struct rank_pace){.seconds = rank_s[r] / (double)max_i64(1, micro_batches / deal.ranks)};
+    for (int i = 0; i < STEPS_LONG; i++) {
+        speeds_add(&speeds, paces);
+        deal_to(&deal, micro_batches);
+        speeds_deal(parts, &speeds, &deal);
+        deal_set(&deal, parts);
+    }
+    speeds_close(&speeds);
+    deal_close(&deal);
+    memory_free(paces);
+}
+
+static int foresee_traced(struct foreseen *out, struct step_needs *needs, struct trace *traces, double *rank_s,
+                          const struct step_work *w, const struct foresee_work *f)
+{
+    bool by_speed = w->settings->deal == DEAL_SPEED && w->layout.data > max_i64(1, w->layout.expert);
+    i64 *parts = memory_alloc(w->ranks * (i64)sizeof *parts);
+    struct step_work dealt = *w;
+    dealt.parts = parts;
+    int status = trace_ranks(needs, traces, w) || foresee(out, f) ? -1 : 0;
+    if (status == 0 && by_speed) {
+        parts_by_speed(parts, w, rank_s);
+        status = trace_ranks(needs, traces, &dealt) || foresee(out, f) ? -1 : 0;
+    }
+    memory_free(parts);
+    return status;
+}
+
+int step_foresee(struct foreseen *out, struct step_needs *needs, const struct step_work *work,
+                 const struct cluster *cluster, double load)
+{
+    struct trace *traces = memory_alloc(work->ranks * (i64)sizeof *traces);
+    double *rank_s = memory_alloc(work->ranks * (i64)sizeof *rank_s);
+    struct step_work w = *work;
+    u64 *machines = cluster_machines(cluster);
+    w.machines = machines;
+    const struct pretrain_settings *s = work->settings;
+    double passes = s->elastic_on ? elastic_passes_cost(&s->elastic, work->config, s->steps) : 1;
+    const struct foresee_work f = {cluster, traces, passes, load, rank_s};
+    int status = foresee_traced(out, needs, traces, rank_s, &w, &f);
+    for (i64 r = 0; r < work->ranks; r++)
+        trace_release(&traces[r]);
+    memory_free(traces);
+    memory_free(rank_s);
+    memory_free(machines);
+    return status;
+}
+
+double step_expert_load(const double *use, const struct model_config *c, i64 expert_ranks)
+{
+    double sum = 0, layers = 0;
+    for (i64 l = 0; use && expert_ranks > 1 && l < c->layers; l++) {
+        i64 which;
+        double load = routing_rank_load(&which, use + l * c->experts, 1, c->experts, expert_ranks);
+        sum += isnan(load) ? 0 : load;
+        layers += !isnan(load);
+    }
+    return layers > 0 ? sum / layers : 1;
 }
 
 /* ---- Does it fit ---- */

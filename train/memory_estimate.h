@@ -4,6 +4,7 @@
  * The estimate leaves out measurements between steps (monitor.h), which need both at once. */
 #ifndef WEFT_TRAIN_MEMORY_ESTIMATE_H
 #define WEFT_TRAIN_MEMORY_ESTIMATE_H
+#include "dist/cluster.h"
 #include "model/generate.h"
 #include "train/pretrain.h"
 #include "train/step_memory.h"
@@ -19,6 +20,11 @@ struct step_work {
      * `sums`; 0: unknown */
     bool gpu;
     double flops_per_s, bytes_per_s;
+    /* step_estimate only, for CPUs: fills in what the rank does in a step (trace.h), with the names of the ranks'
+     * machines and the parts of the deal (dist/deal.h); each NULL: none */
+    struct trace *trace;
+    const u64 *machines;
+    const i64 *parts;
 };
 struct step_needs {
     struct step_memory memory; /* the largest total of any rank */
@@ -32,6 +38,14 @@ struct step_needs {
 /* Accumulates the needs of one rank into *needs, which the caller zeroes before the first call.
  * Returns -1 and a message if the sizes do not fit together. */
 int step_estimate(struct step_needs *needs, const struct step_work *work, i64 rank);
+/* The needs of all ranks, and the time of a step on a cluster of as many. load: as in struct foresee_work. With `deal:
+ * speed` micro-batches are dealt as a run deals them in the end. The model is the full one; sub-models make the
+ * step longer by elastic_passes_cost. */
+int step_foresee(struct foreseen *out, struct step_needs *needs, const struct step_work *work,
+                 const struct cluster *cluster, double load);
+/* Rows of the busiest expert rank over the mean, in the mean of MoE layers, by counts of use [layers, experts]. 1: the
+ * counts are NULL or 0, or one rank has all experts. */
+double step_expert_load(const double *use, const struct model_config *config, i64 expert_ranks);
 /* Call before the model is opened (dry_run_check). Weights, moments and gradients have to fit;
  * activations depend on the data. */
 int step_check_memory(const struct step_work *work, i64 rank, const struct device *device);

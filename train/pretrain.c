@@ -34,6 +34,7 @@ struct pretrain_run { /* State of one call of the stage. */
     struct base_checkpoint base_checkpoint; /* checkpoint of the stage to continue, if any */
     bool chat;                              /* the stage is sft */
     bool drawn;                             /* the weights have values without a checkpoint */
+    struct foreseen_check foreseen;         /* on the first rank */
     u64 seed;                               /* seed of this stage, or of the stage that began a continued run */
     struct sites *sites;                    /* NULL: this site trains alone */
     struct json *sites_recipe;
@@ -460,6 +461,33 @@ static int restore(void *context, i64 step, const struct json *state, const char
     return 0;
 }
 
+/* The time of a step, by the speeds of a cluster that has as many ranks. */
+static int foresee_step(struct pretrain_run *r)
+{
+    const struct stage *stage = r->stage;
+    const struct model_config *c = &r->model.config;
+    const struct step_work work = {.settings = r->s,
+                                   .config = c,
+                                   .dtype = stage->dtype,
+                                   .fp8 = stage->fp8,
+                                   .layout = stage->ranks->layout,
+                                   .ranks = stage->ranks->world->size};
+    struct step_needs needs;
+    if (!is_first(r) || !stage->cluster)
+        return 0;
+    if (stage->cluster->count != work.ranks) {
+        log_warn("%s: the time of a step is not foreseen: --cluster has %lld %s, and %lld train", stage->name,
+                 (long long)stage->cluster->count, plural(stage->cluster->count, "rank", "ranks"),
+                 (long long)work.ranks);
+        return 0;
+    }
+    double *use = memory_alloc(model_use_count(c) * (i64)sizeof *use);
+    model_use_get(use, &r->model);
+    double load = step_expert_load(use, c, work.layout.expert);
+    memory_free(use);
+    return step_foresee(&r->foreseen.foreseen, &needs, &work, stage->cluster, load);
+}
+
 static int begin_or_restore(struct pretrain_run *r, i64 step, const struct json *state, const char *folder)
 {
     set_mtp_weight(r, step - 1);
@@ -479,7 +507,9 @@ static int begin(void *context, i64 step, const struct json *state, const char *
 {
     struct pretrain_run *r = context;
     int status = begin_or_restore(r, step, state, folder);
-    return status || !r->sites ? status : sites_begin(r->sites, step, json_get(state, "sites"));
+    if (status == 0 && r->sites)
+        status = sites_begin(r->sites, step, json_get(state, "sites"));
+    return status ? status : foresee_step(r);
 }
 
 static int measure(double *value, void *context, i64 step, struct metrics *metrics)
@@ -748,6 +778,7 @@ static int train(struct pretrain_run *r)
                                 .snapshots = true,
                                 .deal = &r->trainer.deal,
                                 .by_speed = r->s->deal == DEAL_SPEED,
+                                .foreseen = &r->foreseen,
                                 .continues = r->base_checkpoint.checkpoints,
                                 .best = &r->s->best,
                                 .context = r,

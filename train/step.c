@@ -289,7 +289,7 @@ static void measure_pace(struct step_result *result, struct trainer *t, double b
     if (device_is_gpu(device))
         device_get(device, &flops, &t->sums->flops, sizeof flops);
     double busy_s = clock_s() - begin_s - (comm_spent_s(ranks) - spent_s);
-    result->pace = (struct rank_pace){busy_s / (double)count, result->flops / (double)count};
+    result->pace = (struct rank_pace){.seconds = busy_s / (double)count, .work = result->flops / (double)count};
 }
 
 /* Runs all forwards and backwards of this rank. Gradient all-reduces start
@@ -345,7 +345,7 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
     const struct parallel *ranks = model->parallel;
     struct pipeline_schedule schedule;
     struct step_end end;
-    double totals[TARGETS] = {0}, begin = clock_s();
+    double totals[TARGETS] = {0}, begin = clock_s(), spent_s = comm_spent_s(ranks);
     memset(result, 0, sizeof *result);
     i64 micro_batches = t->source.plan(t->source.context, step, totals);
     if (micro_batches < 0 || pipeline_check(&ranks->layout, micro_batches))
@@ -380,6 +380,7 @@ int train_step(struct step_result *result, struct trainer *t, i64 step)
     if (!result->optimizer.skipped) /* a skipped update moves no other state either */
         update_balance(t, result);
     result->seconds = clock_s() - begin;
+    result->pace.calls_s = comm_spent_s(ranks) - spent_s;
     return 0;
 }
 

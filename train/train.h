@@ -65,6 +65,7 @@ struct stage {
         *snapshots; /* file for dist/snapshot.h, of all ranks of this machine, which are all there are; NULL: none */
     /* command line of the program that fills a shard ring (data/stream/stream.h) */
     const char *const *filler;
+    const struct cluster *cluster; /* speeds by which the time of a step is foreseen; NULL: unknown */
     /* what checkpoints say of the stage that makes them; NULL: nothing */
     const struct json *made_by;
 };
@@ -251,6 +252,7 @@ struct training {
      * follows the paces of the ranks */
     struct deal *deal;
     bool by_speed;
+    struct foreseen_check *foreseen;  /* filled in by `begin`, on the first rank; NULL: nothing is foreseen */
     const struct best_settings *best; /* NULL: the result is the last step */
     bool higher;                      /* higher measures are better */
     void *context;                    /* callback argument; callbacks return 0, or -1 and a message */

@@ -1,4 +1,5 @@
 /* The loop of every training stage. */
+#include "dist/cluster.h"
 #include "dist/snapshot.h"
 #include "train/train.h"
 
@@ -36,6 +37,7 @@ struct training_loop { /* State of one call. */
     i64 snapshots_taken;
     struct rank_pace pace, *paces; /* of the last step: this rank's; [world] all, NULL: they are not measured */
     struct rank_speeds speeds;
+    double last_s; /* of the last step; 0: there was none in this call */
 };
 
 static bool is_first(const struct training_loop *l)
@@ -414,6 +416,7 @@ static int run_step(struct training_loop *l, i64 step)
     int status = t->step(t->context, step, &said);
     if (status == 0)
         status = report(l, step + 1, &said, clock_s() - begin);
+    l->last_s = said.seconds;
     l->pace = said.pace;
     if (status == 0)
         status = check_skipped(l, step + 1, &said.optimizer);
@@ -459,12 +462,13 @@ static int measure(struct training_loop *l, i64 done, bool *better)
  * message for all. */
 static void ask_ranks(const struct training_loop *l, bool last, i64 done, bool *stop, bool *change, bool *snapshot)
 {
+    enum { PACE_VALUES = sizeof *l->paces / sizeof(double) };
     const struct stage *s = l->t->stage;
     bool asks = s->ranks_change && s->ranks_change(s->ranks_context, done) && !last;
     bool due = l->snapshots && is_first(l) && done > l->begun && clock_s() >= l->snapshot_s;
     float sums[] = {*stop, asks, due};
     const struct comm_sum list[] = {{sums, COUNT_OF(sums), DTYPE_F32},
-                                    {l->paces, l->paces ? 2 * l->world->size : 0, DTYPE_F64}};
+                                    {l->paces, l->paces ? PACE_VALUES * l->world->size : 0, DTYPE_F64}};
     for (i64 r = 0; l->paces && r < l->world->size; r++)
         l->paces[r] = r == l->world->rank ? l->pace : (struct rank_pace){0};
     comm_all_reduce_list(comm_host(l->world), list, COUNT_OF(list));
@@ -530,6 +534,33 @@ static int deal_next(struct training_loop *l, i64 done)
     return status;
 }
 
+/* Compares the last step with what was foreseen, once. The line of the next step is open. */
+static void check_foreseen(struct training_loop *l)
+{
+    struct foreseen_check *check = l->t->foreseen;
+    struct foreseen measured;
+    struct buffer text = {0};
+    if (!check || check->foreseen.seconds == 0 || l->last_s == 0 ||
+        !foreseen_add(&measured, check, l->last_s, l->paces, l->world->size))
+        return;
+    foreseen_say(&text, &check->foreseen, &measured);
+    log_info("%s: %s", l->t->stage->name, text.data);
+    buffer_release(&text);
+    const struct {
+        const char *name;
+        double value;
+    } values[] = {{"foreseen/seconds", check->foreseen.seconds},
+                  {"foreseen/computing", check->foreseen.computing_s},
+                  {"foreseen/messages", check->foreseen.links_s},
+                  {"foreseen/waiting", check->foreseen.waiting_s},
+                  {"step/seconds", measured.seconds},
+                  {"step/computing", measured.computing_s},
+                  {"step/messages", measured.links_s},
+                  {"step/waiting", measured.waiting_s}};
+    for (i64 i = 0; i < COUNT_OF(values); i++)
+        metrics_put(l->metrics, values[i].name, values[i].value);
+}
+
 /* One turn of the loop, with `done` steps complete: measures, saves if that is due, and takes the next
  * step. Sets *more if there is one. */
 static int turn(struct training_loop *l, i64 done, bool *more)
@@ -554,6 +585,8 @@ static int turn(struct training_loop *l, i64 done, bool *more)
         return -1;
     if (*more && l->paces && deal_next(l, done))
         return -1;
+    if (*more && is_first(l))
+        check_foreseen(l);
     if (*more)
         status = run_step(l, done);
     else if (ends)

@@ -7,6 +7,7 @@
  *   device.c     opening and closing, CPU and meta memory, which recorder a device has
  *   isa.c        the CPU's instruction set: AVX2, AVX-512, VNNI, bf16 pairs or AMX (amx.c)
  *   deferred.c   ops collected and replayed as one CUDA graph
+ *   timed.c      seconds of a CPU's ops by kind, for `weft doctor --ranks`
  *   guarded.c    a CPU device whose memory is inaccessible outside of ops, for tests
  *   dry_run.c    a dry run that tells whether work fits into a GPU's memory, or what would
  *

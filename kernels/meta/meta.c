@@ -278,6 +278,8 @@ static double share_filled(i64 rows, const struct groups *groups)
         STATEMENT(name, __VA_ARGS__)                                                                                   \
         double flops = 0, moved = statement_bytes(&statement_);                                                        \
         COST_OF(COST_##name)                                                                                           \
+        enum work_kind counted_ = work_kind_of(#name);                                                                 \
+        device->cost.work[counted_] += counted_ < WORK_UPDATE ? flops : moved;                                         \
         device->cost.flops += flops;                                                                                   \
         device->cost.bytes += moved;                                                                                   \
         device->cost.calls++;                                                                                          \
