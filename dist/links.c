@@ -124,7 +124,8 @@ static void measure(struct cluster_link *out, struct comm *host, const i64 *host
     p.alone = true;
     out->latency_s = call_s(&p, CALL_BYTES, &used_s);
     p.alone = false;
-    double long_s = call_s(&p, TRANSFER_BYTES, &used_s), rate = TRANSFER_BYTES / fmax(long_s - out->latency_s, 1e-7);
+    double long_s = call_s(&p, TRANSFER_BYTES, &used_s),
+           rate = TRANSFER_BYTES / fmax(long_s - out->latency_s, 0.1 * long_s);
     out->bytes_per_s = far ? of_host(&p, rate) : rate;
     out->busy = fmin(1, slowness(&p) * mean_over(&p, used_s) / long_s);
     memory_free(p.out);
