@@ -4,18 +4,51 @@ in two network namespaces whose link is limited by `tc tbf`; a relay beside the 
 
     python3 bench/sites.py build/weft RECIPE FOLDER [STAGE.key=value ...]
 
-The first stage on ranks of the recipe must be called base. Each site has one rank of one thread. MBIT (100) and DELAY_MS
-(40, there and back) come from the environment. Alone and together take turns, so the figures hold beside a steady load.
-Needs root for namespaces; without it says so and ends well."""
+The first stage on ranks of the recipe must be called base. Each site has one rank of one thread and two fifths of a core
+(control groups, version 1 or 2), so that the figures hold beside other load; alone and together take turns. MBIT (100)
+and DELAY_MS (40, there and back) come from the environment. Needs root for namespaces and control groups; without them
+says so and ends well."""
 import json, os, statistics, subprocess, sys, time
 
 MBIT, DELAY_S = float(os.environ.get("MBIT", 100)), float(os.environ.get("DELAY_MS", 40)) / 1000
-STEPS, PORT, ROUNDS = 60, 29630, 3
+STEPS, PORT, ROUNDS = 40, 29630, 3
+PERIOD_US, QUOTA_US = 15000, 6000
 
 
 def skip(why):
     print(f"skipped: {why}")
     sys.exit(0)
+
+
+def find_groups():
+    """Folder of control groups with cpu, and their version."""
+    if os.geteuid() != 0:
+        skip("namespaces and control groups need root")
+    for line in open("/proc/mounts"):
+        _, place, kind, options = line.split()[:4]
+        if kind == "cgroup" and "cpu" in options.split(","):
+            return place, 1
+        try:
+            if kind == "cgroup2" and "cpu" in open(os.path.join(place, "cgroup.subtree_control")).read().split():
+                return place, 2
+        except OSError:
+            continue
+    skip("no control groups with cpu are mounted here")
+
+
+def make_group(name):
+    place, version = GROUPS
+    folder = os.path.join(place, name)
+    values = ({"cpu.cfs_period_us": PERIOD_US, "cpu.cfs_quota_us": QUOTA_US, "cpu.shares": 100000} if version == 1
+              else {"cpu.max": f"{QUOTA_US} {PERIOD_US}", "cpu.weight": 10000})
+    try:
+        os.makedirs(folder, exist_ok=True)
+        for key, value in values.items():
+            with open(os.path.join(folder, key), "w") as file:
+                file.write(str(value))
+    except OSError as error:
+        skip(f"{folder}: {error}")
+    return folder
 
 
 def call(*words, namespace=None):
@@ -80,16 +113,20 @@ def bytes_sent(name):
 
 
 def begin(number, name, words):
+    def enter():
+        with open(os.path.join(GROUPS[0], MACHINES[number], "cgroup.procs"), "w") as file:
+            file.write(str(os.getpid()))
+
     return subprocess.Popen(["ip", "netns", "exec", MACHINES[number], PROGRAM, "run", RECIPE,
                              f"run={os.path.join(FOLDER, name)}", f"base.steps={STEPS}"] + words + MORE,
-                            env=dict(os.environ, WEFT_THREADS="1"), stderr=open(f"{FOLDER}/{name}.log", "w"))
+                            env=dict(os.environ, WEFT_THREADS="1"), preexec_fn=enter, stderr=open(f"{FOLDER}/{name}.log", "w"))
 
 
 def speed(name):
-    """Tokens a second from the tenth step to the last but one, waits for the link included; the last step has the last
-    merge, which does not lie beside steps."""
+    """Steps a second from the tenth to the last but one, with all waits and merges; the last step has the last merge, which
+    lies beside no steps."""
     lines = [json.loads(line) for line in open(os.path.join(FOLDER, name, "base", "metrics.jsonl"))][9:-1]
-    return sum(line["tokens_per_s"] * line["seconds"] for line in lines) / sum(line["seconds"] for line in lines)
+    return len(lines) / sum(line["seconds"] for line in lines)
 
 
 def run(round, together):
@@ -117,18 +154,20 @@ if len(sys.argv) < 4:
 PROGRAM, RECIPE, FOLDER = os.path.abspath(sys.argv[1]), sys.argv[2], os.path.abspath(sys.argv[3])
 MORE = sys.argv[4:]
 MACHINES = [f"weft-{os.getpid()}-{number}" for number in range(2)]
+GROUPS = find_groups()
 os.makedirs(FOLDER, exist_ok=False)
 with open(f"{FOLDER}/key", "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
     file.write(os.urandom(32))
 shares = []
 try:
     make_machines()
+    groups = [make_group(name) for name in MACHINES]
     for round in range(ROUNDS):
         alone, _ = run(round, False)
         together, sent = run(round, True)
         shares += [y / x for x, y in zip(alone, together)]
         merges = sum('"round"' in line for line in open(f"{FOLDER}/together-{round}-0/base/sites.jsonl"))
-        print(f"alone {alone[0]:.0f} and {alone[1]:.0f} tokens/s, together {together[0]:.0f} and {together[1]:.0f}: "
+        print(f"alone {alone[0]:.3f} and {alone[1]:.3f} steps/s, together {together[0]:.3f} and {together[1]:.3f}: "
               f"{shares[-2]:.3f} and {shares[-1]:.3f}; {merges} merges of a fragment, {sent[0] / 1e6:.1f} and "
               f"{sent[1] / 1e6:.1f} MB sent in all", flush=True)
     print(f"median share of the own speed {statistics.median(shares):.3f}")
@@ -138,3 +177,5 @@ try:
 finally:
     for name in MACHINES:
         call("ip", "netns", "del", name)
+        if os.path.isdir(os.path.join(GROUPS[0], name)):
+            os.rmdir(os.path.join(GROUPS[0], name))

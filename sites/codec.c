@@ -21,34 +21,33 @@ static inline float round_small(float x)
     return (x + shift) - shift;
 }
 
+/* The largest size, as whole numbers of the same order: such a loop needs no rules for NaN. */
 static bf16 scale_of(const float *values, i64 count, float most)
 {
-    float largest = 0;
+    u32 largest = 0, bits;
+    float size;
     for (i64 i = 0; i < count; i++) {
-        float size = fabsf(values[i]);
-        largest = size > largest ? size : largest;
+        memcpy(&bits, values + i, 4);
+        bits &= 0x7fffffff;
+        largest = bits > largest ? bits : largest;
     }
-    return largest < 1e-30f ? 0 : bf16_from_f32(largest / most); /* below, products would not be exact */
-}
-
-static inline float code_of(float value, float scale, float most)
-{
-    float code = round_small(value / scale);
-    return code > most ? most : code < -most ? -most : code;
+    memcpy(&size, &largest, 4);
+    return size < 1e-30f ? 0 : bf16_from_f32(size / most); /* below, products would not be exact */
 }
 
 static void encode_block(u8 *out, int bits, const float *values, i64 count, float scale)
 {
-    signed char codes[CODEC_BLOCK + 1];
-    float most = bits == 4 ? 7 : 127;
-    for (i64 i = 0; i < count; i++)
-        codes[i] = (signed char)(scale > 0 ? code_of(values[i], scale, most) : 0);
+    int codes[CODEC_BLOCK + 1], most = bits == 4 ? 7 : 127;
+    for (i64 i = 0; i < count; i++) {
+        int code = scale > 0 ? (int)round_small(values[i] / scale) : 0;
+        code = code > most ? most : code;
+        codes[i] = code < -most ? -most : code;
+    }
     codes[count] = 0;
-    if (bits == 8)
-        memcpy(out, codes, (size_t)count);
-    else
-        for (i64 i = 0; i < count; i += 2)
-            out[i / 2] = (u8)((codes[i] + 8) | (codes[i + 1] + 8) << 4);
+    for (i64 i = 0; bits == 8 && i < count; i++)
+        out[i] = (u8)codes[i];
+    for (i64 i = 0; bits == 4 && i < (count + 1) / 2; i++)
+        out[i] = (u8)((codes[2 * i] + 8) | (codes[2 * i + 1] + 8) << 4);
 }
 
 void codec_encode(u8 *out, int bits, const float *values, i64 count)
@@ -72,8 +71,12 @@ static void decode_block(float *values, int bits, const u8 *in, i64 count, float
 {
     for (i64 i = 0; bits == 8 && i < count; i++)
         values[i] = scale * (float)(signed char)in[i];
-    for (i64 i = 0; bits == 4 && i < count; i++)
-        values[i] = scale * (float)((in[i / 2] >> (i % 2 ? 4 : 0) & 15) - 8);
+    for (i64 i = 0; bits == 4 && i < count / 2; i++) {
+        values[2 * i] = scale * (float)((in[i] & 15) - 8);
+        values[2 * i + 1] = scale * (float)((in[i] >> 4) - 8);
+    }
+    if (bits == 4 && count % 2)
+        values[count - 1] = scale * (float)((in[count / 2] & 15) - 8);
 }
 
 int codec_decode(float *values, int bits, const u8 *in, i64 count)

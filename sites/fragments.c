@@ -4,18 +4,29 @@
 #include <math.h>
 #include <string.h>
 
-enum { WINDOW_ELEMENTS = 1 << 18 };
+enum { WINDOW_ELEMENTS = 1 << 16, ROOMS = 6 };
 
 void fragments_open(struct fragments *f, struct weights *weights, const struct parallel *ranks, i64 layers, i64 experts)
 {
     *f = (struct fragments){.weights = weights, .ranks = ranks, .layers = layers, .experts = experts};
     f->count = min_i64(FRAGMENTS_MOST, layers + 2);
     weights_open_shadow(&f->shadow, weights);
+    f->room_each = WINDOW_ELEMENTS;
+    for (i64 i = 0; i < weights->count; i++)
+        f->room_each = max_i64(f->room_each, weights->list[i].spec.columns);
+    f->room = memory_alloc(ROOMS * f->room_each * 4);
+}
+
+/* Room for a window, one of ROOMS. */
+static float *room(const struct fragments *f, i64 i)
+{
+    return f->room + i * f->room_each;
 }
 
 void fragments_close(struct fragments *f)
 {
     weights_close(&f->shadow);
+    memory_free(f->room);
 }
 
 i64 fragment_of_layer(const struct fragments *f, i64 layer)
@@ -202,8 +213,8 @@ int fragment_measure(struct fragments *f, i64 fragment)
         struct weight *w = &f->weights->list[i], *anchor = &f->shadow.list[i];
         if (fragment_of_layer(f, w->spec.layer) != fragment)
             continue;
-        i64 most = max_i64(1, WINDOW_ELEMENTS / w->columns), room = max_i64(1, min_i64(most, w->share_rows));
-        float *now = memory_alloc(2 * room * w->columns * 4), *was = now + room * w->columns;
+        i64 most = max_i64(1, WINDOW_ELEMENTS / w->columns);
+        float *now = room(f, 0), *was = room(f, 1);
         for (i64 row = 0; row < w->share_rows; row += most) {
             i64 rows = min_i64(most, w->share_rows - row), first = w->share_first + row;
             weight_get(f->weights, w, first, rows, now);
@@ -216,7 +227,6 @@ int fragment_measure(struct fragments *f, i64 fragment)
             bad = small ? bad : w->spec.name;
             put_rows(f, anchor, STATE_M, first, rows, now);
         }
-        memory_free(now);
     }
     if (!comm_any(f->ranks->world, bad != NULL))
         return 0;
@@ -231,7 +241,7 @@ void fragment_encode(struct fragments *f, i64 fragment, int bits, u8 *out)
     for (bool more = window_first(&x, f, fragment); more; more = window_next(&x, f, fragment)) {
         struct weight *w = &f->shadow.list[x.weight];
         int own = is_exact(w) ? 32 : bits;
-        float *values = memory_alloc(2 * x.count * 4), *mine = values + x.count;
+        float *values = room(f, 0), *mine = room(f, 1);
         gather(f, values, &x, STATE_M);
         if (is_first(f)) {
             codec_encode(out + x.at[bits], own, values, x.count);
@@ -239,7 +249,6 @@ void fragment_encode(struct fragments *f, i64 fragment, int bits, u8 *out)
         }
         i64 rows = scatter(f, &row, mine, &x, values);
         put_rows(f, w, STATE_M, row, rows, mine);
-        memory_free(values);
     }
 }
 
@@ -253,7 +262,7 @@ static void update_rows(struct fragments *f, i64 weight, i64 row, i64 rows, cons
 {
     struct weight *w = &f->weights->list[weight], *anchor = &f->shadow.list[weight];
     i64 count = rows * w->columns;
-    float *all = memory_alloc(max_i64(1, 3 * count) * 4), *old = all, *sent = all + count, *master = all + 2 * count;
+    float *old = room(f, 3), *sent = room(f, 4), *master = room(f, 5);
     get_rows(f, anchor, STATE_MASTER, row, rows, old);
     get_rows(f, anchor, STATE_M, row, rows, sent);
     weight_get(f->weights, w, row, rows, master);
@@ -267,7 +276,6 @@ static void update_rows(struct fragments *f, i64 weight, i64 row, i64 rows, cons
     put_rows(f, anchor, STATE_MASTER, row, rows, old);
     put_rows(f, anchor, STATE_M, row, rows, sent);
     weight_put(f->weights, w, row, rows, master);
-    memory_free(all);
 }
 
 /* Shares of a window: of each matrix for itself where experts are counted. */
@@ -289,12 +297,12 @@ int fragment_check(const struct fragments *f, i64 fragment, const struct part *p
 {
     struct fragment_window x;
     int status = 0;
+    float *values = memory_alloc(f->room_each * 4);
     for (bool more = window_first(&x, f, fragment); more && status == 0; more = window_next(&x, f, fragment)) {
-        float *values = memory_alloc(x.count * 4);
         int bits = is_exact(&f->shadow.list[x.weight]) ? 32 : part->head.bits;
         status = codec_decode(values, bits, part->codes + x.at[part->head.bits], x.count);
-        memory_free(values);
     }
+    memory_free(values);
     return status ? error_set("site %s has sent numbers that are not finite", part->head.name) : 0;
 }
 
@@ -304,7 +312,7 @@ void fragment_apply(struct fragments *f, i64 fragment, const struct record *reco
     double *shares = memory_alloc(max_i64(1, f->experts) * SITES_MOST * 8);
     i64 row;
     for (bool more = window_first(&x, f, fragment); more; more = window_next(&x, f, fragment)) {
-        float *change = memory_alloc(3 * x.count * 4), *scratch = change + x.count, *mine = scratch + x.count;
+        float *change = room(f, 0), *scratch = room(f, 1), *mine = room(f, 2);
         struct share_runs runs;
         if (is_first(f)) {
             shares_of(shares, &runs, f, fragment, record, &x);
@@ -314,7 +322,6 @@ void fragment_apply(struct fragments *f, i64 fragment, const struct record *reco
         }
         i64 rows = scatter(f, &row, mine, &x, change);
         update_rows(f, x.weight, row, rows, mine, (struct fragment_update){.own = own, .settle = settle});
-        memory_free(change);
     }
     memory_free(shares);
 }
@@ -331,15 +338,16 @@ void fragment_take(struct fragments *f, i64 fragment, const float *in, bool keep
     struct fragment_window x;
     i64 row;
     for (bool more = window_first(&x, f, fragment); more; more = window_next(&x, f, fragment)) {
-        float *mine = memory_alloc(x.count * 4);
+        float *mine = room(f, 2);
         i64 rows = scatter(f, &row, mine, &x, in ? in + x.element : NULL);
         update_rows(f, x.weight, row, rows, mine, (struct fragment_update){.take = true, .own = own, .settle = !keep});
-        memory_free(mine);
     }
 }
 
 void fragments_spread(struct fragments *f)
 {
+    if (f->ranks->world->size == 1)
+        return; /* the next step makes the forms of the weights that were put */
     zero_gather_copies(f->weights, f->ranks);
     weights_updated(f->weights);
 }

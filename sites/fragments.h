@@ -12,6 +12,8 @@ struct fragments {
     struct weights *weights, shadow;
     const struct parallel *ranks;
     i64 count, layers, experts; /* experts 0: no counts of use */
+    float *room;                /* host memory for a few windows, of the main thread */
+    i64 room_each;              /* numbers of a window at the most */
 };
 void fragments_open(struct fragments *fragments, struct weights *weights, const struct parallel *ranks, i64 layers,
                     i64 experts);

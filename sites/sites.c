@@ -47,7 +47,7 @@ void sites_close(struct sites *s)
     if (!s)
         return;
     if (s->traffic)
-        traffic_close(s->traffic, true);
+        traffic_close(s->traffic, s->ended);
     for (i64 f = 0; f < FRAGMENTS_MOST; f++)
         buffer_release(&s->ready[f].record);
     buffer_release(&s->event.data);
@@ -103,6 +103,7 @@ int sites_end(struct sites *s, i64 done)
     s->late_s = clock_s() + 2 * s->stage.settings->grace_s + MARGIN_S;
     s->told_s = 0;
     int status = follow(s, done, schedule_last);
+    s->ended = status == 0;
     if (status == 0 && site_is_first_rank(s))
         log_info("%s: %.1f MB were sent to other sites", s->stage.name, 1e-6 * (double)traffic_bytes(s->traffic));
     return status == 1 ? error_interrupted() : status;

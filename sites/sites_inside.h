@@ -37,6 +37,7 @@ struct sites {
     } ready[FRAGMENTS_MOST];
     struct traffic_event event; /* that is looked at now: an anchor, or the question for one */
     bool strict, changed;       /* all sites are required; weights were moved, and wait for fragments_spread */
+    bool ended;                 /* the last merge is behind it: others may still wait for what is on its way */
     bool whole;                 /* all rounds are on disk: no other site is needed */
     i64 last[FRAGMENTS_MOST];   /* at the end: LAST_... */
     double late_s;              /* when the last merge is given up */
