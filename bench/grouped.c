@@ -62,7 +62,7 @@ static void sort_rows(struct grouped_problem *p)
     i32 *offsets = arena_alloc(&p->arena, (c->experts + 1) * 4), *slot = arena_alloc(&p->arena, p->assigned * 4);
     p->source = arena_alloc(&p->arena, p->rows * 4);
     p->device->ops->route_sort(p->device, &(struct sorted_order){offsets, slot, p->source, p->rows, GROUP_ROWS},
-                               draw_experts(p), p->positions, c->topk, c->experts);
+                               draw_experts(p), NULL, p->positions, c->topk, c->experts);
     p->groups = (struct groups){c->experts, offsets, NULL};
 }
 

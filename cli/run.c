@@ -59,6 +59,7 @@ int command_run(int argc, char **argv)
         run.ranks_begin = launcher_begins;
         run.ranks_left = launcher_left;
         run.ranks_deal = launcher_deals;
+        run.ranks_place = launcher_places;
         run.ranks_change = launcher_asks;
         run.snapshots = launcher_snapshots();
     }

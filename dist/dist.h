@@ -14,13 +14,14 @@
  *     ops       collectives with a backward                              ops.c, experts.c
  *     buckets   gradient reduction overlapped with the backward          buckets.c
  *     zero      a weights table sharded over ranks (ZeRO-1)              zero.c
+ *     placement which expert rank holds which experts                    placement.c
  *     deal      which data rank takes which micro-batches                deal.c [deal.h]
  *     cluster   speeds of ranks and links (links.c), and a step by them   cluster.c foresee.c [cluster.h]
  *               beside what a run measures                               foreseen.c
  *     snapshot  such tables in memory that outlives the ranks            snapshot.c [snapshot.h]
  *
  * World rank = (pipeline . data + d) . tensor + t. Expert ranks are a subdivision of data ranks:
- * data rank d holds the experts of expert rank d % expert. Ranks with the same experts form a
+ * data rank d holds the experts of expert rank d % expert (placement.c says which). Ranks with the same experts form a
  * `replica` comm.
  *
  * All ranks of a comm must call the same collectives in the same order with the same sizes. The
@@ -306,6 +307,16 @@ const struct parallel *parallel_alone(void); /* one rank: every comm has size 1 
 /* Coordinates of a world rank, for sharding the weights table. */
 struct weights_layout parallel_place(const struct layout *layout, i64 rank);
 
+/* ---- Placement of experts on expert ranks ---- */
+/* placement [layers, E], as in struct weights_layout, by use [layers, E]: in each layer the most used expert that is
+ * left goes to the rank with the least use among those that have room, for every rank holds as many. Ties go to the
+ * lower number. Without use, experts lie in a row. (Largest first: Graham, Bounds on multiprocessing timing
+ * anomalies, 1969.) */
+void placement_by_use(i32 *placement, const double *use, i64 layers, i64 experts, i64 ranks);
+bool placement_is_in_a_row(const i32 *placement, i64 layers, i64 experts); /* as NULL in struct weights_layout */
+/* Whether each layer has each expert once, ascending on each rank. */
+bool placement_is_right(const i32 *placement, i64 layers, i64 experts, i64 ranks);
+
 /* ---- Ops on the tape ---- */
 /* Tensor parallelism. Sums x [N,C] over the ranks in-place; the gradient passes through unchanged.
  * x must have no other use. */
@@ -327,7 +338,8 @@ struct tensor *op_receive(struct tape *tape, struct comm *comm, enum dtype dtype
  *             <-combine-                          <-return-  group padded to GROUP_ROWS
  *                                                                            | grouped gemms
  *
- * Rank r owns experts r E/R .. (r+1) E/R - 1. An exchange lives until tape_clear.
+ * A slot is a place for an expert: rank r has slots r E/R .. (r+1) E/R - 1. Rows are sent in the order of slots.
+ * An exchange lives until tape_clear.
  *
  * Messages have either the actual number of rows, which the host must wait for, or a fixed size
  * (capacity). With a fixed size, the rows for a rank fill the beginning of its part; counts travel
@@ -355,10 +367,16 @@ struct expert_exchange {
      * inverse. */
     i32 *regroup, *arrived;
 };
-/* Plans the exchange. routing NULL: this rank has no rows and only serves its experts. experts: E
- * of the whole layer. */
+/* Where the experts of a routing lie; device memory, [routing.experts]. group: place of each in the order of their
+ * slots; NULL: they are in that order. slot: those slots, ascending; NULL: 0, 1, ... */
+struct expert_slots {
+    const i32 *group, *slot;
+};
+/* Plans the exchange. routing and slots NULL: this rank has no rows and only serves its experts.
+ * experts: E of the whole layer. */
 struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, const struct routing *routing,
-                                        i64 experts, const struct exchange_limits *limits);
+                                        const struct expert_slots *slots, i64 experts,
+                                        const struct exchange_limits *limits);
 /* Sends rows to their experts. The caller allocates `arrived` [rows_bound, C]. The backward does
  * not read the sent rows. Gradients return to the sender, including those of the row weights, whose
  * values are not sent. */
@@ -417,14 +435,15 @@ struct weights_reader zero_reader(const struct weights *weights, const struct pa
 i64 zero_scatter(i64 *row, float *out, const struct weights *weights, const struct parallel *parallel,
                  const struct weight *w, i64 first, i64 count, const float *in);
 /* Visits masters and moments that a world rank contributes to the unsharded matrices, in a fixed order: runs of
- * `count` elements from `first`. data: device memory, for the rank and the layout of this process only. */
+ * `count` elements from `first`. placement: of the experts in that layout. data: device memory, for the rank, the
+ * layout and the placement of this process only. */
 struct zero_run {
     const struct weight *weight;
     enum weight_state state;
     i64 first, count;
     const void *data;
 };
-void zero_visit(const struct weights *weights, const struct layout *layout, i64 rank,
+void zero_visit(const struct weights *weights, const struct layout *layout, const i32 *placement, i64 rank,
                 void (*visit)(void *context, const struct zero_run *run), void *context);
 
 #endif

@@ -9,9 +9,8 @@ static void *alloc_zeroed(struct tape *tape, i64 count, i64 bytes)
     return memset(arena_alloc(&tape->host, count * bytes), 0, (size_t)(count * bytes));
 }
 
-/* Sorts the rows by expert, without padding between groups. A sub-model's expert ids ascend, so the
- * owning ranks ascend too. */
-static void sort_sent(struct tape *tape, struct expert_exchange *x, const struct routing *routing)
+/* Sorts the rows by slot, without padding between groups, so the ranks that they go to ascend. */
+static void sort_sent(struct tape *tape, struct expert_exchange *x, const struct routing *routing, const i32 *group)
 {
     struct device *device = tape->device;
     struct routing *o = &x->order;
@@ -21,10 +20,10 @@ static void sort_sent(struct tape *tape, struct expert_exchange *x, const struct
     o->slot = tape_alloc(tape, o->rows_bound * 4);
     o->source = tape_alloc(tape, o->rows_bound * 4);
     device->ops->route_sort(device, &(struct sorted_order){o->offsets, o->slot, o->source, o->rows_bound, 1},
-                            routing->chosen, routing->n, routing->k_max, routing->experts);
+                            routing->chosen, group, routing->n, routing->k_max, routing->experts);
 }
 
-/* to [E]: rows this rank sends to each expert of the layer, including experts that the sub-model
+/* to [E]: rows this rank sends to each slot of the layer, including those of experts that the sub-model
  * drops. from [ranks, own]: rows each rank sends to each of this rank's experts. */
 struct expert_row_counts {
     i32 *to, *from; /* device memory, one block */
@@ -32,12 +31,12 @@ struct expert_row_counts {
 };
 
 static struct expert_row_counts count_sent(struct tape *tape, const struct expert_exchange *x,
-                                           const struct routing *routing, i64 experts)
+                                           const struct routing *routing, const i32 *slot, i64 experts)
 {
     struct device *device = tape->device;
     i32 *to = tape_alloc(tape, 2 * experts * 4);
     if (routing)
-        device->ops->route_count(device, to, x->order.offsets, routing->groups.member, routing->experts, experts);
+        device->ops->route_count(device, to, x->order.offsets, slot, routing->experts, experts);
     else
         device->ops->fill_ids(device, to, experts, 0);
     return (struct expert_row_counts){to, to + experts, experts, experts / x->comm->size};
@@ -119,7 +118,8 @@ static void regroup(struct tape *tape, struct expert_exchange *x, const struct e
 }
 
 struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, const struct routing *routing,
-                                        i64 experts, const struct exchange_limits *limits)
+                                        const struct expert_slots *slots, i64 experts,
+                                        const struct exchange_limits *limits)
 {
     struct expert_exchange *x = alloc_zeroed(tape, 1, sizeof *x);
     i64 arrive_most = comm->size * limits->capacity;
@@ -127,8 +127,8 @@ struct expert_exchange *expert_exchange(struct tape *tape, struct comm *comm, co
     x->send = alloc_zeroed(tape, comm->size, sizeof *x->send);
     x->receive = alloc_zeroed(tape, comm->size, sizeof *x->receive);
     if (routing)
-        sort_sent(tape, x, routing);
-    struct expert_row_counts counts = count_sent(tape, x, routing, experts);
+        sort_sent(tape, x, routing, slots->group);
+    struct expert_row_counts counts = count_sent(tape, x, routing, routing ? slots->slot : NULL, experts);
     if (limits->capacity)
         fill_fixed_capacity(tape, x, &counts, limits);
     exchange_counts(comm, &counts);

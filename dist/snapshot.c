@@ -21,6 +21,7 @@ struct noted { /* by one rank, after it has written */
 struct slot { /* written by the first rank */
     u64 opened, hash;
     i64 step, size, state_bytes;
+    bool placed[TABLES_MOST]; /* the experts of a table have a placement; false: they lie in a row */
     struct layout layout;
 };
 struct head {
@@ -32,12 +33,14 @@ struct head {
 struct snapshots {
     struct snapshot_file file;
     struct weights *tables[TABLES_MOST];
-    i64 *offsets[TABLES_MOST]; /* of weight * STATES + state, in a slot */
+    i64 *offsets[TABLES_MOST];               /* of weight * STATES + state, in a slot */
+    i64 placements[TABLES_MOST], placed_end; /* of the placements of experts; where the last one ends */
     i64 slot_bytes, bytes;
     char *map;
     struct head *head;
     u64 opened; /* drawn by the first rank: notes of ranks that died say another */
     i64 next;   /* slot of the next snapshot */
+    i64 found;  /* slot of the one to load */
     bool told;  /* that its state is too long */
 };
 
@@ -54,6 +57,11 @@ static char *slot_data(const struct snapshots *s, i64 slot)
 static void lay_out(struct snapshots *s)
 {
     i64 at = STATE_BYTES;
+    for (i64 t = 0; t < s->file.count; t++) {
+        s->placements[t] = at;
+        at += round_up(weights_placement_count(s->tables[t]) * (i64)sizeof(i32), 64);
+    }
+    s->placed_end = at;
     for (i64 t = 0; t < s->file.count; t++) {
         const struct weights *weights = s->tables[t];
         s->offsets[t] = memory_alloc(max_i64(1, weights->count * STATES) * (i64)sizeof(i64));
@@ -172,20 +180,36 @@ static void visit_run(void *context, const struct zero_run *run)
     v->hash = hash_bytes(at, run->count * 4, v->hash);
 }
 
-static u64 visit_rank(const struct snapshots *s, i64 slot, const struct layout *layout, i64 rank, bool writes)
+static u64 visit_own(const struct snapshots *s, i64 slot)
 {
-    struct visit v = {.s = s, .slot = slot, .writes = writes};
-    for (; v.table < s->file.count; v.table++)
-        zero_visit(s->tables[v.table], layout, rank, visit_run, &v);
+    const struct parallel *p = s->file.ranks;
+    struct visit v = {.s = s, .slot = slot, .writes = true};
+    for (; v.table < s->file.count; v.table++) {
+        const struct weights *weights = s->tables[v.table];
+        zero_visit(weights, &p->layout, weights->layout.placement, p->world->rank, visit_run, &v);
+    }
     return v.hash;
 }
 
-/* Of the slot's members and of its state. */
-static u64 hash_slot(const struct slot *slot, const char *state, i64 bytes)
+/* Of the slot's members, of its state and of the placements. */
+static u64 hash_slot(const struct snapshots *s, i64 at, i64 state_bytes)
 {
-    struct slot plain = *slot;
+    struct slot plain = s->head->slots[at];
+    const char *data = slot_data(s, at);
     plain.hash = 0;
-    return hash_bytes(state, bytes, hash_bytes(&plain, sizeof plain, 0));
+    u64 hash = hash_bytes(data, state_bytes, hash_bytes(&plain, sizeof plain, 0));
+    return hash_bytes(data + STATE_BYTES, s->placed_end - STATE_BYTES, hash);
+}
+
+static void put_placements(const struct snapshots *s, i64 at)
+{
+    for (i64 t = 0; t < s->file.count; t++) {
+        const i32 *placement = s->tables[t]->layout.placement;
+        s->head->slots[at].placed[t] = placement != NULL;
+        if (placement)
+            memcpy(slot_data(s, at) + s->placements[t], placement,
+                   (size_t)weights_placement_count(s->tables[t]) * sizeof *placement);
+    }
 }
 
 void snapshots_save(struct snapshots *s, i64 step, const char *state, i64 bytes)
@@ -202,9 +226,10 @@ void snapshots_save(struct snapshots *s, i64 step, const char *state, i64 bytes)
         *slot = (struct slot){
             .opened = s->opened, .step = step, .size = p->world->size, .state_bytes = bytes, .layout = p->layout};
         memcpy(slot_data(s, s->next), state, (size_t)min_i64(bytes, STATE_BYTES));
-        slot->hash = hash_slot(slot, state, min_i64(bytes, STATE_BYTES));
+        put_placements(s, s->next);
+        slot->hash = hash_slot(s, s->next, min_i64(bytes, STATE_BYTES));
     }
-    noted->hash = visit_rank(s, s->next, &p->layout, rank_of(s), true);
+    noted->hash = visit_own(s, s->next);
     noted->step = step;
     __atomic_store_n(&noted->opened, s->opened, __ATOMIC_SEQ_CST);
     s->next = 1 - s->next;
@@ -212,15 +237,26 @@ void snapshots_save(struct snapshots *s, i64 step, const char *state, i64 bytes)
 
 /* ---- Reading ---- */
 
+/* What a rank of the world that wrote the snapshot has noted of it. */
+static u64 hash_rank(const struct snapshots *s, i64 at, i64 rank)
+{
+    const struct slot *slot = &s->head->slots[at];
+    struct visit v = {.s = s, .slot = at};
+    for (; v.table < s->file.count; v.table++) {
+        const void *placement = slot->placed[v.table] ? slot_data(s, at) + s->placements[v.table] : NULL;
+        zero_visit(s->tables[v.table], &slot->layout, placement, rank, visit_run, &v);
+    }
+    return v.hash;
+}
+
 static bool is_complete(const struct snapshots *s, i64 at)
 {
     const struct slot *slot = &s->head->slots[at];
     bool whole = slot->opened && slot->size >= 1 && slot->size <= RANKS_MOST && slot->state_bytes >= 0 &&
-                 slot->state_bytes <= STATE_BYTES && hash_slot(slot, slot_data(s, at), slot->state_bytes) == slot->hash;
+                 slot->state_bytes <= STATE_BYTES && hash_slot(s, at, slot->state_bytes) == slot->hash;
     for (i64 r = 0; whole && r < slot->size; r++) {
         const struct noted *noted = &s->head->ranks[at][r];
-        whole = noted->opened == slot->opened && noted->step == slot->step &&
-                visit_rank(s, at, &slot->layout, r, false) == noted->hash;
+        whole = noted->opened == slot->opened && noted->step == slot->step && hash_rank(s, at, r) == noted->hash;
     }
     return whole;
 }
@@ -266,7 +302,7 @@ static void load_table(const struct snapshots *s, i64 table, i64 slot)
     weight_list_release(&list);
 }
 
-i64 snapshots_load(struct snapshots *s, i64 after, const char **state, i64 *bytes)
+i64 snapshots_find(struct snapshots *s, i64 after, const char **state, i64 *bytes)
 {
     struct comm *world = s->file.ranks->world;
     i64 slot = rank_of(s) == 0 ? find_newest(s, after) : -1;
@@ -277,10 +313,15 @@ i64 snapshots_load(struct snapshots *s, i64 after, const char **state, i64 *byte
     *bytes = 0;
     if (slot < 0)
         return -1;
-    for (i64 t = 0; t < s->file.count; t++)
-        load_table(s, t, slot);
+    s->found = slot;
     s->next = 1 - slot;
     *state = slot_data(s, slot);
     *bytes = s->head->slots[slot].state_bytes;
     return s->head->slots[slot].step;
+}
+
+void snapshots_load(struct snapshots *s)
+{
+    for (i64 t = 0; t < s->file.count; t++)
+        load_table(s, t, s->found);
 }

@@ -1,7 +1,7 @@
 /* Snapshots of what a training run needs to go on: masters and moments of its tables, and its state, in a
  * file in memory (memfd) that its launcher holds. It outlives the ranks, not their machine.
  *
- *     head | slot 0: state, tables | slot 1: state, tables
+ *     head | slot 0: state, placements, tables | slot 1: state, placements, tables
  *
  * A table lies there as in a checkpoint on disk: unsharded matrices, named master.N, m.N and v.N. Each
  * rank writes what it contributes (zero_visit) to its places, so that ranks of any number and layout read
@@ -24,9 +24,10 @@ struct snapshot_file {
 struct snapshots;
 /* Takes memory for two snapshots. NULL: there is none left, or too many ranks; the first rank says so. */
 struct snapshots *snapshots_open(const struct snapshot_file *file);
-/* Loads the newest complete snapshot into the tables and returns its step, if that is above `after`, a
- * number of the first rank. *state is borrowed until the next save. -1: there is none. */
-i64 snapshots_load(struct snapshots *snapshots, i64 after, const char **state, i64 *bytes);
+/* Finds the newest complete snapshot and returns its step, if that is above `after`, a number of the first rank.
+ * *state is borrowed until the next save. -1: there is none. */
+i64 snapshots_find(struct snapshots *snapshots, i64 after, const char **state, i64 *bytes);
+void snapshots_load(struct snapshots *snapshots); /* loads what was found into the tables, as experts are placed now */
 /* state: of the first rank. One that is too long for its place is no snapshot. */
 void snapshots_save(struct snapshots *snapshots, i64 step, const char *state, i64 bytes);
 void snapshots_close(struct snapshots *snapshots, bool keep); /* keep: for the ranks that come next. NULL: nothing */

@@ -90,12 +90,13 @@ bool zero_counted(const struct weight *w, const struct weights_layout *place)
 /* The rows of a weight that a rank contributes: its share, or none if another rank contributes the
  * same. Of a copy each rank has its whole slice. */
 static struct weight contribution(const struct weight *w, const struct weights *weights, enum weight_state state,
-                                  const struct layout *layout, i64 rank)
+                                  const struct layout *layout, const i32 *placement, i64 rank)
 {
     struct weights_layout place = parallel_place(layout, rank);
     struct weight placed = *w;
     bool cut = weights->training && w->spec.trained && state != STATE_COPY;
     place.layers = weights->layout.layers;
+    place.placement = placement;
     weight_place(&placed, &place, cut);
     if ((!cut && weight_sharer(&w->spec, &place) > 0) || !zero_counted(w, &place))
         placed.share_rows = 0;
@@ -183,10 +184,11 @@ static void read_window(const struct weights_reader *reader, void *out, const st
 {
     const struct parallel *p = reader->context;
     struct comm *world = p->world;
+    const i32 *placement = reader->weights->layout.placement;
     const struct window x = *window;
     struct span to[world->size], from[world->size];
     bool root = world->rank == 0;
-    struct weight own = contribution(w, reader->weights, state, &p->layout, world->rank);
+    struct weight own = contribution(w, reader->weights, state, &p->layout, placement, world->rank);
     i64 own_bytes = bytes_within(&own, &x), whole_bytes = (x.end - x.first) * x.element_bytes;
     char *sent = memory_alloc(max_i64(own_bytes, 1)), *arrived = root ? memory_alloc(whole_bytes) : NULL, *at = arrived;
     memset(to, 0, sizeof to);
@@ -194,14 +196,14 @@ static void read_window(const struct weights_reader *reader, void *out, const st
     pack_window(sent, reader->weights->device, &own, state, &x);
     to[0] = (struct span){sent, own_bytes};
     for (i64 r = 0; root && r < world->size; r++) {
-        struct weight placed = contribution(w, reader->weights, state, &p->layout, r);
+        struct weight placed = contribution(w, reader->weights, state, &p->layout, placement, r);
         from[r] = (struct span){at, bytes_within(&placed, &x)};
         at += from[r].bytes;
     }
     require(!root || at == arrived + whole_bytes, "%s: the ranks' parts are not the whole", w->spec.name);
     comm_exchange(comm_host(world), from, to);
     for (i64 r = 0; root && r < world->size; r++) {
-        struct weight placed = contribution(w, reader->weights, state, &p->layout, r);
+        struct weight placed = contribution(w, reader->weights, state, &p->layout, placement, r);
         unpack_window(out, &placed, &x, from[r].data);
     }
     memory_free(sent);
@@ -283,10 +285,10 @@ i64 zero_scatter(i64 *row, float *out, const struct weights *weights, const stru
 /* ---- What a rank contributes to the whole table ---- */
 
 static void visit_state(const struct weights *weights, const struct weight *w, enum weight_state state,
-                        const struct layout *layout, i64 rank, void (*visit)(void *context, const struct zero_run *run),
-                        void *context)
+                        const struct layout *layout, const i32 *placement, i64 rank,
+                        void (*visit)(void *context, const struct zero_run *run), void *context)
 {
-    struct weight placed = contribution(w, weights, state, layout, rank);
+    struct weight placed = contribution(w, weights, state, layout, placement, rank);
     const char *data = state_of(&placed, state); /* NULL: this rank holds none of the weight */
     for (i64 row = 0, rows; row < placed.share_rows; row += rows) {
         i64 first = weight_logical_at(&placed, placed.share_first + row);
@@ -298,12 +300,12 @@ static void visit_state(const struct weights *weights, const struct weight *w, e
     }
 }
 
-void zero_visit(const struct weights *weights, const struct layout *layout, i64 rank,
+void zero_visit(const struct weights *weights, const struct layout *layout, const i32 *placement, i64 rank,
                 void (*visit)(void *context, const struct zero_run *run), void *context)
 {
     for (i64 i = 0; i < weights->count; i++) {
         const struct weight *w = &weights->list[i];
         for (enum weight_state state = STATE_MASTER; state <= weight_last_state(weights, w); state++)
-            visit_state(weights, w, state, layout, rank, visit, context);
+            visit_state(weights, w, state, layout, placement, rank, visit, context);
     }
 }

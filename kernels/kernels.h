@@ -587,11 +587,12 @@ struct policy_loss_options {
                         const i32 *experts, const struct router *router),                                              \
                        (device, dlogits, dlog_weights, p, experts, router),                                            \
         SIZES(dlogits, N, E) i64 K = router->k_max; IS(dlog_weights, N, K) IS(p, N, E) IS(experts, N, K))              \
-    /* Sorts experts [N,K]; the sort of route alone. */                                                                \
-    OP(route_sort, (struct device *device, const struct sorted_order *sorted, const i32 *experts, i64 n, i64 k_max,    \
-                    i64 experts_count),                                                                                \
-                   (device, sorted, experts, n, k_max, experts_count),                                                 \
-        SORTED(experts_count, n, k_max) IS(experts, n, k_max))                                                         \
+    /* Sorts experts [N,K]; the sort of route alone. group [E]: where the rows of each expert go, all numbers          \
+     * below E in any order; NULL: those of expert e are group e. */                                                   \
+    OP(route_sort, (struct device *device, const struct sorted_order *sorted, const i32 *experts, const i32 *group,    \
+                    i64 n, i64 k_max, i64 experts_count),                                                              \
+                   (device, sorted, experts, group, n, k_max, experts_count),                                          \
+        SORTED(experts_count, n, k_max) IS(experts, n, k_max) IS(group, experts_count, 1, OR_NULL))                    \
     /* Groups rows received from R ranks by expert. They arrive sorted by rank, then by expert,                        \
      * from[r, e] rows each (from [R, E]). regroup [rows_bound]: the arrived row of each grouped                       \
      * row, or -1; each group begins at a multiple of GROUP_ROWS. arrived [sum of from]: its                           \

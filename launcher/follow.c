@@ -95,6 +95,8 @@ int follow(const struct launcher_settings *settings, struct launcher_peer *first
             ranks_signal(&f.ranks, SIGUSR1);
             peer_send(first, message_of("stop", json_of_bool(true), NULL));
         }
+        if (launcher_took_again())
+            peer_send(first, message_of("again", json_of_bool(true), NULL));
         if (first->gone && !f.over) {
             f.over = true;
             f.status = error_set("the first launcher at %s is gone (%s): its ranks and these end; the same call on all "

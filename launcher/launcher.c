@@ -1,8 +1,24 @@
 #include "launcher/launcher_inside.h"
 #include "dist/dist.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+
+static volatile sig_atomic_t asked_again;
+
+static void note_again(int number)
+{
+    (void)number;
+    asked_again = 1;
+}
+
+bool launcher_took_again(void)
+{
+    bool asked = asked_again;
+    asked_again = 0;
+    return asked;
+}
 
 static int check(const struct launcher_settings *s)
 {
@@ -31,5 +47,6 @@ int launcher_run(const struct launcher_settings *s)
     if (check(s) || (s->meet && meeting_open(&first, &listener, s)))
         return -1;
     signals_say("the ranks save and end");
+    sigaction(SIGALRM, &(struct sigaction){.sa_handler = note_again}, NULL);
     return first ? follow(s, first) : lead(s, listener);
 }

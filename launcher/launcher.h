@@ -14,8 +14,8 @@
  * launchers end theirs, and the first one judges: the place of a rank that was killed, stopped or
  * failed stays empty, and the others begin the next generation, as many as the layout fits. If too few
  * are left, all places are filled again. A machine that comes is taken in between two steps: all ranks
- * save and end, and a larger world begins. After five worlds in a row that ended at once the first
- * launcher gives up.
+ * save and end, and a larger world begins. SIGALRM of a launcher asks for the same ranks again. After five worlds in a
+ * row that ended at once the first launcher gives up.
  *
  * A replay (replay.c) repeats the worlds of a members.jsonl, each from the step at which it began to that of
  * the next one.
@@ -53,6 +53,8 @@ bool launcher_asks(void *context, i64 done);
 int launcher_begins(void *context, struct json *line, const char *journal);
 /* For ranks_deal of struct run_options: in a replay, the parts that the journal has. */
 void launcher_deals(void *context, const char *stage, i64 done, i64 *parts, i64 groups);
+/* For ranks_place of struct run_options: in a replay, the placement of experts that the journal has. */
+int launcher_places(void *context, const char *stage, i32 *placement, i64 layers, i64 experts);
 /* Memory that outlives the ranks of this machine, if all ranks are on it; NULL: none. */
 const int *launcher_snapshots(void);
 /* For ranks_left: how the ranks of a world of this launcher left; NULL: it is of another one. json_free */

@@ -78,6 +78,7 @@ struct replay_world {
     char *layout, *device;
     struct json *deals;    /* of members.jsonl; NULL: none */
     struct json *machines; /* of members.jsonl; NULL: all ranks are on one */
+    struct json *experts;  /* of members.jsonl; NULL: they lie in a row */
 };
 struct replay {
     const char *path;
@@ -96,6 +97,8 @@ int replay_check(const struct replay *replay, i64 at, const struct json *line, c
 i64 replay_machine(const struct replay_world *world, i64 rank);
 /* Fills in the parts of the step after `done`. */
 void replay_deal(i64 *parts, i64 groups, const struct replay_world *world, i64 done);
+/* Fills in the placement of experts. 0, or -1 and a message if the journal is of a model with others. */
+int replay_place(i32 *placement, i64 layers, i64 experts, const struct replay *replay, i64 at);
 
 /* ---- meeting.c ---- */
 struct launcher_peer { /* the connection to another launcher */
@@ -129,6 +132,9 @@ i64 meeting_judge(struct launcher_peer *guest, const struct json *answer, const 
 /* Whether a message begins a world with at most `ranks` ranks here. Fills in what it says; host is borrowed. */
 bool message_is_start(struct rank_world *out, const struct json *message, i64 ranks);
 bool message_is_outcome(const struct json *outcome); /* as ranks_outcome makes it */
+
+/* ---- launcher.c ---- */
+bool launcher_took_again(void); /* SIGALRM came since the last call: the ranks are to end and begin again */
 
 int lead(const struct launcher_settings *settings, int listener);                  /* as launcher_run */
 int follow(const struct launcher_settings *settings, struct launcher_peer *first); /* the same */

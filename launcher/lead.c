@@ -6,7 +6,7 @@
  *
  * To other launchers: {"start": GENERATION, "first", "count", "size", "port", "host"}, {"end": SECONDS}
  * (ranks that still run then are killed), {"say": LINE}, {"over": STATUS, "why"}. From them:
- * {"generation", "ends": BAD}, {"generation", "gone": OUTCOME} (ranks_outcome), {"stop"}. */
+ * {"generation", "ends": BAD}, {"generation", "gone": OUTCOME} (ranks_outcome), {"stop"}, {"again"}. */
 #define _GNU_SOURCE /* memfd_create */
 #include "launcher/launcher_inside.h"
 #include "dist/dist.h"
@@ -423,6 +423,16 @@ static void judge(struct leader *l)
     memory_free(v.how);
 }
 
+/* The ranks save, end and begin again. */
+static void begin_again(struct leader *l)
+{
+    if (l->phase != RUNS || l->asked || l->stops)
+        return;
+    add_change(l, plural(l->size, "the rank is asked to begin again", "the ranks are asked to begin again"));
+    l->asked = true;
+    ranks_ask(&l->ranks);
+}
+
 /* ---- Machines ---- */
 
 /* Takes a machine in. If its ranks fit, those that run are asked to save and to end. */
@@ -486,6 +496,8 @@ static void hear(struct leader *l, struct machine *m, struct json *message)
     struct json *gone = json_get(message, "gone");
     if (json_get(message, "stop"))
         l->stops = true;
+    if (json_get(message, "again"))
+        begin_again(l);
     if (gone && !message_is_outcome(gone)) {
         peer_lose(m->peer, "it sends what no launcher does");
         return;
@@ -550,6 +562,8 @@ static void step(struct leader *l, double passed_s)
     l->lived_s += passed_s;
     l->wait_s -= passed_s;
     l->stops |= interrupted();
+    if (launcher_took_again())
+        begin_again(l);
     if (l->stops && l->phase == RUNS && !l->told) {
         l->told = true;
         ranks_signal(&l->ranks, SIGUSR1);

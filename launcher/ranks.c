@@ -51,6 +51,13 @@ void launcher_deals(void *context, const char *stage, i64 done, i64 *parts, i64 
         replay_deal(parts, groups, &r->list[here.world->at], done);
 }
 
+int launcher_places(void *context, const char *stage, i32 *placement, i64 layers, i64 experts)
+{
+    const struct replay *r = here.world->replay;
+    (void)context;
+    return r && strcmp(r->stage, stage) == 0 ? replay_place(placement, layers, experts, r, here.world->at) : 0;
+}
+
 const int *launcher_snapshots(void)
 {
     return here.world->snapshots;

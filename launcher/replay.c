@@ -11,6 +11,7 @@ static void release_world(struct replay_world *w)
     memory_free(w->device);
     json_free(w->deals);
     json_free(w->machines);
+    json_free(w->experts);
 }
 
 /* A world that went back to an earlier step than others began at replaces them. */
@@ -63,6 +64,39 @@ static int check_machines(const struct json *line, i64 ranks, const char *where)
                              where, (long long)ranks, plural(ranks, "rank", "ranks"));
 }
 
+static i64 experts_in(const struct json *placement)
+{
+    return json_count(json_at(placement, 0));
+}
+
+/* False if a layer has another number of experts than the first, or something else than numbers. */
+static bool read_placement(i32 *out, const struct json *placement)
+{
+    i64 layers = json_count(placement), experts = experts_in(placement);
+    bool right = true;
+    for (i64 l = 0; l < layers && right; l++) {
+        const struct json *layer = json_at(placement, l);
+        right = json_count(layer) == experts;
+        for (i64 i = 0; i < experts && right; i++)
+            out[l * experts + i] = (i32)max_i64(-1, min_i64(json_integer(json_at(layer, i), -1), experts));
+    }
+    return right;
+}
+
+static int check_experts(const struct json *line, const struct layout *layout, const char *where)
+{
+    const struct json *placement = json_get(line, "experts");
+    i64 layers = json_count(placement), experts = experts_in(placement);
+    i32 *list = memory_alloc(max_i64(layers * experts, 1) * (i64)sizeof *list);
+    bool right = !placement || (experts > 0 && read_placement(list, placement) &&
+                                placement_is_right(list, layers, experts, layout->expert));
+    memory_free(list);
+    return right ? 0
+                 : error_set("%s: the experts cannot be read: expected for each layer the number of each expert once, "
+                             "in the order of the %lld %s that hold as many each, and ascending on each",
+                             where, (long long)layout->expert, plural(layout->expert, "rank", "ranks"));
+}
+
 static int check_world(const struct json *line, const char *where)
 {
     i64 step = json_integer(json_get(line, "step"), -1), ranks = json_integer(json_get(line, "ranks"), 0);
@@ -75,7 +109,10 @@ static int check_world(const struct json *line, const char *where)
     if (strcmp(deal, "even") != 0 && strcmp(deal, "speed") != 0)
         return error_set("%s: the deal of samples is \"%s\", expected \"even\" or \"speed\": another version wrote it",
                          where, deal);
-    return check_machines(line, ranks, where) ? -1 : check_deals(line, &parsed, where);
+    return check_machines(line, ranks, where) || check_experts(line, &parsed, where) ||
+                   check_deals(line, &parsed, where)
+               ? -1
+               : 0;
 }
 
 static struct json *copy_of(const struct json *line, const char *key)
@@ -107,7 +144,8 @@ static int read_line(struct replay *r, const char *text, i64 length, i64 number)
                                            .layout = string_copy(json_string(json_get(line, "layout"), "")),
                                            .device = string_copy(json_string(json_get(line, "device"), "")),
                                            .deals = copy_of(line, "deals"),
-                                           .machines = copy_of(line, "machines")});
+                                           .machines = copy_of(line, "machines"),
+                                           .experts = copy_of(line, "experts")});
     json_free(line);
     memory_free(where);
     return status;
@@ -205,4 +243,19 @@ void replay_deal(i64 *parts, i64 groups, const struct replay_world *w, i64 done)
         for (i64 g = 0; g < groups && json_integer(json_get(one, "step"), 0) <= done; g++)
             parts[g] = json_integer(json_at(json_get(one, "parts"), g), DEAL_FASTEST);
     }
+}
+
+int replay_place(i32 *placement, i64 layers, i64 experts, const struct replay *r, i64 at)
+{
+    const struct json *of = r->list[at].experts;
+    if (of && (json_count(of) != layers || experts_in(of) != experts))
+        return error_usage("%s: its ranks hold %lld layers of %lld experts, the model here has %lld of %lld: expected "
+                           "the journal of this run",
+                           r->path, (long long)json_count(of), (long long)experts_in(of), (long long)layers,
+                           (long long)experts);
+    for (i64 i = 0; i < layers * experts; i++)
+        placement[i] = (i32)(i % experts);
+    if (of)
+        read_placement(placement, of);
+    return 0;
 }

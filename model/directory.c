@@ -208,18 +208,31 @@ static bool load_numbers(int *status, double *numbers, i64 n, const struct safet
     return *status == 0;
 }
 
-/* They say only which experts and layers matter: a model without them loads. */
-static int load_expert_numbers(struct model *model, const struct safetensors *extra)
+static char *extra_path(const char *directory)
 {
+    return path_join(directory, "weft/extra.safetensors");
+}
+
+/* They say only which experts and layers matter: a model without them loads. */
+static int load_expert_numbers(struct model *model, const char *directory)
+{
+    struct safetensors extra;
+    char *path = extra_path(directory);
+    bool there = file_exists(path);
+    int opened = there ? safetensors_open(&extra, path) : 0;
+    memory_free(path);
+    if (!there || opened)
+        return opened;
     i64 experts = model_use_count(&model->config), layers = model->config.layers;
     double *numbers = memory_alloc(model_order_count(&model->config) * (i64)sizeof *numbers);
     int status = 0;
-    if (load_numbers(&status, numbers, experts, extra, USE_NAME))
+    if (load_numbers(&status, numbers, experts, &extra, USE_NAME))
         model_use_put(model, numbers);
-    if (load_numbers(&status, numbers, experts, extra, ORDER_NAME) &&
-        load_numbers(&status, numbers + experts, layers, extra, LAYERS_NAME))
+    if (load_numbers(&status, numbers, experts, &extra, ORDER_NAME) &&
+        load_numbers(&status, numbers + experts, layers, &extra, LAYERS_NAME))
         model_set_order(model, numbers);
     memory_free(numbers);
+    safetensors_close(&extra);
     return status;
 }
 
@@ -263,7 +276,7 @@ static void set_stored_bits(struct model *model, i64 bits)
 static int load_extra(struct model *model, const char *directory)
 {
     struct safetensors extra;
-    char *folder = path_join(directory, "weft"), *path = path_join(folder, "extra.safetensors");
+    char *path = extra_path(directory);
     bool wanted = model->config.mtp || model->config.reduced_bias;
     for (int kind = 0; kind < INPUTS; kind++)
         wanted |= kind != INPUT_TEXT && input_is_read(&model->config.sizes, (enum input_kind)kind);
@@ -274,13 +287,10 @@ static int load_extra(struct model *model, const char *directory)
             status = weights_check_names(&model->weights, &extra, FILE_EXTRA, harmless_extra, path);
             if (status == 0)
                 status = weights_load(&model->weights, &extra, FILE_EXTRA, path);
-            if (status == 0)
-                status = load_expert_numbers(model, &extra);
             safetensors_close(&extra);
         }
     }
     memory_free(path);
-    memory_free(folder);
     return status;
 }
 
@@ -293,7 +303,7 @@ static bool is_model_file(const char *name)
 /* Verifies the checksums in the files of a directory; those of other software have none. */
 static int check_sums(const char *directory)
 {
-    char **names = NULL, *extra = path_join(directory, "weft/extra.safetensors");
+    char **names = NULL, *extra = extra_path(directory);
     i64 count = 0;
     int status = directory_list(&names, &count, directory);
     for (i64 i = 0; i < count && status == 0; i++) {
@@ -312,7 +322,7 @@ struct model_work {
     const struct model_config *config;
     struct model_source source;
     bool training;
-    i64 bits; /* of a vision token; 0: those of the directory */
+    struct model_over over; /* zeros: of one rank */
 };
 
 static int open_model(struct model *model, struct device *device, const struct model_work *w,
@@ -367,8 +377,8 @@ static int load(struct model *model, struct device *device, struct model_work *w
     if (inventory_check(directory) || model_config_load(&config, directory) || safetensors_open_model(&set, directory))
         return -1;
     i64 bits = config.bits;
-    bool grows = bits && w->bits > bits;
-    config.bits = grows ? w->bits : bits;
+    bool grows = bits && w->over.bits > bits;
+    config.bits = grows ? w->over.bits : bits;
     w->config = &config;
     if (w->source.dtype == DTYPE_OTHER)
         w->source.dtype = device->has_bf16 ? embed_dtype(&set) : DTYPE_F32;
@@ -381,7 +391,9 @@ static int load(struct model *model, struct device *device, struct model_work *w
     if (status == 0)
         status = open_model(model, device, w, parallel);
     if (status == 0) {
-        status = check_names(model, &set, directory);
+        status = check_names(model, &set, directory) || load_expert_numbers(model, directory) ? -1 : 0;
+        if (status == 0 && w->over.place)
+            status = w->over.place(w->over.context);
         if (status == 0)
             status = weights_load(&model->weights, &set, FILE_HF, directory);
         if (status == 0) {
@@ -397,15 +409,17 @@ static int load(struct model *model, struct device *device, struct model_work *w
 }
 
 int model_load_over(const struct parallel *parallel, struct model *model, struct device *device, const char *directory,
-                    enum dtype dtype, bool training, i64 bits)
+                    const struct model_over *options)
 {
-    struct model_work w = {.source = {.directory = directory, .dtype = dtype}, .training = training, .bits = bits};
+    struct model_work w = {
+        .source = {.directory = directory, .dtype = options->dtype}, .training = true, .over = *options};
     return load(model, device, &w, parallel);
 }
 
 int model_load(struct model *model, struct device *device, const char *directory, enum dtype dtype, bool training)
 {
-    return model_load_over(NULL, model, device, directory, dtype, training, 0);
+    struct model_work w = {.source = {.directory = directory, .dtype = dtype}, .training = training};
+    return load(model, device, &w, NULL);
 }
 
 void model_source_take(struct model_source *source, int choice)

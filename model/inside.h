@@ -25,10 +25,11 @@ struct pass {            /* State of one forward. */
     const i32 *cache_row; /* [n]; generation */
     const i32 *topk;
     const u8 *counted;
-    const float *scale;             /* [N] of the weights of the experts; NULL: 1 */
-    const i32 *member[LAYERS_MOST]; /* kept experts of each layer; NULL: all */
-    const i32 *routes;              /* [L, n, K] experts to replay, or NULL */
-    i32 *kept_routes;               /* [L, n, K] output for the chosen experts, or NULL */
+    const float *scale;                     /* [N] of the weights of the experts; NULL: 1 */
+    const i32 *member[LAYERS_MOST];         /* kept experts of each layer; NULL: all */
+    struct expert_slots slots[LAYERS_MOST]; /* of the kept experts, over expert ranks */
+    const i32 *routes;                      /* [L, n, K] experts to replay, or NULL */
+    i32 *kept_routes;                       /* [L, n, K] output for the chosen experts, or NULL */
     struct input_list inputs[INPUTS];
     struct target_list targets[TARGETS];
     const float *soft_weight[TARGETS]; /* [n] weight of the teacher in the loss of each target, 0: not taught */

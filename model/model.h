@@ -272,11 +272,19 @@ bool model_source_smaller(struct buffer *name, struct model_source *source);
 void model_source_name(struct buffer *name, const struct model_source *source);
 /* For `otherwise` of a dry run. */
 #define SMALLER_MODEL "take a smaller model (`weft extract` cuts one out), or --device cpu"
-/* model_load over several ranks; each rank reads only its own weights, and verifies no checksum.
- * bits: of a vision token, if more than the directory has: input and head of the new ones are 0, so they change
- * no other prediction, and their loss is ln 2. 0: as many as the directory has. */
+/* model_load for training over several ranks; each rank reads only its own weights, and verifies no checksum. */
+struct model_over {
+    enum dtype dtype;
+    /* of a vision token, if more than the directory has: input and head of the new ones are 0, so they change no
+     * other prediction, and their loss is ln 2. 0: as many as the directory has */
+    i64 bits;
+    /* Called before weights are read, when model->use is known: places the experts (weights_place_experts). 0, or -1
+     * and a message. */
+    int (*place)(void *context);
+    void *context;
+};
 int model_load_over(const struct parallel *parallel, struct model *model, struct device *device, const char *directory,
-                    enum dtype dtype, bool training, i64 bits);
+                    const struct model_over *options);
 /* Writes config.json, generation_config.json, model*.safetensors and weft/extra.safetensors
  * into an existing folder. Over several ranks a call of all: the first writes, and the others pass NULL
  * and send it their parts piece by piece. */

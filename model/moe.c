@@ -77,9 +77,10 @@ static struct routing *route(struct pass *p, struct tensor *n, const struct chos
     return routing;
 }
 
-static struct expert_exchange *open_exchange(struct pass *p, const struct routing *routing)
+static struct expert_exchange *open_exchange(struct pass *p, const struct routing *routing,
+                                             const struct expert_slots *slots)
 {
-    return expert_exchange(p->tape, p->model->parallel->expert, routing, p->model->config.experts, &p->room);
+    return expert_exchange(p->tape, p->model->parallel->expert, routing, slots, p->model->config.experts, &p->room);
 }
 
 /* Rows sorted by expert, and the order that combines their outputs. */
@@ -91,9 +92,9 @@ struct sorted_experts {
 
 /* Sends rows to the expert ranks that own the experts. The sent copies are
  * scratch and are not kept. */
-static struct sorted_experts send_rows(struct pass *p, struct tensor *n, const struct routing *routing)
+static struct sorted_experts send_rows(struct pass *p, struct tensor *n, const struct routing *routing, i64 layer)
 {
-    struct expert_exchange *x = open_exchange(p, routing);
+    struct expert_exchange *x = open_exchange(p, routing, &p->slots[layer]);
     struct tensor *arrived = tape_tensor(p->tape, n->dtype, x->rows_bound, n->columns);
     i64 scratch = tape_scratch_begin(p->tape);
     struct expert_rows sent = op_dispatch(p->tape, n, &x->order);
@@ -114,7 +115,7 @@ static struct tensor *outputs_of(struct pass *p, struct tensor *inside, const st
  * rank. x passes through. */
 struct tensor *moe_serve(struct pass *p, struct tensor *x, const struct layer_weights *l)
 {
-    struct sorted_experts s = {.exchange = open_exchange(p, NULL)};
+    struct sorted_experts s = {.exchange = open_exchange(p, NULL, NULL)};
     struct tensor *arrived = tape_tensor(p->tape, x->dtype, s.exchange->rows_bound, x->columns);
     i64 scratch = tape_scratch_begin(p->tape), none = s.exchange->order.rows_bound;
     struct expert_rows sent = {tape_tensor(p->tape, x->dtype, none, x->columns),
@@ -155,8 +156,8 @@ struct tensor *moe_forward(struct pass *p, struct tensor *x, struct tensor *n, c
     struct tensor *in = parallel_enter(p, n); /* the router is replicated and reads n itself */
     struct tensor *shared = l->shared_gate_up ? model_dense(p, in, l->shared_gate_up, l->shared_down) : NULL;
     struct routing *routing = enter_routing(p, route(p, n, &chosen, layer));
-    struct sorted_experts s =
-        far ? send_rows(p, in, routing) : (struct sorted_experts){op_sorted(p->tape, in, routing), routing, NULL};
+    struct sorted_experts s = far ? send_rows(p, in, routing, layer)
+                                  : (struct sorted_experts){op_sorted(p->tape, in, routing), routing, NULL};
     struct tensor *inside = op_linear_grouped_swiglu(p->tape, &s.rows, &l->experts_gate_up->value);
     struct tensor *out =
         shared ? tape_tensor_over(p->tape, shared) : tape_tensor(p->tape, x->dtype, x->rows, x->columns);

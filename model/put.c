@@ -62,6 +62,30 @@ static const i32 *put_kept_experts(struct pass *p, i64 layer)
     return there;
 }
 
+/* Over expert ranks: where the kept experts of a layer lie. Reserves room for all experts, too. */
+static struct expert_slots put_slots(struct pass *p, i64 layer)
+{
+    const i32 *placement = p->model->weights.layout.placement, *kept = p->sub->expert[layer];
+    i64 experts = p->model->config.experts, count = 0;
+    if (!placement)
+        return (struct expert_slots){NULL, p->member[layer]};
+    void *group, *slot;
+    struct expert_slots there = {tape_stage(p->tape, &group, experts * 4), tape_stage(p->tape, &slot, experts * 4)};
+    i32 *number = arena_alloc(&p->tape->host, experts * 4); /* of each expert among the kept ones; -1: dropped */
+    for (i64 e = 0; e < experts; e++)
+        number[e] = kept ? -1 : (i32)e;
+    for (i64 i = 0; i < p->sub->expert_count && kept; i++)
+        number[kept[i]] = (i32)i;
+    for (i64 s = 0; s < experts; s++) {
+        i32 at = number[placement[layer * experts + s]];
+        if (at < 0)
+            continue;
+        ((i32 *)group)[at] = (i32)count;
+        ((i32 *)slot)[count++] = (i32)s;
+    }
+    return there;
+}
+
 static void put_experts(struct pass *p)
 {
     i64 layers = p->model->config.layers;
@@ -69,6 +93,8 @@ static void put_experts(struct pass *p)
     for (i64 layer = 0; layer < layers; layer++) {
         const i32 *member = p->sub->expert[layer] ? put_kept_experts(p, layer) : NULL;
         p->member[layer] = p->layer_state[layer] == LAYER_RUN ? member : NULL;
+        if (p->model->parallel->expert->size > 1)
+            p->slots[layer] = put_slots(p, layer);
     }
 }
 

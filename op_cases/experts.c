@@ -298,26 +298,36 @@ static void reference_route_balance(struct op_run *run)
     }
 }
 
-/* ---- route_sort: K = 3 ---- */
-enum { SORT_EXPERTS, SORT_ORDER, SORT_K = 3 };
+/* ---- route_sort: K = 3; variant 1: groups in another order than experts ---- */
+enum { SORT_EXPERTS, SORT_GROUP, SORT_ORDER, SORT_K = 3 };
 
 static void setup_route_sort(struct op_run *run)
 {
     op_array(run, "experts", INPUT, DTYPE_I32, run->rows * SORT_K);
+    op_array(run, "group", INPUT, DTYPE_I32, run->columns);
     op_order(run, SORT_K);
     for (i64 a = 0; a < run->rows * SORT_K; a++)
         op_values(run, SORT_EXPERTS)[a] = (double)op_below(run->columns + 1, a, 0) - 1;
+    for (i64 e = 0; e < run->columns; e++)
+        op_values(run, SORT_GROUP)[e] = (double)((e + run->columns / 3) % run->columns);
 }
 
 static void call_route_sort(struct device *device, struct op_run *run)
 {
     struct sorted_order order = order_of(run, SORT_ORDER, SORT_K);
-    device->ops->route_sort(device, &order, op_data(run, SORT_EXPERTS), run->rows, SORT_K, run->columns);
+    device->ops->route_sort(device, &order, op_data(run, SORT_EXPERTS), run->variant ? op_data(run, SORT_GROUP) : NULL,
+                            run->rows, SORT_K, run->columns);
 }
 
 static void reference_route_sort(struct op_run *run)
 {
-    reference_order(run, SORT_ORDER, op_values(run, SORT_EXPERTS), SORT_K);
+    const double *experts = op_values(run, SORT_EXPERTS);
+    i64 assignments = run->rows * SORT_K;
+    double *groups = memory_alloc(max_i64(assignments, 1) * (i64)sizeof *groups);
+    for (i64 a = 0; a < assignments; a++)
+        groups[a] = run->variant && experts[a] >= 0 ? op_values(run, SORT_GROUP)[(i64)experts[a]] : experts[a];
+    reference_order(run, SORT_ORDER, groups, SORT_K);
+    memory_free(groups);
 }
 
 /* ---- route_regroup ----
@@ -630,7 +640,7 @@ const struct op_case expert_cases[] = {
     {"route_given", 4, setup_route_given, call_route_given, reference_route_given, .usual = {4096, 64},
      .shapes = sorted_shapes, .alike = ONE_DTYPE},
     {"route_backward", 2, setup_route_backward, call_route_backward, .objective = objective_route, .usual = {4096, 64}},
-    {"route_sort", 1, setup_route_sort, call_route_sort, reference_route_sort, .usual = {4096, 64},
+    {"route_sort", 2, setup_route_sort, call_route_sort, reference_route_sort, .usual = {4096, 64},
      .shapes = sorted_shapes, .alike = ONE_DTYPE | NO_GAPS},
     {"route_regroup", 2, setup_route_regroup, call_route_regroup, reference_route_regroup, .usual = {4096, 64},
      .alike = ONE_DTYPE | NO_GAPS},

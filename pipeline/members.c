@@ -78,11 +78,24 @@ static struct json *machines_of(struct comm *world)
     return list;
 }
 
+/* NULL: they lie in a row. */
+static struct json *experts_of(const struct members *m)
+{
+    struct json *list = m->placement ? json_array() : NULL;
+    for (i64 l = 0; l < m->layers && list; l++) {
+        struct json *layer = json_array();
+        for (i64 i = 0; i < m->experts; i++)
+            json_push(layer, json_of_integer(m->placement[l * m->experts + i]));
+        json_push(list, layer);
+    }
+    return list;
+}
+
 static struct json *line_of(const struct members *m, i64 done, bool begins)
 {
     const struct parallel *ranks = m->stage->ranks;
     struct json *line = json_object();
-    struct json *machines = machines_of(ranks->world);
+    struct json *machines = machines_of(ranks->world), *experts = experts_of(m);
     struct buffer layout = {0};
     layout_print(&layout, &ranks->layout);
     json_set(line, "step", json_of_integer(done));
@@ -92,6 +105,8 @@ static struct json *line_of(const struct members *m, i64 done, bool begins)
     if (machines)
         json_set(line, "machines", machines);
     json_set(line, "deal", json_of_string("even"));
+    if (experts)
+        json_set(line, "experts", experts);
     json_set(line, "device", json_of_string(device_name(m->stage->device)));
     json_set(line, "stage", json_of_string(m->stage->name));
     json_set(line, "of", identity_digests(m->identity));
@@ -178,11 +193,28 @@ static int deal(void *context, i64 done, i64 *parts, i64 groups)
     return writes(m) ? note_deal(m, done, parts, groups) : 0;
 }
 
+static int place(void *context, i32 *placement, i64 layers, i64 experts)
+{
+    struct members *m = context;
+    const struct run_options *o = m->options;
+    i64 bytes = layers * experts * (i64)sizeof *placement;
+    if (o->ranks_place && o->ranks_place(o->ranks_context, m->stage->name, placement, layers, experts))
+        return -1;
+    memory_free(m->placement);
+    m->placement = placement_is_in_a_row(placement, layers, experts) ? NULL : memory_alloc(bytes);
+    m->layers = layers;
+    m->experts = experts;
+    if (m->placement)
+        memcpy(m->placement, placement, (size_t)bytes);
+    return 0;
+}
+
 void members_watch(struct members *m, struct stage *stage)
 {
     stage->ranks_begin = begin;
     stage->ranks_change = change;
     stage->ranks_deal = deal;
+    stage->ranks_place = place;
     stage->ranks_context = m;
 }
 
@@ -195,7 +227,9 @@ int members_end(struct members *m, int status)
     struct json *last;
     struct buffer text = {0};
     memory_free(m->parts);
+    memory_free(m->placement);
     m->parts = NULL;
+    m->placement = NULL;
     if (!m->begun || !how)
         return 0;
     char *path = path_of(m);

@@ -184,6 +184,8 @@ struct run_options {
     /* Replaces the parts of the deal (dist/deal.h, [groups]) of the step after `done`, on every rank; NULL: they stay.
      */
     void (*ranks_deal)(void *context, const char *stage, i64 done, i64 *parts, i64 groups);
+    /* Replaces the placement of experts (struct stage), on every rank; NULL: it stays. 0, or -1 and a message. */
+    int (*ranks_place)(void *context, const char *stage, i32 *placement, i64 layers, i64 experts);
     void *ranks_context;
     const int *snapshots; /* as in struct stage */
 };

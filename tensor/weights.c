@@ -172,6 +172,7 @@ void weights_close(struct weights *weights)
             memory_free((char *)(uintptr_t)w->spec.pieces[p].name);
     }
     memory_free(weights->list);
+    memory_free(weights->placement);
     if (weights->deferred)
         deferred_close(weights->deferred);
     device_recordings_close(weights->device, weights->recordings);

@@ -71,9 +71,11 @@ struct weight {
     /* Rows, out of matrices * rows, that this data rank updates. All rows for one rank or an
      * untrained weight. */
     i64 share_first, share_rows;
-    /* This rank's slice: matrices [first_matrix, +matrices), with `rows` rows each. matrices = 0:
+    /* This rank's slice: `matrices` matrices with `rows` rows each, weight_part_number says which. matrices = 0:
      * other ranks hold it. */
-    i64 first_matrix, matrices, rows;
+    i64 matrices, rows;
+    i64 first_matrix;        /* of a run of matrices; if part_numbers is NULL */
+    const i32 *part_numbers; /* [matrices] numbers of the matrices, ascending; borrowed from the table */
     i64 first_column, columns;
     i64 piece_first[4], piece_rows[4]; /* this rank's rows of each piece on disk */
     i64 kept; /* elements at the beginning of each matrix that the optimizer leaves as they are */
@@ -83,6 +85,9 @@ struct weights_layout {        /* coordinates of this rank; all zero: one rank *
     i64 expert_rank, expert_ranks, tensor_rank, tensor_ranks;
     i64 chunk_rank, chunk_ranks; /* layer chunk c belongs to rank c % chunk_ranks */
     i64 chunks, layers;          /* chunk c: layers [layers c / chunks, layers (c + 1) / chunks) */
+    /* [layers, E], borrowed: expert rank r holds experts placement[layer, r E / expert_ranks ..], which ascend.
+     * NULL: r E / expert_ranks and those behind it. */
+    const i32 *placement;
 };
 enum { WEIGHTS_MOST = 4096 };
 struct weights {
@@ -94,6 +99,7 @@ struct weights {
     bool shadow; /* made by weights_open_shadow: masters and m, and nothing else */
     int bits;    /* of the backbone's gemm weights, 8 or 4; 0: as the copies */
     struct weights_layout layout;
+    i32 *placement;       /* that of `layout`; owned */
     struct arena memory;  /* device memory: copies, gradients, masters, moments */
     struct arena rounded; /* device memory: fp8 forms */
     float *grads;         /* all gradients, in one block */
@@ -153,6 +159,11 @@ void weight_place(struct weight *weight, const struct weights_layout *layout, bo
 void weight_put(struct weights *weights, struct weight *weight, i64 row, i64 rows, const float *values);
 void weight_get(const struct weights *weights, const struct weight *weight, i64 row, i64 rows, float *values);
 void weight_clear_moments(struct weights *weights, struct weight *weight);
+/* Places experts on the expert ranks: `placement` as in struct weights_layout, copied; NULL: experts in a row. Call it
+ * before the values come, because those that are there stay where they are. */
+void weights_place_experts(struct weights *weights, const i32 *placement);
+i64 weights_placement_count(const struct weights *weights);    /* values of a placement; 0: the table has no experts */
+i64 weight_part_number(const struct weight *placed, i64 part); /* of the unsharded weight's matrices */
 /* Offset in the unsharded matrix [spec.matrices * spec.rows, spec.columns] of row `row` of a placed
  * weight's slice; it ascends with the row. */
 i64 weight_logical_at(const struct weight *placed, i64 row);

@@ -121,7 +121,7 @@ static int load_piece(struct weights *weights, struct weight *w, const struct sa
     i64 shape[2] = {w->spec.stored_rows ? w->spec.stored_rows : w->spec.pieces[piece].rows,
                     w->spec.stored_columns ? w->spec.stored_columns : w->spec.columns};
     int rank = w->spec.disk_rank;
-    part_name(name, sizeof name, w->spec.pieces[piece].name, w->first_matrix + part);
+    part_name(name, sizeof name, w->spec.pieces[piece].name, weight_part_number(w, part));
     const struct tensor_view *view = safetensors_find(set, name);
     if (!view)
         return error_set("%s: tensor %s is missing: is this the checkpoint its config.json describes?", origin, name);
@@ -139,7 +139,7 @@ static int load_fused(struct weights *weights, struct weight *w, const struct te
     if (check_shape(origin, view, 3 - skip, shape + skip))
         return -1;
     for (i64 part = 0, row = 0; part < w->matrices; part++) {
-        i64 base = (w->first_matrix + part) * w->spec.rows;
+        i64 base = weight_part_number(w, part) * w->spec.rows;
         for (int i = 0; i < 4 && w->spec.pieces[i].name; i++) {
             if (put_view(weights, w, row, view, base + w->piece_first[i], w->piece_rows[i], origin))
                 return -1;

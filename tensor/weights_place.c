@@ -2,6 +2,8 @@
  * and the rows that it updates. */
 #include "tensor/weights.h"
 
+#include <string.h>
+
 static i64 chunk_of(const struct weights_layout *layout, i64 layer)
 {
     i64 last = layout->chunks - 1;
@@ -20,6 +22,9 @@ static void place_parts(struct weight *w, const struct weights_layout *layout)
             (long long)ranks);
     w->matrices = is_held(&w->spec, layout) ? w->spec.matrices / ranks : 0;
     w->first_matrix = w->spec.expert_axis ? layout->expert_rank * w->matrices : 0;
+    w->part_numbers = w->spec.expert_axis && layout->placement
+                          ? layout->placement + w->spec.layer * w->spec.matrices + w->first_matrix
+                          : NULL;
 }
 
 static void place_rows(struct weight *w, const struct weights_layout *layout)
@@ -73,6 +78,31 @@ void weight_place(struct weight *w, const struct weights_layout *layout, bool tr
     place_share(w, layout, training);
 }
 
+i64 weight_part_number(const struct weight *w, i64 part)
+{
+    return w->part_numbers ? w->part_numbers[part] : w->first_matrix + part;
+}
+
+i64 weights_placement_count(const struct weights *weights)
+{
+    for (i64 i = 0; i < weights->count; i++)
+        if (weights->list[i].spec.expert_axis)
+            return weights->layout.layers * weights->list[i].spec.matrices;
+    return 0;
+}
+
+void weights_place_experts(struct weights *weights, const i32 *placement)
+{
+    i64 bytes = weights_placement_count(weights) * (i64)sizeof *placement;
+    i32 *copy = placement ? memory_alloc(max_i64(bytes, 1)) : NULL;
+    if (copy)
+        memcpy(copy, placement, (size_t)bytes);
+    memory_free(weights->placement);
+    weights->layout.placement = weights->placement = copy;
+    for (i64 i = 0; i < weights->count; i++)
+        weight_place(&weights->list[i], &weights->layout, weights->training);
+}
+
 /* Row of the unsharded matrix (within one part) that is row `row` of a part on this rank. */
 static i64 logical_row(const struct weight *w, i64 row)
 {
@@ -88,6 +118,6 @@ static i64 logical_row(const struct weight *w, i64 row)
 
 i64 weight_logical_at(const struct weight *w, i64 row)
 {
-    i64 part = w->first_matrix + row / w->rows;
+    i64 part = weight_part_number(w, row / w->rows);
     return (part * w->spec.rows + logical_row(w, row % w->rows)) * w->spec.columns + w->first_column;
 }

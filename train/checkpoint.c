@@ -303,7 +303,7 @@ int checkpoint_resume(const char *directory, i64 *step, const struct checkpoint_
     if (count <= 0)
         return (int)count;
     struct json *j = newest_valid(directory, &path);
-    if (!j)
+    if (!j || (parts->place && parts->place(parts->context, json_get(j, "state"))))
         status = -1;
     else
         status = load_tables(path, parts);

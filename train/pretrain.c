@@ -5,9 +5,9 @@
 #include "tokenizers/vision/vision.h"
 #include "data/loader/mixer.h"
 #include "train/base_checkpoint.h"
+#include "train/expert_ranks.h"
 #include "train/memory_estimate.h"
 #include "train/monitor.h"
-#include "train/routing_counts.h"
 #include "train/shard_order.h"
 #include "train/shard_ring.h"
 #include "train/taught.h"
@@ -104,6 +104,17 @@ static int check_memory(const struct pretrain_run *r, const struct model_config 
                              stage->ranks->world->rank, stage->device);
 }
 
+/* By the use that the model has counted. */
+static int place_experts(void *context)
+{
+    struct pretrain_run *r = context;
+    double *use = memory_alloc(model_use_count(&r->model.config) * (i64)sizeof *use);
+    model_use_get(use, &r->model);
+    int status = experts_place(&r->model, r->stage, r->s, use);
+    memory_free(use);
+    return status;
+}
+
 static int open_new_model(struct pretrain_run *r)
 {
     struct model_config c = pretrain_config(r->s);
@@ -121,6 +132,10 @@ static int open_new_model(struct pretrain_run *r)
     if (model_open(&r->model, r->stage->device, &c, r->stage->dtype, true, r->stage->ranks))
         return error_prefix("model");
     r->drawn = false;
+    if (place_experts(r)) {
+        model_close(&r->model);
+        return -1;
+    }
     return 0;
 }
 
@@ -145,7 +160,8 @@ static int open_old_model(struct pretrain_run *r, const char *from)
     struct model_config c;
     if (model_config_load(&c, from) || grow_bits(&c, r, from) || check_memory(r, &c))
         return -1;
-    return model_load_over(r->stage->ranks, &r->model, r->stage->device, from, r->stage->dtype, true, c.bits);
+    const struct model_over options = {.dtype = r->stage->dtype, .bits = c.bits, .place = place_experts, .context = r};
+    return model_load_over(r->stage->ranks, &r->model, r->stage->device, from, &options);
 }
 
 /* An answer ends at the end of a message or of a sample. */
@@ -410,34 +426,16 @@ static void restore_order(struct pretrain_run *r, const struct json *j)
     memory_free(order);
 }
 
-/* Memory for the rows that reach the experts of a rank is fixed on a GPU and with parts. Room for `expert`
- * times the mean holds all rows of all ranks. */
-static int check_expert_room(const struct pretrain_run *r)
+/* Before a checkpoint of this state is read. */
+static int place(void *context, const struct json *state)
 {
-    const struct layout *l = &r->stage->ranks->layout;
-    const struct model_config *c = &r->model.config;
-    const char *setting = l->capacity_factor ? "part" : "receive";
-    i64 room = l->capacity_factor                ? l->capacity_factor
-               : device_is_gpu(r->stage->device) ? l->receive
-                                                 : l->expert,
-        layer;
-    if (room >= l->expert)
-        return 0;
-    double *use = memory_alloc(model_use_count(c) * (i64)sizeof *use);
-    model_use_get(use, &r->model);
-    double load = routing_rank_load(&layer, use, c->layers, max_i64(c->experts, 1), l->expert);
+    struct pretrain_run *r = context;
+    i64 count = model_use_count(&r->model.config);
+    double *use = memory_alloc(count * (i64)sizeof *use);
+    json_numbers(use, count, json_get(state, "expert_use"));
+    int status = experts_place(&r->model, r->stage, r->s, use);
     memory_free(use);
-    if (load > (double)room)
-        return error_usage("%s: so far the busiest of %lld %s took %.2f times the mean of rows (layer %lld), "
-                           "there is room for %lld times: expected --layout %s=%.0f or more",
-                           r->stage->name, (long long)l->expert, plural(l->expert, "expert rank", "expert ranks"), load,
-                           (long long)layer, (long long)room, setting, ceil(load));
-    if (is_first(r) && isnan(load))
-        log_warn(
-            "%s: the model has no counts of its experts' use yet. A rank has room for %lld times the mean of rows, "
-            "--layout %s=%lld is enough for any",
-            r->stage->name, (long long)room, setting, (long long)l->expert);
-    return 0;
+    return status;
 }
 
 /* The last step's weight is saved with the model, also if no step is left after a resume. */
@@ -494,8 +492,10 @@ static int begin_or_restore(struct pretrain_run *r, i64 step, const struct json 
     if (!state && !r->drawn)
         weights_init(&r->model.weights, r->seed);
     if (!state)
-        return check_expert_room(r) || (heldout_shards(r) && count_common(r)) ? -1 : measure_heldout(r, "start");
-    if (restore(r, step, state, folder) || check_expert_room(r))
+        return experts_check_room(&r->model, r->stage) || (heldout_shards(r) && count_common(r))
+                   ? -1
+                   : measure_heldout(r, "start");
+    if (restore(r, step, state, folder) || experts_check_room(&r->model, r->stage))
         return -1;
     json_free(r->heldout);
     r->heldout = json_copy(json_get(state, "heldout"));
@@ -782,6 +782,7 @@ static int train(struct pretrain_run *r)
                                 .continues = r->base_checkpoint.checkpoints,
                                 .best = &r->s->best,
                                 .context = r,
+                                .place = place,
                                 .begin = begin,
                                 .measure = measure,
                                 .restore = restore,

@@ -66,31 +66,42 @@ double routing_load(const i64 *use, i64 experts)
 }
 
 /* Uses of the busiest rank over the mean; NaN without any. */
-static double rank_load(const double *use, i64 experts, i64 ranks)
+static double rank_load(const double *use, const i32 *placement, i64 layer, i64 experts, i64 ranks)
 {
     double most = 0, sum = 0;
     for (i64 r = 0; r < ranks; r++) {
         double of_rank = 0;
-        for (i64 e = experts * r / ranks; e < experts * (r + 1) / ranks; e++)
-            of_rank += use[e];
+        for (i64 i = layer * experts + experts * r / ranks; i < layer * experts + experts * (r + 1) / ranks; i++)
+            of_rank += use[placement ? layer * experts + placement[i] : i];
         most = fmax(most, of_rank);
         sum += of_rank;
     }
     return sum > 0 ? most * (double)ranks / sum : NAN;
 }
 
-double routing_rank_load(i64 *layer, const double *use, i64 layers, i64 experts, i64 ranks)
+double routing_rank_load(i64 *layer, const double *use, const i32 *placement, i64 layers, i64 experts, i64 ranks)
 {
     double largest = NAN;
     *layer = 0;
     for (i64 l = 0; l < layers; l++) {
-        double load = rank_load(use + l * experts, experts, ranks);
+        double load = rank_load(use, placement, l, experts, ranks);
         if (load > largest || isnan(largest)) {
             largest = load;
             *layer = l;
         }
     }
     return largest;
+}
+
+double routing_rank_load_mean(const double *use, const i32 *placement, i64 layers, i64 experts, i64 ranks)
+{
+    double sum = 0, count = 0;
+    for (i64 l = 0; l < layers; l++) {
+        double load = rank_load(use, placement, l, experts, ranks);
+        sum += isnan(load) ? 0 : load;
+        count += !isnan(load);
+    }
+    return count > 0 ? sum / count : NAN;
 }
 
 double routing_unused(const i64 *use, i64 experts)

@@ -27,9 +27,11 @@ void routing_count(struct routing_counts *counts, const struct batch *batch, con
 
 /* Uses of the most used expert over the mean of all; NaN without any use. */
 double routing_load(const i64 *use, i64 experts);
-/* Experts lie on `ranks` in equal ranges. Uses of the busiest rank over the mean of all, in the layer where
- * that is largest (*layer); NaN without any use. use [layers, experts] */
-double routing_rank_load(i64 *layer, const double *use, i64 layers, i64 experts, i64 ranks);
+/* Uses of the busiest expert rank over the mean of all, NaN without any use: in the layer where that is largest
+ * (*layer), and the mean of layers that have some use. use [layers, experts]; placement: as in struct weights_layout,
+ * NULL: experts lie in a row. */
+double routing_rank_load(i64 *layer, const double *use, const i32 *placement, i64 layers, i64 experts, i64 ranks);
+double routing_rank_load_mean(const double *use, const i32 *placement, i64 layers, i64 experts, i64 ranks);
 /* Share of the experts without any use; NaN if that is all of them. */
 double routing_unused(const i64 *use, i64 experts);
 /* Normalized entropy -sum p log p / log E of p = use / sum: 1 is uniform, 0 a single expert. NaN

@@ -9,6 +9,7 @@
  *   training.c            the loop of every stage that trains: resume, report, checkpoint, stop
  *   pretrain.c            the stages pretrain and sft; pretrain_settings.c: their settings
  *   step.c                one step: micro-batches, losses, their balance; pipeline.c: its order
+ *   expert_ranks.c        which expert rank holds which experts, and their room for rows
  *   nested.c              the order in which sub-models keep experts and layers
  *   best.c                keep_best: which step's weights are the result
  *   lr_schedule.c         learning rates; optimizer.c: gradient norm and update. Gradients are clipped inside the
@@ -60,6 +61,10 @@ struct stage {
     /* Called on every rank before each step of several ranks, with the parts of its deal (dist/deal.h, [groups]):
      * notes them, or replaces them by those of the run that is repeated. 0, or -1 and a message. NULL: nothing. */
     int (*ranks_deal)(void *context, i64 done, i64 *parts, i64 groups);
+    /* Called on every rank before weights are read over expert ranks, with the placement of the experts (dist/dist.h,
+     * [layers, experts]): notes it, or replaces it by that of the run that is repeated. 0, or -1 and a message. NULL:
+     * nothing. */
+    int (*ranks_place)(void *context, i32 *placement, i64 layers, i64 experts);
     void *ranks_context;
     const int
         *snapshots; /* file for dist/snapshot.h, of all ranks of this machine, which are all there are; NULL: none */
@@ -163,6 +168,9 @@ struct checkpoint_parts {
     const struct further_weights *more;
     i64 more_count;
     bool may_lack; /* a checkpoint may lack further tables, which then stay as they are */
+    /* checkpoint_resume: called with the caller's state before the tables are loaded; NULL: not. 0, or -1 and a
+     * message. */
+    int (*place)(void *context, const struct json *state);
 };
 /* Over several ranks a call of all: the first writes. The others pass NULL as directory and only send
  * their parts, as parts->save does with NULL. No rank holds more than a few MB of the others' parts. */
@@ -256,6 +264,9 @@ struct training {
     const struct best_settings *best; /* NULL: the result is the last step */
     bool higher;                      /* higher measures are better */
     void *context;                    /* callback argument; callbacks return 0, or -1 and a message */
+    /* Called before weights are read from a checkpoint or a snapshot that has this state: places the experts on expert
+     * ranks. NULL: they stay. */
+    int (*place)(void *context, const struct json *state);
     /* Called before the first step of this call, when the weights are loaded and `step` steps are
      * complete. state and folder belong to the checkpoint; both are NULL at step 0, and folder for a snapshot.
      * STAGE_INTERRUPTED stops the stage. May be NULL. */

@@ -140,6 +140,12 @@ static void open_snapshots(struct training_loop *l)
     buffer_release(&run);
 }
 
+static int place(void *context, const struct json *state)
+{
+    const struct training *t = ((struct training_loop *)context)->t;
+    return t->place ? t->place(t->context, state) : 0;
+}
+
 /* Takes the newest snapshot if it is newer than the checkpoints. *done stays -1 if there is none. */
 static int resume_from_memory(struct training_loop *l, i64 *done, struct json **state)
 {
@@ -151,10 +157,16 @@ static int resume_from_memory(struct training_loop *l, i64 *done, struct json **
         open_snapshots(l);
     if (!l->snapshots)
         return 0;
-    *done = snapshots_load(l->snapshots, checkpoint_newest(l->checkpoints), &text, &bytes);
-    if (*done >= 0 && !(*state = json_parse(text, bytes, "snapshot in memory")))
-        return -1;
+    *done = snapshots_find(l->snapshots, checkpoint_newest(l->checkpoints), &text, &bytes);
     l->from_memory = *done >= 0;
+    if (*done < 0)
+        return 0;
+    *state = json_parse(text, bytes, "snapshot in memory");
+    if (!*state || place(l, *state)) {
+        json_free(*state);
+        return -1;
+    }
+    snapshots_load(l->snapshots);
     return 0;
 }
 
@@ -254,6 +266,7 @@ static int resume(struct training_loop *l, i64 *done)
     struct json *state;
     const char *from = l->checkpoints, *other = l->t->continues;
     struct checkpoint_parts parts = parts_of(l);
+    parts.place = place;
     if (look_for_end(l) || resume_from_memory(l, done, &state))
         return -1;
     if (*done < 0 && checkpoint_resume(from, done, &parts, &state))

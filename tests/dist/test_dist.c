@@ -320,7 +320,8 @@ static void check_expert_rows(struct comm *world, struct tape *tape, const struc
     float x[N * 2], ones[N * K], sum[N * 2];
     tape_clear(tape, false);
     struct routing *routing = random_routing(world, tape);
-    struct expert_exchange *ex = expert_exchange(tape, world, routing, E, room);
+    const struct expert_slots slots = {NULL, routing->groups.member};
+    struct expert_exchange *ex = expert_exchange(tape, world, routing, &slots, E, room);
     for (i64 i = 0; i < N; i++) {
         x[2 * i] = (float)world->rank;
         x[2 * i + 1] = (float)i;
@@ -356,7 +357,8 @@ static void check_small_parts(struct comm *world, struct tape *tape, double *not
     double over[3];
     tape_clear(tape, false);
     struct routing *routing = random_routing(world, tape);
-    struct expert_exchange *ex = expert_exchange(tape, world, routing, E, &room);
+    const struct expert_slots slots = {NULL, routing->groups.member};
+    struct expert_exchange *ex = expert_exchange(tape, world, routing, &slots, E, &room);
     struct tensor *positions = tape_tensor(tape, DTYPE_F32, N, 2);
     device.ops->fill(&device, positions->data, N * 2, 1);
     struct expert_rows rows = op_dispatch(tape, positions, &ex->order);
@@ -395,7 +397,8 @@ static void run_bound(struct comm *world)
     struct tape tape;
     tape_open(&tape, &device, DTYPE_F32, (i64)64 << 20);
     tape_clear(&tape, false);
-    expert_exchange(&tape, world, random_routing(world, &tape), E,
+    struct routing *routing = random_routing(world, &tape);
+    expert_exchange(&tape, world, routing, &(struct expert_slots){NULL, routing->groups.member}, E,
                     &(struct exchange_limits){.rows = 2, .setting = "some.setting"});
 }
 

@@ -89,6 +89,7 @@ struct walls_wall {
     const char *like;     /* case with the same bits, compared if it ran before; NULL: none */
     bool mpi;             /* under mpirun instead of over TCP */
     i64 parts[2];         /* of the deal of micro-batches; {0}: even */
+    bool placed;          /* experts do not lie in a row */
     const char *machines; /* a letter for each rank; NULL: all are on one */
 };
 static const struct walls_wall walls[] = {
@@ -115,6 +116,14 @@ static const struct walls_wall walls[] = {
     {"replica-buckets", 4, {.data = 4, .expert = 2, .bucket_bytes = 1 << 14}, "replica"},
     {"interleaved-buckets", 2, {.pipeline = 2, .chunks = 2, .bucket_bytes = 1 << 14}, "interleaved"},
     {"expert-pipeline-buckets", 4, {.data = 2, .expert = 2, .pipeline = 2, .bucket_bytes = 1 << 12}, "expert-pipeline"},
+    {"expert-placed", 2, {.data = 2, .expert = 2}, .placed = true},
+    {"expert-placed-parts", 2, {.data = 2, .expert = 2, .capacity_factor = 2}, "expert-placed", .placed = true},
+    {"expert-placed-buckets", 2, {.data = 2, .expert = 2, .bucket_bytes = 1 << 12}, "expert-placed", .placed = true},
+    {"expert-tensor-placed", 4, {.data = 2, .expert = 2, .tensor = 2}, .placed = true},
+    {"replica-placed", 4, {.data = 4, .expert = 2}, .placed = true},
+    {"replica-placed-parts", 4, {.data = 4, .expert = 2, .capacity_factor = 2}, "replica-placed", .placed = true},
+    {"expert-pipeline-placed", 4, {.data = 2, .expert = 2, .pipeline = 2}, .placed = true},
+    {"eight-experts-placed", 8, {.data = 8, .expert = 8}, .placed = true},
     {"data-machines", 4, {.data = 4}, .machines = "aabb"},
     {"data-machines-buckets", 4, {.data = 4, .bucket_bytes = 1000}, "data-machines", .machines = "aabb"},
     {"data-machines-mpi", 4, {.data = 4}, "data-machines", true, .machines = "aabb"},
@@ -197,6 +206,7 @@ static int fill(void *context, i64 step, i64 micro, struct batch *batch, struct 
 /* ---- A run ---- */
 
 static const i64 *dealt; /* parts of this rank's deal; NULL: it is even */
+static bool placed;      /* experts do not lie in a row */
 
 struct walls_run {
     const struct walls_toy *toy;
@@ -209,6 +219,24 @@ struct walls_run {
     double bias_value;
 };
 
+/* In each layer otherwise, and each rank holds some that are neither its first ones nor neighbours. */
+static void place_experts(struct model *model)
+{
+    const struct model_config *c = &model->config;
+    i64 count = model_use_count(c), ranks = model->parallel->layout.expert;
+    double *use = memory_alloc(count * (i64)sizeof *use);
+    i32 *placement = memory_alloc(count * (i64)sizeof *placement);
+    for (i64 i = 0; i < count; i++)
+        use[i] = (double)(1 + i * 5 % 8 + i / c->experts * (i % 3));
+    placement_by_use(placement, use, c->layers, c->experts, ranks);
+    for (i64 l = 0; l < c->layers; l++)
+        require(!placement_is_in_a_row(placement + l * c->experts, 1, c->experts), "layer %lld is in a row",
+                (long long)l);
+    weights_place_experts(&model->weights, placement);
+    memory_free(use);
+    memory_free(placement);
+}
+
 static void open_run(struct walls_run *r, const struct walls_toy *toy, struct comm *world, const struct layout *layout,
                      double lr)
 {
@@ -217,6 +245,8 @@ static void open_run(struct walls_run *r, const struct walls_toy *toy, struct co
     if (parallel_open(&r->parallel, world, layout) ||
         model_open(&r->model, &device, &toy->config, toy->bf16 ? DTYPE_BF16 : DTYPE_F32, true, &r->parallel))
         comm_stop(world, "%s", error_text());
+    if (placed)
+        place_experts(&r->model);
     weights_init(&r->model.weights, 3);
     trainer_open(&r->trainer, &r->model, (i64)1 << 28);
     r->optimizer =
@@ -557,6 +587,7 @@ static int run_rank(void *context)
     ranks_take_machine(task->wall->machines);
     struct comm *world = ranks_world(&device);
     dealt = task->wall->parts[0] ? task->wall->parts : NULL;
+    placed = task->wall->placed;
     run_wall(task->folder, task->reference, task->toy, world, &task->wall->layout);
     comm_close(world);
     return 0;
@@ -633,13 +664,13 @@ TEST(experts_in_every_layer)
 {
     CHECK_TOY("moe", "chunks", "data", "data-dealt", "data-dealt-buckets", "data-machines", "data-machines-buckets",
               "data-machines-mpi", "expert", "expert-mpi", "expert-parts", "expert-buckets", "expert-buckets-mpi",
-              "tensor", "pipeline", "pipeline-mpi");
+              "expert-placed", "expert-placed-parts", "expert-placed-buckets", "tensor", "pipeline", "pipeline-mpi");
 }
 
 /* A rank serves one expert, which a micro-batch may not use. */
 TEST(an_expert_a_rank)
 {
-    CHECK_TOY("wide", "replica", "eight-experts", "eight-experts-parts");
+    CHECK_TOY("wide", "replica", "eight-experts", "eight-experts-parts", "eight-experts-placed");
 }
 
 TEST(dense_layer_shared_expert_tied_embeddings)
@@ -654,19 +685,21 @@ TEST(elastic_draws)
 {
     CHECK_TOY("elastic", "chunks", "data", "expert", "expert-parts", "tensor", "interleaved", "interleaved-buckets",
               "replica", "replica-buckets", "replica-machines", "replica-parts", "expert-pipeline",
-              "expert-pipeline-buckets", "expert-pipeline-parts");
+              "expert-pipeline-buckets", "expert-pipeline-parts", "replica-placed", "replica-placed-parts",
+              "expert-pipeline-placed");
 }
 
 TEST(elastic_draws_recomputed)
 {
-    CHECK_TOY("elastic-recompute", "expert", "expert-parts", "interleaved", "expert-tensor", "expert-tensor-parts");
+    CHECK_TOY("elastic-recompute", "expert", "expert-parts", "interleaved", "expert-tensor", "expert-tensor-parts",
+              "expert-tensor-placed");
 }
 
 /* Each micro-batch runs twice, and ranks share the passes out. */
 TEST(passes_of_a_family)
 {
-    CHECK_TOY("family", "data", "expert", "tensor", "interleaved", "replica-buckets", "data-dealt", "replica-dealt",
-              "tensor-dealt", "pipeline-dealt", "interleaved-dealt");
+    CHECK_TOY("family", "data", "expert", "expert-placed", "tensor", "interleaved", "replica-buckets", "data-dealt",
+              "replica-dealt", "tensor-dealt", "pipeline-dealt", "interleaved-dealt");
 }
 
 /* Each rank adds what the experts do on its rows before any sub-model is drawn. */
@@ -693,7 +726,8 @@ TEST_IN(TESTS_PLAIN | ON_TILES, bf16_roughly)
 TEST_IN(ON_GPU, experts_over_nccl)
 {
     CHECK_TOY("moe", AT_NIGHT "data", "data-buckets", "data-dealt", AT_NIGHT "expert", AT_NIGHT "expert-mpi",
-              "expert-parts", "expert-buckets-mpi", AT_NIGHT "tensor", "pipeline");
+              "expert-parts", "expert-placed", "expert-placed-parts", "expert-buckets-mpi", AT_NIGHT "tensor",
+              "pipeline");
 }
 
 TEST_IN(ON_GPU, bf16_over_tensor_ranks)

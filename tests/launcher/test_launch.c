@@ -417,6 +417,118 @@ TEST(a_replay_deals_as_its_journal)
     memory_free(path);
 }
 
+/* ---- Experts on expert ranks ---- */
+
+/* The placements of a journal, one behind the other: what follows "experts" in its lines. */
+static struct buffer experts_of(const char *run)
+{
+    char *journal = journal_of(run);
+    struct buffer text = text_of(journal), out = {0};
+    for (const char *at = text.data; (at = strstr(at, "\"experts\":[[")); at++)
+        buffer_printf(&out, "%.*s\n", (int)(strstr(at, "]]") - at), at);
+    buffer_append(&out, "", 1);
+    buffer_release(&text);
+    memory_free(journal);
+    return out;
+}
+
+static void expect_same_experts(const char *a, const char *b)
+{
+    struct buffer x = experts_of(a), y = experts_of(b);
+    if (strcmp(x.data, y.data) != 0)
+        fail_msg("%s: experts %sexpected those of %s: %s", b, y.data, a, x.data);
+    buffer_release(&x);
+    buffer_release(&y);
+}
+
+/* Each world places the experts by their use so far, also one that begins from a snapshot of ranks which held others.
+ */
+TEST(experts_are_placed_by_their_use_at_each_start)
+{
+    static const char more[] = "base.checkpoint_steps=1000";
+    char *recipe = recipe_of("placed", 40, shards), *journal = journal_of("placed");
+    struct launch l = START("placed", "-n 4 --least 4 --layout expert=2 run %s %s", recipe, more);
+    for (int death = 1; death <= 2; death++) {
+        await_steps(&l, "placed", 1 + 12 * death);
+        send_to_rank(&l, 1, SIGKILL);
+        await(&l, "; 4 go on from step ", death);
+        await(&l, "base: the experts are placed by their use so far: the busiest of 2 expert ranks takes ", death);
+    }
+    await(&l, "base: done", 1);
+    assert_int_equal(times_said(&l, ", which is in memory"), 2);
+    expect_end(&l, 0, NULL);
+    struct buffer placed = experts_of("placed");
+    i64 worlds = 0;
+    for (const char *at = placed.data; (at = strstr(at, "experts")); at++)
+        worlds++;
+    assert_int_equal(worlds, 2); /* the first had no counts */
+    l = START("placed-again", "--replay %s run %s %s run=%s/placed-again", journal, recipe, more, directory);
+    expect_end(&l, 0, "base: done");
+    expect_same_results("placed", "placed-again");
+    expect_same_experts("placed", "placed-again");
+    buffer_release(&placed);
+    memory_free(recipe);
+    memory_free(journal);
+}
+
+/* A journal of experts in a row, with a placement written into it. An interrupted replay has the placement of its
+ * world, although the counts say another one by then. */
+TEST(a_replay_places_experts_as_its_journal)
+{
+    static const char experts[] = ",\"experts\":[[0,3,1,2],[1,2,0,3],[0,1,2,3],[2,3,0,1]]";
+    char *recipe = recipe_of("row", 8, shards), *journal = journal_of("row"), *own = journal_of("moved");
+    struct launch l = START("row", "-n 2 --layout expert=2 run %s", recipe);
+    expect_end(&l, 0, "base: done");
+    struct buffer text = text_of(journal), edited = {0};
+    assert_null(strstr(text.data, "experts"));
+    char *at = strstr(text.data, ",\"device\":");
+    assert_non_null(at);
+    buffer_printf(&edited, "%.*s%s%s", (int)(at - text.data), text.data, experts, at);
+    char *path = put_text("moved.jsonl", edited.data);
+    l = START("moved", "--replay %s run %s run=%s/moved", path, recipe, directory);
+    await_steps(&l, "moved", 3);
+    interrupt(&l);
+    expect_end(&l, 130, NULL);
+    l = START("moved", "--replay %s run %s run=%s/moved", path, recipe, directory);
+    expect_end(&l, 0, "base: resuming from step ");
+    buffer_release(&text);
+    text = text_of(own);
+    i64 worlds = 0;
+    for (at = text.data; (at = strstr(at, experts)); at++)
+        worlds++;
+    assert_int_equal(worlds, 2);
+    l = START("moved-model", "--replay %s run %s run=%s/moved-model base.model.layers=5", path, recipe, directory);
+    expect_end(&l, 2, "its ranks hold 4 layers of 4 experts, the model here has 5 of 4: expected the journal of");
+    buffer_release(&text);
+    buffer_release(&edited);
+    memory_free(recipe);
+    memory_free(journal);
+    memory_free(own);
+    memory_free(path);
+}
+
+/* SIGALRM of any launcher: the same ranks begin again, with the experts placed anew. */
+TEST(a_launcher_begins_again_when_it_is_asked)
+{
+    char *recipe = recipe_of("again", STEPS_MOST, shards);
+    port = ranks_free_port();
+    struct launch first = START("again", "-n 1 --layout expert=2 --meet 127.0.0.1:%d run %s", port, recipe);
+    await(&first, "waiting for more machines", 1);
+    struct launch second = START("again-second", "-n 1 --layout expert=2 --meet 127.0.0.1:%d run %s", port, recipe);
+    await_steps(&first, "again", 3);
+    assert_int_equal(kill(first.id, SIGALRM), 0);
+    await(&first, "launch: the ranks are asked to begin again; 2 go on from step ", 1);
+    await(&first, "base: the experts are placed by their use so far: ", 1);
+    assert_int_equal(kill(second.id, SIGALRM), 0);
+    await(&first, "launch: the ranks are asked to begin again; 2 go on from step ", 2);
+    await(&first, "base: the experts are placed by their use so far: ", 2);
+    assert_int_equal(times_said(&first, " left at step"), 0);
+    interrupt(&first);
+    expect_end(&first, 130, "interrupted and saved");
+    expect_end(&second, 130, NULL);
+    memory_free(recipe);
+}
+
 /* Lets a rank run a tenth of the time, until it or this process ends: less than its share of a busy machine. */
 static pid_t slow_down(pid_t rank)
 {
@@ -558,6 +670,14 @@ TEST(journals_of_other_runs_are_refused)
          1},
         {"skipped-machines.jsonl", "", "skipped-machines.jsonl:1: the machines cannot be read: expected a number", 1},
         {"turned-machines.jsonl", "", "turned-machines.jsonl:1: the machines cannot be read: expected a number", 1},
+        {"twice.jsonl", "",
+         "twice.jsonl:1: the experts cannot be read: expected for each layer the number of each expert once, in the "
+         "order of the 2 ranks that hold as many each",
+         1},
+        {"falling.jsonl", "", "falling.jsonl:1: the experts cannot be read: expected", 1},
+        {"ragged.jsonl", "", "ragged.jsonl:1: the experts cannot be read: expected", 1},
+        {"odd.jsonl", "", "odd.jsonl:1: the experts cannot be read: expected", 1},
+        {"no-list.jsonl", "", "no-list.jsonl:1: the experts cannot be read: expected", 1},
         {"layout.jsonl", "", "layout.jsonl:1: 3 data x 1 tensor x 1 pipeline ranks are 3, but 2 were", 2},
         {"middle.jsonl", "", "middle.jsonl:1: the journal begins in the middle of a run, at step 2", 1},
         {"lost.jsonl", " run=NEW", "its ranks computed on \"\", these do on ", 2},
@@ -581,9 +701,15 @@ TEST(journals_of_other_runs_are_refused)
                  {"parts.jsonl", "\"deal\":\"speed\",\"deals\":[{\"step\":1,\"parts\":[0,1000]}]"},
                  {"missing-machines.jsonl", "\"deal\":\"even\",\"machines\":[0]"},
                  {"skipped-machines.jsonl", "\"deal\":\"even\",\"machines\":[0,2]"},
-                 {"turned-machines.jsonl", "\"deal\":\"even\",\"machines\":[1,0]"}};
+                 {"turned-machines.jsonl", "\"deal\":\"even\",\"machines\":[1,0]"},
+                 {"twice.jsonl", "\"deal\":\"even\",\"experts\":[[0,1,2,3],[0,3,1,1]]"},
+                 {"falling.jsonl", "\"deal\":\"even\",\"experts\":[[3,0,1,2]]"},
+                 {"ragged.jsonl", "\"deal\":\"even\",\"experts\":[[0,1,2,3],[0,1]]"},
+                 {"odd.jsonl", "\"deal\":\"even\",\"experts\":[[0,1,2]]"},
+                 {"no-list.jsonl", "\"deal\":\"even\",\"experts\":7"}};
     for (i64 i = 0; i < COUNT_OF(deals); i++) {
-        char *line = string_format("{\"step\":0,\"ranks\":2,\"layout\":\"\",%s}\n", deals[i].deals);
+        char *line = string_format("{\"step\":0,\"ranks\":2,\"layout\":\"%s\",%s}\n",
+                                   strstr(deals[i].deals, "experts") ? "expert=2" : "", deals[i].deals);
         put_journal(deals[i].name, "own", 0, line);
         memory_free(line);
     }

@@ -61,11 +61,18 @@ TEST(load_of_ranks_is_that_of_the_worst_layer)
 {
     const double use[12] = {0, 0, 0, 0, 5, 1, 1, 1, 3, 3, 3, 3};
     i64 layer;
-    assert_float_equal(routing_rank_load(&layer, use, 3, 4, 2), 1.5, 1e-12);
+    assert_float_equal(routing_rank_load(&layer, use, NULL, 3, 4, 2), 1.5, 1e-12);
     assert_int_equal(layer, 1);
-    assert_float_equal(routing_rank_load(&layer, use, 3, 4, 4), 2.5, 1e-12);
-    assert_float_equal(routing_rank_load(&layer, use, 3, 4, 1), 1, 1e-12);
-    assert_true(isnan(routing_rank_load(&layer, use, 1, 4, 2)));
+    assert_float_equal(routing_rank_load(&layer, use, NULL, 3, 4, 4), 2.5, 1e-12);
+    assert_float_equal(routing_rank_load(&layer, use, NULL, 3, 4, 1), 1, 1e-12);
+    assert_true(isnan(routing_rank_load(&layer, use, NULL, 1, 4, 2)));
+    const double uses[12] = {0, 0, 0, 0, 5, 4, 1, 2, 1, 1, 4, 2};
+    const i32 placement[12] = {0, 1, 2, 3, 0, 2, 1, 3, 0, 1, 2, 3};
+    assert_float_equal(routing_rank_load(&layer, uses, placement, 3, 4, 2), 1.5, 1e-12);
+    assert_int_equal(layer, 2);
+    assert_float_equal(routing_rank_load_mean(uses, placement, 3, 4, 2), 1.25, 1e-12); /* 6 : 6, 2 : 6; one is unused */
+    assert_float_equal(routing_rank_load_mean(uses, NULL, 3, 4, 2), 1.5, 1e-12);       /* 9 : 3, 2 : 6 */
+    assert_true(isnan(routing_rank_load_mean(uses, NULL, 1, 4, 2)));
 }
 
 TEST(padding_and_dropped_layers_are_not_counted)

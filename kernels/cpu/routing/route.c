@@ -97,7 +97,7 @@ void CPU(route)(struct device *device, float *p, i32 *experts, float *weights, c
     for (i64 i = 0; usage && i < logits.rows; i++)
         for (i64 j = 0; counted[i] && j < topk[i]; j++)
             usage[experts[i * k_max + j]] += 1;
-    CPU(route_sort)(device, sorted, experts, logits.rows, k_max, logits.columns);
+    CPU(route_sort)(device, sorted, experts, NULL, logits.rows, k_max, logits.columns);
 }
 
 static void backward_row(float *dlogits, const struct route_backward_job *job, i64 row)

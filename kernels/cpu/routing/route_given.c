@@ -31,5 +31,5 @@ void CPU(route_given)(struct device *device, float *p, float *weights, const str
                 usage[e] += 1;
         }
     }
-    CPU(route_sort)(device, sorted, experts, logits.rows, router->k_max, n);
+    CPU(route_sort)(device, sorted, experts, NULL, logits.rows, router->k_max, n);
 }

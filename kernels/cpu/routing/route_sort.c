@@ -1,8 +1,8 @@
 #include "kernels/cpu/rows.h"
 
 /* Counting sort on one thread: about 20 microseconds for 16k assignments. */
-void CPU(route_sort)(struct device *device, const struct sorted_order *sorted, const i32 *experts, i64 n, i64 k_max,
-                     i64 experts_count)
+void CPU(route_sort)(struct device *device, const struct sorted_order *sorted, const i32 *experts, const i32 *group,
+                     i64 n, i64 k_max, i64 experts_count)
 {
     (void)device;
     i32 *offsets = sorted->offsets, *slot = sorted->slot, *source = sorted->source;
@@ -10,7 +10,7 @@ void CPU(route_sort)(struct device *device, const struct sorted_order *sorted, c
     memset(next, 0, (size_t)experts_count * 4);
     for (i64 a = 0; a < n * k_max; a++)
         if (experts[a] >= 0)
-            next[experts[a]]++;
+            next[group ? group[experts[a]] : experts[a]]++;
     offsets[0] = 0;
     for (i64 e = 0; e < experts_count; e++) {
         offsets[e + 1] = offsets[e] + (i32)round_up(next[e], sorted->group_rows);
@@ -22,7 +22,7 @@ void CPU(route_sort)(struct device *device, const struct sorted_order *sorted, c
     for (i64 i = 0; i < n; i++)
         for (i64 j = 0; j < k_max; j++) {
             i32 expert = experts[i * k_max + j];
-            slot[i * k_max + j] = expert < 0 ? -1 : next[expert]++;
+            slot[i * k_max + j] = expert < 0 ? -1 : next[group ? group[expert] : expert]++;
             if (expert >= 0)
                 source[slot[i * k_max + j]] = (i32)i;
         }

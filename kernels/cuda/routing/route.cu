@@ -177,13 +177,13 @@ static void launch_rows(struct device *device, struct route_call r, float *usage
 static void run(struct device *device, struct route_call r, const struct sorted_order *sorted, float *usage)
 {
     i64 n = r.logits.rows, k = r.router.k_max, experts_count = r.logits.columns;
-    r.sorting = sorting_of(sorted, r.given ? r.given : r.experts, n, k, experts_count);
+    r.sorting = sorting_of(sorted, r.given ? r.given : r.experts, NULL, n, k, experts_count);
     if (n > 0 && n * k <= SORT_RUN && experts_count <= COUNTED_BY_BLOCK)
         r.arrived = cuda_handles_of(device)->counters;
     if (n > 0)
         launch_rows(device, r, usage);
     if (!r.arrived)
-        cuda_route_sort(device, sorted, r.sorting.experts, n, k, experts_count);
+        cuda_route_sort(device, sorted, r.sorting.experts, NULL, n, k, experts_count);
 }
 
 extern "C" void cuda_route(struct device *device, float *p, i32 *experts, float *weights,

@@ -84,10 +84,10 @@ static void sort_in_runs(struct device *device, const struct route_sort_call &of
     LAUNCH(device, place_runs, (unsigned)runs, WARP_THREADS, bytes, s);
 }
 
-extern "C" void cuda_route_sort(struct device *device, const struct sorted_order *sorted, const i32 *experts, i64 n,
-                                i64 k_max, i64 experts_count)
+extern "C" void cuda_route_sort(struct device *device, const struct sorted_order *sorted, const i32 *experts,
+                                const i32 *group, i64 n, i64 k_max, i64 experts_count)
 {
-    struct route_sort_call s = sorting_of(sorted, experts, n, k_max, experts_count);
+    struct route_sort_call s = sorting_of(sorted, experts, group, n, k_max, experts_count);
     require(experts_count <= EXPERTS_MOST, "route_sort: %lld experts", (long long)experts_count);
     if (s.assignments > SORT_RUN) {
         sort_in_runs(device, s);

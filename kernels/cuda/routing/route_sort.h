@@ -9,22 +9,22 @@ enum { SORT_RUN = 1024 /* most assignments that one block sorts alone; least per
 
 struct route_sort_call {
     struct sorted_order to;
-    const i32 *experts;
+    const i32 *experts, *group; /* group: of each expert; NULL: its number */
     i64 assignments, k_max, experts_count;
 };
 
-static inline struct route_sort_call sorting_of(const struct sorted_order *sorted, const i32 *experts, i64 n, i64 k_max,
-                                                i64 experts_count)
+static inline struct route_sort_call sorting_of(const struct sorted_order *sorted, const i32 *experts, const i32 *group,
+                                                i64 n, i64 k_max, i64 experts_count)
 {
     i64 assignments = n * k_max;
     require(sorted->rows_bound >= assignments + min_i64(experts_count, assignments) * (sorted->group_rows - 1),
             "route_sort: %lld assignments to %lld experts, room for %lld", (long long)assignments,
             (long long)experts_count, (long long)sorted->rows_bound);
-    return {*sorted, experts, assignments, k_max, experts_count};
+    return {*sorted, experts, group, assignments, k_max, experts_count};
 }
 
-/* Calls visit(assignment, expert, place) with one warp for the assignments in first .. first +
- * count - 1. `place` is taken from next[expert], which counts up in the order of assignments. next
+/* Calls visit(assignment, group, place) with one warp for the assignments in first .. first +
+ * count - 1. `place` is taken from next[group], which counts up in the order of assignments. next
  * is shared memory [E]. */
 template <typename Visit>
 __device__ inline void walk_run(const struct route_sort_call &s, i64 first, i64 count, i32 *next, Visit visit)
@@ -33,19 +33,19 @@ __device__ inline void walk_run(const struct route_sort_call &s, i64 first, i64 
     unsigned lane = threadIdx.x % WARP_THREADS, below = (1u << lane) - 1;
     for (i64 at = first; at < end; at += WARP_THREADS) {
         i64 a = at + lane;
-        i32 expert = a < end ? s.experts[a] : -1;
-        unsigned alike = __ballot_sync(0xffffffffu, expert >= 0);
+        i32 expert = a < end ? s.experts[a] : -1, group = s.group && expert >= 0 ? s.group[expert] : expert;
+        unsigned alike = __ballot_sync(0xffffffffu, group >= 0);
         for (i32 bit = 1; bit < s.experts_count; bit *= 2) {
-            unsigned has = __ballot_sync(0xffffffffu, expert >= 0 && expert & bit);
-            alike &= expert & bit ? has : ~has;
+            unsigned has = __ballot_sync(0xffffffffu, group >= 0 && group & bit);
+            alike &= group & bit ? has : ~has;
         }
-        i32 place = expert >= 0 ? next[expert] + __popc(alike & below) : -1;
+        i32 place = group >= 0 ? next[group] + __popc(alike & below) : -1;
         __syncwarp();
-        if (expert >= 0 && !(alike & below))
-            next[expert] += __popc(alike);
+        if (group >= 0 && !(alike & below))
+            next[group] += __popc(alike);
         __syncwarp();
         if (a < end)
-            visit(a, expert, place);
+            visit(a, group, place);
     }
 }
 
@@ -56,9 +56,9 @@ __device__ inline void count_run(const struct route_sort_call &s, i64 first, i64
 
 __device__ inline void place_run(const struct route_sort_call &s, i64 first, i64 count, i32 *next)
 {
-    walk_run(s, first, count, next, [&s](i64 a, i32 expert, i32 row) {
+    walk_run(s, first, count, next, [&s](i64 a, i32 group, i32 row) {
         s.to.slot[a] = row;
-        if (expert >= 0)
+        if (group >= 0)
             s.to.source[row] = (i32)(a / s.k_max);
     });
 }
