@@ -423,14 +423,20 @@ static void judge(struct leader *l)
     memory_free(v.how);
 }
 
-/* The ranks save, end and begin again. */
-static void begin_again(struct leader *l)
+/* Those that run save and end, and the next world begins. */
+static void ask(struct leader *l)
 {
-    if (l->phase != RUNS || l->asked || l->stops)
+    if (l->phase != RUNS || l->asked)
         return;
-    add_change(l, plural(l->size, "the rank is asked to begin again", "the ranks are asked to begin again"));
     l->asked = true;
     ranks_ask(&l->ranks);
+}
+
+static void begin_again(struct leader *l)
+{
+    if (l->phase == RUNS && !l->asked && !l->stops)
+        add_change(l, plural(l->size, "the rank is asked to begin again", "the ranks are asked to begin again"));
+    ask(l);
 }
 
 /* ---- Machines ---- */
@@ -453,10 +459,8 @@ static void admit(struct leader *l, struct launcher_peer *peer, i64 ranks)
         say(l, line);
         memory_free(line);
     }
-    if (larger && l->phase == RUNS && !l->asked) {
-        l->asked = true;
-        ranks_ask(&l->ranks);
-    }
+    if (larger)
+        ask(l);
     memory_free(text);
 }
 

@@ -5,9 +5,9 @@
 #include "tokenizers/vision/vision.h"
 #include "data/loader/mixer.h"
 #include "train/base_checkpoint.h"
-#include "train/expert_ranks.h"
 #include "train/memory_estimate.h"
 #include "train/monitor.h"
+#include "train/routing_counts.h"
 #include "train/shard_order.h"
 #include "train/shard_ring.h"
 #include "train/taught.h"
@@ -104,13 +104,19 @@ static int check_memory(const struct pretrain_run *r, const struct model_config 
                              stage->ranks->world->rank, stage->device);
 }
 
+/* By their use, but sub-models that draw equal shares of neighbouring experts rely on it that these lie together. */
+static int place_by_use(struct pretrain_run *r, double *use)
+{
+    return routing_place_experts(&r->model, r->stage, use, r->s->elastic_on && r->s->elastic.expert_groups > 1);
+}
+
 /* By the use that the model has counted. */
 static int place_experts(void *context)
 {
     struct pretrain_run *r = context;
     double *use = memory_alloc(model_use_count(&r->model.config) * (i64)sizeof *use);
     model_use_get(use, &r->model);
-    int status = experts_place(&r->model, r->stage, r->s, use);
+    int status = place_by_use(r, use);
     memory_free(use);
     return status;
 }
@@ -433,7 +439,7 @@ static int place(void *context, const struct json *state)
     i64 count = model_use_count(&r->model.config);
     double *use = memory_alloc(count * (i64)sizeof *use);
     json_numbers(use, count, json_get(state, "expert_use"));
-    int status = experts_place(&r->model, r->stage, r->s, use);
+    int status = place_by_use(r, use);
     memory_free(use);
     return status;
 }
@@ -492,10 +498,10 @@ static int begin_or_restore(struct pretrain_run *r, i64 step, const struct json 
     if (!state && !r->drawn)
         weights_init(&r->model.weights, r->seed);
     if (!state)
-        return experts_check_room(&r->model, r->stage) || (heldout_shards(r) && count_common(r))
+        return routing_check_room(&r->model, r->stage) || (heldout_shards(r) && count_common(r))
                    ? -1
                    : measure_heldout(r, "start");
-    if (restore(r, step, state, folder) || experts_check_room(&r->model, r->stage))
+    if (restore(r, step, state, folder) || routing_check_room(&r->model, r->stage))
         return -1;
     json_free(r->heldout);
     r->heldout = json_copy(json_get(state, "heldout"));

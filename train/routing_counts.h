@@ -1,6 +1,6 @@
 /* Counts of how often each of the six streams chooses each expert in each MoE layer, and figures of
  * such counts: load, unused experts, entropy, and the overlap of the most used experts of two
- * streams (ERNIE 5.0 report 6.4.1, figures 8 to 10). */
+ * streams (ERNIE 5.0 report 6.4.1, figures 8 to 10). Counts also say which expert rank is to hold which experts. */
 #ifndef WEFT_TRAIN_ROUTING_COUNTS_H
 #define WEFT_TRAIN_ROUTING_COUNTS_H
 #include "model/model.h"
@@ -44,5 +44,13 @@ void routing_most_used(bool *marks, const i64 *use, i64 experts);
  * 1/7. routing_overlap: that of the most used experts. */
 double routing_overlap_of_sets(const bool *a, const bool *b, i64 experts);
 double routing_overlap(const i64 *use_a, const i64 *use_b, i64 experts);
+
+/* Places the experts on expert ranks for all weights that are read from now on: by `use` (model_use_count, changed),
+ * in a row if that is wanted, or as a replay says. Without expert ranks it does nothing. 0, or -1 and a message. */
+struct stage;
+int routing_place_experts(struct model *model, const struct stage *stage, double *use, bool in_a_row);
+/* Call when the weights and model->use are there: says how the experts are placed, and checks that memory for rows
+ * suffices for the use so far. 0, or -1 and a message. */
+int routing_check_room(const struct model *model, const struct stage *stage);
 
 #endif

@@ -9,7 +9,6 @@
  *   training.c            the loop of every stage that trains: resume, report, checkpoint, stop
  *   pretrain.c            the stages pretrain and sft; pretrain_settings.c: their settings
  *   step.c                one step: micro-batches, losses, their balance; pipeline.c: its order
- *   expert_ranks.c        which expert rank holds which experts, and their room for rows
  *   nested.c              the order in which sub-models keep experts and layers
  *   best.c                keep_best: which step's weights are the result
  *   lr_schedule.c         learning rates; optimizer.c: gradient norm and update. Gradients are clipped inside the
@@ -17,7 +16,7 @@
  *   checkpoint.c          writing, checking and finding checkpoints, and their size; metrics.c, events.c: the log
  *   heldout.c             held-out losses; heldout_spread.c: their sampling error
  *   monitor.c             measurements during training: heldout_set.c, losses of a few rows;
- *                         routing_monitor.c, the router; routing_counts.c, its figures
+ *                         routing_monitor.c, the router; routing_counts.c, its figures, and what expert ranks hold
  *   taught.c              what conversations taught a model, for `weft chat`
  *   base_checkpoint.c     going on from another stage; copy_tokenizers.c: what it takes along
  *   shard_order.c         data that is read shard by shard; shard_ring.c: where its ring is

@@ -529,6 +529,21 @@ TEST(a_launcher_begins_again_when_it_is_asked)
     memory_free(recipe);
 }
 
+/* With groups of neighbouring experts, of which sub-models draw equal shares, experts stay in a row. */
+TEST(groups_of_experts_stay_where_they_are)
+{
+    char *recipe = recipe_of("groups", STEPS_MOST, shards);
+    struct launch l = START("groups", "-n 2 --layout expert=2 run %s base.elastic.expert_groups=2", recipe);
+    await_steps(&l, "groups", 3);
+    assert_int_equal(kill(l.id, SIGALRM), 0);
+    await(&l, "; 2 go on from step ", 1);
+    interrupt(&l);
+    expect_end(&l, 130, "interrupted and saved");
+    assert_int_equal(times_said(&l, "the experts are placed"), 0);
+    buffer_release(&l.said);
+    memory_free(recipe);
+}
+
 /* Lets a rank run a tenth of the time, until it or this process ends: less than its share of a busy machine. */
 static pid_t slow_down(pid_t rank)
 {
