@@ -201,10 +201,11 @@ static int check_room(const struct model *model, const struct stage *stage, cons
         return 0;
     double load = routing_rank_load(&layer, use, model->weights.layout.placement, c->layers, c->experts, l->expert);
     if (load > (double)room)
-        return error_usage("%s: so far the busiest of %lld %s took %.2f times the mean of rows (layer %lld), "
-                           "there is room for %lld times: expected --layout %s=%.0f or more",
-                           stage->name, (long long)l->expert, plural(l->expert, "expert rank", "expert ranks"), load,
-                           (long long)layer, (long long)room, setting, ceil(load));
+        return error_usage(
+            "%s: by the experts' use so far the busiest of %lld %s takes %.2f times the mean of rows (layer %lld), "
+            "there is room for %lld times: expected --layout %s=%.0f or more",
+            stage->name, (long long)l->expert, plural(l->expert, "expert rank", "expert ranks"), load, (long long)layer,
+            (long long)room, setting, ceil(load));
     if (stage->ranks->world->rank == 0 && isnan(load))
         log_warn(
             "%s: the model has no counts of its experts' use yet. A rank has room for %lld times the mean of rows, "
