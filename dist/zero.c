@@ -235,6 +235,7 @@ static struct weight destination(const struct weight *w, const struct weights *w
     struct weights_layout place = parallel_place(layout, rank);
     struct weight placed = *w;
     place.layers = weights->layout.layers;
+    place.placement = weights->layout.placement;
     weight_place(&placed, &place, weights->training && w->spec.trained);
     return placed;
 }

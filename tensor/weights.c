@@ -150,6 +150,7 @@ void weights_open_shadow(struct weights *shadow, const struct weights *of)
         const struct weight *w = weights_add(shadow, &of->list[i].spec);
         bytes += 2 * (w->share_rows * w->columns * 4 + 64);
     }
+    weights_place_experts(shadow, of->layout.placement);
     device_arena_open(shadow->device, &shadow->memory, bytes);
     for (i64 i = 0; i < shadow->count; i++) {
         struct weight *w = &shadow->list[i];

@@ -263,8 +263,8 @@ struct training {
     const struct best_settings *best; /* NULL: the result is the last step */
     bool higher;                      /* higher measures are better */
     void *context;                    /* callback argument; callbacks return 0, or -1 and a message */
-    /* Called before weights are read from a checkpoint or a snapshot that has this state: places the experts on expert
-     * ranks. NULL: they stay. */
+    /* Called before weights are read from a checkpoint or a snapshot that has this state: places the experts of
+     * `weights` on expert ranks; those of further tables follow. NULL: they stay. */
     int (*place)(void *context, const struct json *state);
     /* Called before the first step of this call, when the weights are loaded and `step` steps are
      * complete. state and folder belong to the checkpoint; both are NULL at step 0, and folder for a snapshot.

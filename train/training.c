@@ -143,7 +143,11 @@ static void open_snapshots(struct training_loop *l)
 static int place(void *context, const struct json *state)
 {
     const struct training *t = ((struct training_loop *)context)->t;
-    return t->place ? t->place(t->context, state) : 0;
+    int status = t->place ? t->place(t->context, state) : 0;
+    for (i64 i = 0; i < t->more_count && t->place && status == 0; i++)
+        if (weights_placement_count(t->more[i].weights) == weights_placement_count(t->weights))
+            weights_place_experts(t->more[i].weights, t->weights->layout.placement);
+    return status;
 }
 
 /* Takes the newest snapshot if it is newer than the checkpoints. *done stays -1 if there is none. */
