@@ -223,14 +223,13 @@ int step_foresee(struct foreseen *out, struct step_needs *needs, const struct st
 
 double step_expert_load(const double *use, const struct model_config *c, i64 expert_ranks)
 {
-    double sum = 0, layers = 0;
-    for (i64 l = 0; use && expert_ranks > 1 && l < c->layers; l++) {
-        i64 which;
-        double load = routing_rank_load(&which, use + l * c->experts, 1, c->experts, expert_ranks);
-        sum += isnan(load) ? 0 : load;
-        layers += !isnan(load);
-    }
-    return layers > 0 ? sum / layers : 1;
+    if (!use || expert_ranks < 2 || c->experts % expert_ranks)
+        return 1;
+    i32 *placement = memory_alloc(max_i64(model_use_count(c), 1) * (i64)sizeof *placement);
+    placement_by_use(placement, use, c->layers, c->experts, expert_ranks);
+    double load = routing_rank_load_mean(use, placement, c->layers, c->experts, expert_ranks);
+    memory_free(placement);
+    return isnan(load) ? 1 : load;
 }
 
 /* ---- Does it fit ---- */

@@ -43,8 +43,8 @@ int step_estimate(struct step_needs *needs, const struct step_work *work, i64 ra
  * step longer by elastic_passes_cost. */
 int step_foresee(struct foreseen *out, struct step_needs *needs, const struct step_work *work,
                  const struct cluster *cluster, double load);
-/* Rows of the busiest expert rank over the mean, in the mean of MoE layers, by counts of use [layers, experts]. 1: the
- * counts are NULL or 0, or one rank has all experts. */
+/* Rows of the busiest expert rank over the mean, in the mean of MoE layers, by counts of use [layers, experts], with
+ * experts placed by them. 1: the counts are NULL or 0, or one rank has all experts. */
 double step_expert_load(const double *use, const struct model_config *config, i64 expert_ranks);
 /* Call before the model is opened (dry_run_check). Weights, moments and gradients have to fit;
  * activations depend on the data. */
