@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "sites/codec.h"
 #include "sites/journal.h"
 #include "sites/traffic_inside.h"
 
@@ -36,6 +37,8 @@ void messages_greet(struct traffic *t, struct peer_site *p)
     struct json *hello = json_copy(t->start.hello);
     json_set(hello, "name", json_of_string(t->start.settings->name));
     json_set(hello, "versions", versions_json(t->version, t->rounds.fragments));
+    json_set(hello, "steps", json_of_integer(t->plan_steps)); /* for a site that listens and was started again */
+    json_set(hello, "bits", json_of_integer(t->plan_bits));
     say_json(p, LINK_HELLO, hello);
 }
 
@@ -80,6 +83,9 @@ static int judge(struct traffic *t, const struct json *hello)
         status = error_set("it has no name");
     if (status == 0 && json_count(json_get(hello, "versions")) != t->rounds.fragments)
         status = error_set("it has other fragments");
+    if (status == 0 && t->strict && !rounds_knows(&t->rounds, name) && t->rounds.site_count >= t->rounds.least)
+        status = error_set("the %lld %s of this run are known (sites.least): others may come with sites.grace_s",
+                           (long long)t->rounds.least, plural(t->rounds.least, "site", "sites"));
     buffer_release(&where);
     return status;
 }
@@ -105,6 +111,16 @@ static void take_versions(i64 *versions, const struct json *list, i64 count)
         versions[f] = max_i64(0, json_integer(json_at(list, f), 0));
 }
 
+static void take_plan(struct traffic *t, i64 steps, i64 bits)
+{
+    enum { STEPS_MOST = 1000000 };
+    if (t->plan_steps || steps < 1 || steps > STEPS_MOST || bits < 0 || bits > 32 || !codec_knows((int)bits))
+        return;
+    t->plan_steps = steps;
+    t->plan_bits = bits;
+    pthread_cond_broadcast(&t->changed);
+}
+
 static void welcome(struct traffic *t, struct peer_site *p, const struct json *hello)
 {
     i64 versions[FRAGMENTS_MOST];
@@ -126,6 +142,7 @@ static void welcome(struct traffic *t, struct peer_site *p, const struct json *h
     allow_all(t, p);
     json_set(answer, "name", json_of_string(t->start.settings->name));
     say_json(p, LINK_WELCOME, answer);
+    take_plan(t, json_integer(json_get(hello, "steps"), 0), json_integer(json_get(hello, "bits"), 0));
     if (t->plan_steps)
         peer_say(p, LINK_PLAN, 0, t->plan_steps, t->plan_bits, NULL, 0);
     traffic_count(t);
@@ -208,8 +225,10 @@ static void hear_part(struct traffic *t, struct peer_site *p, const struct link_
     if (part_read(&part, (const u8 *)data->data, data->length, &sizes) || part.head.omitted ||
         fragment_check(t->start.fragments, head->fragment, &part))
         traffic_say(t, "a part of site %s is left out: %s", p->name, error_text());
-    else
+    else {
+        p->sent[head->fragment] = head->number;
         traffic_take_part(t, p->site, head->fragment, head->number, data->data, data->length);
+    }
 }
 
 /* Completes a record with this site's own codes, which were left out. -1 and a message if it is none. */
@@ -247,26 +266,34 @@ static void hear_round(struct traffic *t, struct peer_site *p, const struct link
     } else {
         if (t->strict && journal_keep_round(t->start.folder, head->fragment, head->number, record.data, record.length))
             traffic_say(t, "a round is not kept, so a resumed run may differ: %s", error_text());
-        t->version[head->fragment] = head->number;
-        traffic_event(t, EVENT_ROUND, head->fragment, head->number, 0, record.data, record.length);
+        if (!t->strict || t->own[head->fragment].round == head->number) { /* else it waits on disk for its step */
+            t->version[head->fragment] = head->number;
+            traffic_event(t, EVENT_ROUND, head->fragment, head->number, 0, record.data, record.length);
+        }
     }
     buffer_release(&record);
 }
 
-/* The site that listens goes on from an older checkpoint, and repeats a round. */
+/* The site that listens goes on from an older checkpoint, and repeats a round; or it lacks this site's part of the open
+ * one, which may not have begun here. */
 static void hear_need(struct traffic *t, struct peer_site *p, const struct link_head *head)
 {
     struct part_sizes sizes = fragment_sizes(t->start.fragments, head->fragment);
     struct buffer text = {0};
     struct record record;
     const struct part *own = NULL;
+    const struct own_part *under_way = &t->own[head->fragment];
+    if (under_way->round == head->number) {
+        peer_say(p, LINK_PART, head->fragment, head->number, 0, under_way->data.data, under_way->data.length);
+        return;
+    }
     if (journal_find_round(&text, t->start.folder, head->fragment, head->number) &&
         record_read(&record, (const u8 *)text.data, text.length, &sizes) == 0)
         own = record_find(&record, t->start.settings->name);
     if (own)
         peer_say(p, LINK_PART, head->fragment, head->number, 0, own->use - sizeof own->head,
                  (i64)sizeof own->head + 8 * own->head.uses + own->head.code_bytes);
-    else
+    else if (head->number <= t->version[head->fragment])
         traffic_say(t, "site %s asks for round %lld of fragment %lld, which is not kept here any more", p->name,
                     (long long)head->number, (long long)head->fragment);
     buffer_release(&text);
@@ -315,7 +342,7 @@ static void hear_of_guests(struct traffic *t, struct peer_site *p, const struct 
     else if (head->kind == LINK_SPEED)
         note_speed(t, (double)head->number, 1e-6 * (double)head->more);
     else if (head->kind == LINK_BYE)
-        p->leaves = true;
+        p->leaves = t->rounds.sites[p->site].ended = true;
     if (head->kind == LINK_DONE) {
         t->rounds.sites[p->site].done = true;
         traffic_look_for_end(t);
@@ -339,12 +366,11 @@ static void hear_of_first(struct traffic *t, struct peer_site *p, const struct l
     } else if (head->kind == LINK_COUNT) {
         t->here = max_i64(1, head->number);
         pthread_cond_broadcast(&t->changed);
-    } else if (head->kind == LINK_PLAN && head->number > 0) {
-        t->plan_steps = head->number;
-        t->plan_bits = head->more;
-        pthread_cond_broadcast(&t->changed);
+    } else if (head->kind == LINK_PLAN) {
+        take_plan(t, head->number, head->more);
     } else if (head->kind == LINK_DONE) {
         t->all_done = true;
+        peer_say(p, LINK_BYE, 0, 0, 0, NULL, 0);
         pthread_cond_broadcast(&t->changed);
     } else if (head->kind == LINK_BYE) {
         p->leaves = true;

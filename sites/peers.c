@@ -52,7 +52,8 @@ void peers_drop(struct traffic *t, i64 i, const char *why)
     t->here = t->listens ? t->here : 1;
     if (left)
         traffic_event(t, EVENT_SITE, 0, 0, t->here, p->name, (i64)strlen(p->name) + 1);
-    t->retry_s = clock_s() + RETRY_S;
+    t->left_s = clock_s();
+    t->retry_s = t->left_s + RETRY_S;
     close(p->socket);
     link_close(p->link);
     memory_free(p->address);

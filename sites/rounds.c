@@ -38,8 +38,17 @@ i64 rounds_here(const struct rounds *r)
     return here;
 }
 
-static bool has_part(const struct rounds_of_fragment *o, const char *name)
+bool rounds_knows(const struct rounds *r, const char *name)
 {
+    bool found = false;
+    for (i64 i = 0; i < r->site_count; i++)
+        found |= strcmp(r->sites[i].name, name) == 0;
+    return found;
+}
+
+bool rounds_has_part(const struct rounds *r, i64 fragment, const char *name)
+{
+    const struct rounds_of_fragment *o = &r->of[fragment];
     bool found = false;
     for (i64 i = 0; i < o->part_count; i++)
         found |= strcmp(o->parts[i].data + offsetof(struct part_head, name), name) == 0;
@@ -55,7 +64,7 @@ enum rounds_verdict rounds_add(struct rounds *r, i64 site, i64 fragment, i64 rou
         return ROUNDS_STRANGE;
     if (round <= o->version)
         return ROUNDS_LATE;
-    if (has_part(o, name))
+    if (rounds_has_part(r, fragment, name))
         return ROUNDS_TWICE;
     o->opened_s = o->part_count ? o->opened_s : now_s;
     buffer_append(&o->parts[o->part_count++], part, bytes);
@@ -68,7 +77,7 @@ bool rounds_closes(const struct rounds *r, i64 fragment, double now_s)
     bool all = true;
     for (i64 i = 0; i < r->site_count; i++) /* a site that is ahead repeats what it has sent */
         if (r->sites[i].here && r->sites[i].version[fragment] >= o->version)
-            all &= has_part(o, r->sites[i].name);
+            all &= rounds_has_part(r, fragment, r->sites[i].name);
     return o->part_count > 0 &&
            ((all && o->part_count >= r->least) || (r->grace_s > 0 && now_s - o->opened_s >= r->grace_s));
 }

@@ -11,7 +11,7 @@
 enum { ROUNDS_FRAGMENTS = 4 };
 struct rounds_site {
     char name[SITE_NAME_BYTES];
-    bool here, done;               /* done: it has the last round */
+    bool here, done, ended;        /* done: it has the last round; ended: it knows that all have */
     i64 version[ROUNDS_FRAGMENTS]; /* of its anchors */
 };
 struct rounds {
@@ -32,6 +32,8 @@ void rounds_release(struct rounds *rounds);
 i64 rounds_join(struct rounds *rounds, const char *name, const i64 *versions);
 void rounds_leave(struct rounds *rounds, i64 site); /* its parts stay */
 i64 rounds_here(const struct rounds *rounds);
+bool rounds_knows(const struct rounds *rounds, const char *name); /* a site of that name has been here */
+bool rounds_has_part(const struct rounds *rounds, i64 fragment, const char *name); /* of the open round */
 /* Takes a checked part of a site for a round. */
 enum rounds_verdict rounds_add(struct rounds *rounds, i64 site, i64 fragment, i64 round, const void *part, i64 bytes,
                                double now_s);

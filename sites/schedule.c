@@ -109,9 +109,8 @@ static bool plan(struct sites *s, i64 done)
     double bytes_per_s, delay_s;
     if (s->steps || done < MEASURED_STEPS)
         return true;
-    if (!traffic_listens(s->traffic))
-        traffic_plan(s->traffic, &s->steps, &s->bits);
-    else if (traffic_speed(s->traffic, &bytes_per_s, &delay_s))
+    if (!traffic_plan(s->traffic, &s->steps, &s->bits) && traffic_listens(s->traffic) &&
+        traffic_speed(s->traffic, &bytes_per_s, &delay_s))
         choose_plan(s, bytes_per_s, delay_s);
     s->planned = s->steps ? done : 0;
     return s->steps || !s->strict;

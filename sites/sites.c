@@ -2,14 +2,19 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dist/sockets.h"
 #include "sites/journal.h"
 #include "sites/sites_inside.h"
 
 int sites_check(const struct sites_settings *s)
 {
     u8 key[LINK_KEY_BYTES];
+    char *host, port[8];
     if (!sites_are_on(s))
         return 0;
+    if (socket_address_split(&host, port, s->meet))
+        return error_prefix("sites.meet");
+    memory_free(host);
     if (!s->name || !site_name_is_good(s->name))
         return error_usage("sites.name is \"%s\": expected 1 to %d letters, digits, or one of -_.",
                            s->name ? s->name : "", SITE_NAME_BYTES - 1);

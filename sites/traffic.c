@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TURN_MS = 100, FLUSH_S = 30 };
+enum { TURN_MS = 100, FLUSH_S = 30, COME_BACK_S = 3 };
 
 static void wake(const struct traffic *t)
 {
@@ -101,7 +101,7 @@ static void close_round(struct traffic *t, i64 fragment)
         if (!p->welcomed || r->sites[p->site].version[fragment] != o->version)
             continue;
         struct buffer record = {0};
-        record_write(&record, o->parts, o->part_count, p->name);
+        record_write(&record, o->parts, o->part_count, p->sent[fragment] == round ? p->name : NULL);
         peer_say(p, LINK_ROUND, fragment, round, 0, record.data, record.length);
         buffer_release(&record);
     }
@@ -132,6 +132,8 @@ void traffic_settle(struct traffic *t, struct peer_site *p, i64 fragment)
         traffic_event(t, EVENT_ASK, fragment, 0, 0, NULL, 0);
     } else if (theirs > ours) {
         peer_say(p, t->strict ? LINK_NEED : LINK_ASK, fragment, ours + 1, 0, NULL, 0);
+    } else if (theirs == ours && t->strict && !rounds_has_part(&t->rounds, fragment, p->name)) {
+        peer_say(p, LINK_NEED, fragment, ours + 1, 0, NULL, 0); /* if it has sent it to an earlier life of this site */
     }
 }
 
@@ -172,6 +174,15 @@ static bool has_output(const struct traffic *t)
     return bytes > 0;
 }
 
+/* Whether a site may still wait to hear that all are done: it is connected, or its link broke just now. */
+static bool has_waiting_site(const struct traffic *t)
+{
+    bool waits = false;
+    for (i64 i = 0; t->listens && t->all_done && i < t->rounds.site_count; i++)
+        waits |= i != t->own_site && t->rounds.sites[i].done && !t->rounds.sites[i].ended;
+    return waits && (t->peer_count > 0 || clock_s() - t->left_s < COME_BACK_S);
+}
+
 static void turn(struct traffic *t)
 {
     struct pollfd list[PEERS_MOST + 2] = {{t->wake, POLLIN, 0}, {t->listener, POLLIN, 0}};
@@ -199,7 +210,7 @@ static void *run(void *context)
     struct traffic *t = context;
     double end_s = 0;
     pthread_mutex_lock(&t->lock);
-    while (!t->stop || (t->flush && has_output(t) && clock_s() < end_s)) {
+    while (!t->stop || (t->flush && (has_output(t) || has_waiting_site(t)) && clock_s() < end_s)) {
         if (!t->stop)
             end_s = clock_s() + FLUSH_S;
         if (!t->listens && !t->stop)

@@ -55,6 +55,6 @@ bool traffic_plan(struct traffic *traffic, i64 *steps, i64 *bits);   /* false: i
 /* This site has all rounds, on disk too. True if all sites have, so that none needs this one any more. */
 bool traffic_done(struct traffic *traffic);
 i64 traffic_bytes(struct traffic *traffic); /* sent so far */
-/* Sends what is left, for half a minute at most, if `flush`. */
+/* `flush`: sends what is left, and waits until the other sites know that all are done, for half a minute at most. */
 void traffic_close(struct traffic *traffic, bool flush);
 #endif

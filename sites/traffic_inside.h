@@ -18,6 +18,7 @@ struct peer_site { /* a connection to another site, or to one that has not said 
     char name[SITE_NAME_BYTES];
     i64 site;                   /* its number in `rounds`; -1: none */
     bool wants[FRAGMENTS_MOST]; /* it waits for the anchor */
+    i64 sent[FRAGMENTS_MOST];   /* round of the last part that came over this connection */
     enum probe probe;
     double probe_s;
 };
@@ -47,8 +48,8 @@ struct traffic {
     bool done, all_done; /* this site has the last round; so have all */
     bool met;            /* this site has been welcome, or it listens: from now on nothing is final */
     int key_faults;
-    double retry_s;
-    char told[256]; /* why the site that listens was not reached */
+    double retry_s, left_s; /* left_s: when a connection ended */
+    char told[256];         /* why the site that listens was not reached */
 };
 
 /* traffic.c */

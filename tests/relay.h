@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum relay_fault { RELAY_FINE, RELAY_CUT, RELAY_FLIP };
+enum relay_fault { RELAY_FINE, RELAY_CUT, RELAY_FLIP, RELAY_DROP }; /* DROP: what is under way when a side closes */
 struct relay {
     int port, to; /* listens there, connects here, on this machine */
     double delay_s;
@@ -52,8 +52,8 @@ static inline bool relay_move(struct relay *r, struct relay_way *w, bool of_clie
     struct relay_chunk *c = memory_alloc(sizeof *c);
     c->bytes = w->end - w->first < RELAY_CHUNKS ? recv(w->from, c->data, RELAY_BYTES, MSG_DONTWAIT) : -1;
     c->due_s = clock_s() + r->delay_s;
-    bool open = c->bytes != 0;
-    if (c->bytes > 0 && of_client && r->fault && passed + c->bytes > r->at) {
+    bool ended = c->bytes == 0, open = !ended;
+    if (c->bytes > 0 && of_client && (r->fault == RELAY_CUT || r->fault == RELAY_FLIP) && passed + c->bytes > r->at) {
         open &= r->fault != RELAY_CUT;
         c->data[r->at - passed] ^= 1;
         r->fault = RELAY_FINE;
@@ -72,7 +72,7 @@ static inline bool relay_move(struct relay *r, struct relay_way *w, bool of_clie
         memory_free(c);
         w->first++;
     }
-    return open;
+    return open || (ended && r->fault != RELAY_DROP && w->first < w->end);
 }
 
 static inline _Noreturn void relay_run(struct relay *r)

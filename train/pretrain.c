@@ -761,12 +761,12 @@ static int run_step(void *context, i64 step, struct training_step *said)
     said->seconds = x.seconds;
     said->flops = x.flops;
     said->pace = x.pace;
-    monitor_measure(&r->monitor, said->metrics, &r->model, step + 1);
-    note_left_out(r, step);
     if (r->sites)
         sites_count(r->sites, (double)x.positions, x.seconds);
     if (r->sites && step + 1 == r->s->steps && sites_end(r->sites, step + 1))
         return -1;
+    monitor_measure(&r->monitor, said->metrics, &r->model, step + 1);
+    note_left_out(r, step);
     return check_step(r, step, x.without_targets);
 }
 
@@ -944,12 +944,22 @@ static int check_new_model(const struct pretrain_settings *s)
     return s->elastic_on ? elastic_check_settings(&s->elastic, &c) : 0;
 }
 
+static int check_sites(const struct pretrain_settings *s)
+{
+    if (sites_are_on(&s->sites) && best_on(&s->best))
+        return error_usage(
+            "keep_best with sites: each site would keep another step; the last one has the weights of all");
+    if (sites_are_on(&s->sites) && s->elastic.nested)
+        return error_usage("elastic.nested with sites: each site would fix an order of its own for smaller sizes");
+    return sites_check(&s->sites);
+}
+
 int pretrain_check_settings(const void *settings)
 {
     const struct pretrain_settings *s = settings;
     if (is_given(s->from) && is_given(s->continues))
         return error_usage("from and continue are exclusive: start from a model, or continue a stage");
-    if (sites_check(&s->sites) || lr_check(&s->optimizer, s->steps, "steps") ||
+    if (check_sites(s) || lr_check(&s->optimizer, s->steps, "steps") ||
         best_check(&s->best, "heldout_steps", s->heldout_steps))
         return -1;
     if (s->elastic_on && s->elastic.slice_rows % s->loader.micro_rows)

@@ -213,6 +213,7 @@ static void run_over(struct relay relay, const char *folder, const char *says)
 TEST(a_slow_and_a_damaged_link_change_no_bit)
 {
     run_over((struct relay){.delay_s = 0.02}, "slow", "base: done");
+    run_over((struct relay){.delay_s = 0.1, .fault = RELAY_DROP}, "dropped", "base: done");
     run_over((struct relay){.fault = RELAY_CUT, .at = 9000}, "cut", "site b has left");
     run_over((struct relay){.fault = RELAY_FLIP, .at = 9000}, "flip", "was changed, repeated or left out");
 }
@@ -254,15 +255,17 @@ static void expect_refused(const char *folder, const char *name, int meet, const
 
 TEST(sites_that_do_not_fit_are_refused_and_the_run_goes_on)
 {
-    struct site a = {"long-a", "a", .more = {"base.sites.least=1", "base.steps=100000", NULL}};
-    struct site b = {"long-b", "b", .more = {"base.sites.least=1", "base.steps=100000", NULL}};
+    struct site a = {"long-a", "a", .more = {"base.steps=100000", NULL}};
+    struct site b = {"long-b", "b", .more = {"base.steps=100000", NULL}};
     char *key = string_format("base.sites.key=%s/other-key", root);
     a.meet = b.meet = ranks_free_port();
     start(&a);
-    await(&a, "metrics.jsonl", "\"step\":1,");
+    await(&a, "metrics.jsonl", ""); /* it listens before the other one can */
+    while (relay_connect(a.meet) < 0)
+        poll(NULL, 0, 2);
     start(&b);
     await(&a, "sites.jsonl", "\"joined\":\"b\"");
-    static const char *const same[] = {"base.sites.least=1", "base.steps=100000", NULL};
+    static const char *const same[] = {"base.steps=100000", NULL};
     struct site c = {"same-name", "b", .meet = a.meet};
     memcpy(c.more, same, sizeof same);
     start(&c);
@@ -270,10 +273,13 @@ TEST(sites_that_do_not_fit_are_refused_and_the_run_goes_on)
     expect_refused("wrong-key", "c", a.meet, key, "it does not have the same key (sites.key)");
     expect_refused("recipe", "d", a.meet, "base.optimizer.lr=0.1", "its recipe differs in ");
     struct site e = {"seed", "e", .meet = a.meet};
-    memcpy(e.more, (const char *const[]){"base.sites.least=1", "base.steps=100000", "seed=77", NULL},
-           4 * sizeof(char *));
+    memcpy(e.more, (const char *const[]){"base.steps=100000", "seed=77", NULL}, 3 * sizeof(char *));
     start(&e);
     expect_ends(&e, 1, "it began with other weights (seed, from)");
+    struct site f = {"third", "f", .meet = a.meet};
+    memcpy(f.more, same, sizeof same);
+    start(&f);
+    expect_ends(&f, 1, "the 2 sites of this run are known (sites.least)");
     await(&a, "metrics.jsonl", "\"step\":30,");
     assert_int_equal(stop(&a, SIGINT), 130);
     assert_int_equal(stop(&b, SIGINT), 130);
@@ -295,6 +301,8 @@ TEST(settings_of_a_site_are_checked)
     const struct {
         const char *folder, *name, *more, *says;
     } cases[] = {{"bad-name", "my site", NULL, "sites.name is \"my site\": expected 1 to 39 letters"},
+                 {"nested", "a", "base.elastic.nested=true", "elastic.nested with sites"},
+                 {"best", "a", "base.keep_best=heldout", "keep_best with sites"},
                  {"no-key", "a", "base.sites.key=", "sites.key is missing"},
                  {"lost-key", "a", "base.sites.key=/no/such/key", "sites.key: /no/such/key: No such file"},
                  {"open-key", "a", key, "others can read or change"}};
