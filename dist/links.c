@@ -91,11 +91,11 @@ static double call_s(struct probe *p, i64 bytes, double *used_s)
 /* Seconds that pass while this thread computes for one: more if others have the processor, or a limit of it. */
 static double slowness(struct probe *p)
 {
-    volatile double value = 0;
+    volatile i64 turns = 0; /* keeps the loop */
     double begin_s = clock_s(), begin_cpu_s = cpu_s();
     while (clock_s() - begin_s < SECONDS_LEAST)
         for (int i = 0; i < 1000; i++)
-            value += 1;
+            turns = turns + 1;
     return mean_over(p, (clock_s() - begin_s) / (cpu_s() - begin_cpu_s));
 }
 
