@@ -120,7 +120,7 @@ void link_send(struct link *l, const struct link_head *head, const void *payload
 const char *link_output(const struct link *l, i64 *bytes)
 {
     *bytes = l->out.length - l->out_at;
-    return l->out.data + l->out_at;
+    return *bytes ? l->out.data + l->out_at : NULL;
 }
 
 void link_sent(struct link *l, i64 bytes)
