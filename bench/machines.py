@@ -7,39 +7,11 @@ machine (sums go to all ranks at once), once as two (within machines first).
 RANKS: on each of the two machines. The first stage on ranks of the recipe must be called base. A run of two steps is
 taken off one of six, so what is sent at the beginning and the end does not count. Needs root for namespaces; without
 it says so and ends well."""
-import os, subprocess, sys
+import os, sys
+
+from confined import bytes_sent, call, make_machines, start
 
 SHORT, LONG, PORT = 2, 6, 29500
-
-
-def skip(why):
-    print(f"skipped: {why}")
-    sys.exit(0)
-
-
-def ip(*words, namespace=None):
-    inside = ["ip", "netns", "exec", namespace] if namespace else []
-    return subprocess.run(inside + ["ip", *words], capture_output=True, text=True).returncode == 0
-
-
-def make_machines():
-    for name in MACHINES:
-        if not ip("netns", "add", name):
-            skip("network namespaces need root and iproute2")
-    if not ip("link", "add", "veth", "netns", MACHINES[0], "type", "veth", "peer", "name", "veth", "netns", MACHINES[1]):
-        skip("this kernel has no pairs of virtual interfaces (veth)")
-    for number, name in enumerate(MACHINES):
-        for words in (["link", "set", "lo", "up"], ["addr", "add", f"10.99.0.{number + 1}/24", "dev", "veth"],
-                      ["link", "set", "veth", "up"]):
-            if not ip(*words, namespace=name):
-                skip(f"{name}: ip {' '.join(words)} failed")
-
-
-def bytes_sent(name):
-    """Of the link, with headers."""
-    lines = subprocess.run(["ip", "netns", "exec", name, "cat", "/proc/net/dev"], capture_output=True, text=True,
-                           check=True).stdout.splitlines()
-    return next(int(line.split(":")[1].split()[8]) for line in lines if line.strip().startswith("veth:"))
 
 
 def run(name, steps, apart):
@@ -49,9 +21,8 @@ def run(name, steps, apart):
         machine = MACHINES[rank // COUNT]
         environment = dict(os.environ, WEFT_THREADS="1", WEFT_MACHINE=machine if apart else "one", RANK=str(rank),
                            WORLD_SIZE=str(2 * COUNT), MASTER_ADDR="10.99.0.1", MASTER_PORT=str(PORT))
-        ranks.append(subprocess.Popen(["ip", "netns", "exec", machine, PROGRAM, "run", RECIPE, f"run={folder}",
-                                       f"base.steps={steps}"] + MORE, env=environment,
-                                      stderr=open(f"{FOLDER}/{name}.{rank}", "w")))
+        ranks.append(start(None, machine, [PROGRAM, "run", RECIPE, f"run={folder}", f"base.steps={steps}"] + MORE,
+                           env=environment, stderr=open(f"{FOLDER}/{name}.{rank}", "w")))
     status = [rank.wait() for rank in ranks]
     if any(status):
         sys.exit(f"{name}: exit status {status}; see {FOLDER}/{name}.*")
@@ -65,7 +36,7 @@ MORE = sys.argv[5:]
 MACHINES = [f"weft-{os.getpid()}-{number}" for number in range(2)]
 os.makedirs(FOLDER, exist_ok=False)
 try:
-    make_machines()
+    make_machines(MACHINES)
     for apart in (False, True):
         name = "two" if apart else "one"
         short, long = run(f"{name}-short", SHORT, apart), run(f"{name}-long", LONG, apart)
@@ -74,4 +45,4 @@ try:
               f"{each[0]:.1f} and {each[1]:.1f} MB a step", flush=True)
 finally:
     for name in MACHINES:
-        ip("netns", "del", name)
+        call("ip", "netns", "del", name)

@@ -9,69 +9,15 @@ figures hold beside other load. CASE: some of the cases below, by their names. N
 version 1 or 2, and for network namespaces with tbf; without them it says so and ends well."""
 import json, os, statistics, subprocess, sys
 
-PERIOD_US, QUOTA_US, STEPS, PORT = 15000, 3000, 12, 29700
+from confined import call, make_group, make_machines, start
+
+QUOTA_US, STEPS, PORT = 3000, 12, 29700
+LIMIT = ["rate", "1gbit", "burst", "256kb", "latency", "50ms"]
 CASES = {  # layout, ranks, machines
     "data=2": ("data=2", 2, 1), "expert=2": ("expert=2", 2, 1), "pipeline=2": ("pipeline=2", 2, 1),
     "tensor=2": ("tensor=2", 2, 1), "data=4": ("data=4", 4, 1), "data=4,expert=2": ("data=4,expert=2", 4, 1),
     "far data=2": ("data=2", 2, 2), "far data=4": ("data=4", 4, 2),
 }
-
-
-def skip(why):
-    print(f"skipped: {why}")
-    sys.exit(0)
-
-
-def find_groups():
-    """Folder of control groups with cpu, and their version."""
-    if os.geteuid() != 0:
-        skip("control groups need root")
-    for line in open("/proc/mounts"):
-        _, place, kind, options = line.split()[:4]
-        if kind == "cgroup" and "cpu" in options.split(","):
-            return place, 1
-        try:
-            if kind == "cgroup2" and "cpu" in open(os.path.join(place, "cgroup.subtree_control")).read().split():
-                return place, 2
-        except OSError:
-            continue
-    skip("no control groups with cpu are mounted here")
-
-
-def make_group(rank):
-    place, version = find_groups()
-    folder = os.path.join(place, f"weft-planned-{os.getpid()}-{rank}")
-    values = ({"cpu.cfs_period_us": PERIOD_US, "cpu.cfs_quota_us": QUOTA_US, "cpu.shares": 100000} if version == 1
-              else {"cpu.max": f"{QUOTA_US} {PERIOD_US}", "cpu.weight": 10000})
-    try:
-        os.makedirs(folder, exist_ok=True)
-        for key, value in values.items():
-            with open(os.path.join(folder, key), "w") as file:
-                file.write(str(value))
-    except OSError as error:
-        skip(f"{folder}: {error}")
-    return folder
-
-
-def command(*words, namespace=None):
-    inside = ["ip", "netns", "exec", namespace] if namespace else []
-    return subprocess.run(inside + list(words), capture_output=True, text=True).returncode == 0
-
-
-def make_machines():
-    for name in MACHINES:
-        if not command("ip", "netns", "add", name):
-            skip("network namespaces need root and iproute2")
-    if not command("ip", "link", "add", "veth", "netns", MACHINES[0], "type", "veth", "peer", "name", "veth", "netns",
-                   MACHINES[1]):
-        skip("this kernel has no pairs of virtual interfaces (veth)")
-    for number, name in enumerate(MACHINES):
-        for words in (["ip", "link", "set", "lo", "up"], ["ip", "addr", "add", f"10.98.0.{number + 1}/24", "dev", "veth"],
-                      ["ip", "link", "set", "veth", "up"],
-                      ["tc", "qdisc", "add", "dev", "veth", "root", "tbf", "rate", "1gbit", "burst", "256kb", "latency",
-                       "50ms"]):
-            if not command(*words, namespace=name):
-                skip(f"{name}: {' '.join(words)} failed")
 
 
 def on_ranks(words, ranks, machines, name):
@@ -80,16 +26,11 @@ def on_ranks(words, ranks, machines, name):
     for rank in range(ranks):
         machine = MACHINES[rank * machines // ranks] if machines > 1 else None
         environment = dict(os.environ, WEFT_THREADS="1", WEFT_MACHINE=machine or "one", RANK=str(rank),
-                           WORLD_SIZE=str(ranks), MASTER_ADDR="10.98.0.1" if machine else "127.0.0.1",
+                           WORLD_SIZE=str(ranks), MASTER_ADDR="10.99.0.1" if machine else "127.0.0.1",
                            MASTER_PORT=str(PORT))
 
-        def enter(group=GROUPS[rank]):
-            with open(os.path.join(group, "cgroup.procs"), "w") as file:
-                file.write(str(os.getpid()))
-
-        inside = ["ip", "netns", "exec", machine] if machine else []
-        started.append(subprocess.Popen(inside + [PROGRAM] + words, env=environment, preexec_fn=enter,
-                                        stdout=subprocess.DEVNULL, stderr=open(f"{FOLDER}/{name}.{rank}", "w")))
+        started.append(start(GROUPS[rank], machine, [PROGRAM] + words, env=environment, stdout=subprocess.DEVNULL,
+                             stderr=open(f"{FOLDER}/{name}.{rank}", "w")))
     status = [rank.wait() for rank in started]
     if any(status):
         sys.exit(f"{name}: exit status {status}; see {FOLDER}/{name}.*")
@@ -120,16 +61,16 @@ CHOSEN = [word for word in sys.argv[4:] if word in CASES] or list(CASES)
 MORE = [word for word in sys.argv[4:] if word not in CASES]
 MACHINES = [f"weft-{os.getpid()}-{number}" for number in range(2)]
 os.makedirs(FOLDER, exist_ok=True)
-GROUPS = [make_group(rank) for rank in range(4)]
+GROUPS = [make_group(f"weft-planned-{os.getpid()}-{rank}", QUOTA_US) for rank in range(4)]
 try:
     if any(CASES[case][2] > 1 for case in CHOSEN):
-        make_machines()
+        make_machines(MACHINES, LIMIT)
     print("| layout | ranks | foreseen, s | measured, s | difference | computing | messages | waiting |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
     for number, case in enumerate(CHOSEN):
         compare(case, number)
 finally:
     for name in MACHINES:
-        command("ip", "netns", "del", name)
+        call("ip", "netns", "del", name)
     for group in GROUPS:
         os.rmdir(group)

@@ -10,66 +10,11 @@ and DELAY_MS (40, there and back) come from the environment. Needs root for name
 says so and ends well."""
 import json, os, statistics, subprocess, sys, time
 
+from confined import bytes_sent, call, make_group, make_machines, start
+
 MBIT, DELAY_S = float(os.environ.get("MBIT", 100)), float(os.environ.get("DELAY_MS", 40)) / 1000
 STEPS, PORT, ROUNDS = 40, 29630, 3
-PERIOD_US, QUOTA_US = 15000, 6000
-
-
-def skip(why):
-    print(f"skipped: {why}")
-    sys.exit(0)
-
-
-def find_groups():
-    """Folder of control groups with cpu, and their version."""
-    if os.geteuid() != 0:
-        skip("namespaces and control groups need root")
-    for line in open("/proc/mounts"):
-        _, place, kind, options = line.split()[:4]
-        if kind == "cgroup" and "cpu" in options.split(","):
-            return place, 1
-        try:
-            if kind == "cgroup2" and "cpu" in open(os.path.join(place, "cgroup.subtree_control")).read().split():
-                return place, 2
-        except OSError:
-            continue
-    skip("no control groups with cpu are mounted here")
-
-
-def make_group(name):
-    place, version = GROUPS
-    folder = os.path.join(place, name)
-    values = ({"cpu.cfs_period_us": PERIOD_US, "cpu.cfs_quota_us": QUOTA_US, "cpu.shares": 100000} if version == 1
-              else {"cpu.max": f"{QUOTA_US} {PERIOD_US}", "cpu.weight": 10000})
-    try:
-        os.makedirs(folder, exist_ok=True)
-        for key, value in values.items():
-            with open(os.path.join(folder, key), "w") as file:
-                file.write(str(value))
-    except OSError as error:
-        skip(f"{folder}: {error}")
-    return folder
-
-
-def call(*words, namespace=None):
-    inside = ["ip", "netns", "exec", namespace] if namespace else []
-    return subprocess.run(inside + list(words), capture_output=True, text=True).returncode == 0
-
-
-def make_machines():
-    for name in MACHINES:
-        if not call("ip", "netns", "add", name):
-            skip("network namespaces need root and iproute2")
-    if not call("ip", "link", "add", "veth", "netns", MACHINES[0], "type", "veth", "peer", "name", "veth", "netns",
-                MACHINES[1]):
-        skip("this kernel has no pairs of virtual interfaces (veth)")
-    for number, name in enumerate(MACHINES):
-        for words in (["ip", "link", "set", "lo", "up"], ["ip", "addr", "add", f"10.98.0.{number + 1}/24", "dev", "veth"],
-                      ["ip", "link", "set", "veth", "up"],
-                      ["tc", "qdisc", "add", "dev", "veth", "root", "tbf", "rate", f"{MBIT}mbit", "burst", "64kb",
-                       "latency", "400ms"]):
-            if not call(*words, namespace=name):
-                skip(f"{name}: {' '.join(words)} failed")
+QUOTA_US = 6000
 
 
 RELAY = """
@@ -106,20 +51,10 @@ while True:
 """
 
 
-def bytes_sent(name):
-    lines = subprocess.run(["ip", "netns", "exec", name, "cat", "/proc/net/dev"], capture_output=True, text=True,
-                           check=True).stdout.splitlines()
-    return next(int(line.split(":")[1].split()[8]) for line in lines if line.strip().startswith("veth:"))
-
-
 def begin(number, name, words):
-    def enter():
-        with open(os.path.join(GROUPS[0], MACHINES[number], "cgroup.procs"), "w") as file:
-            file.write(str(os.getpid()))
-
-    return subprocess.Popen(["ip", "netns", "exec", MACHINES[number], PROGRAM, "run", RECIPE,
-                             f"run={os.path.join(FOLDER, name)}", f"base.steps={STEPS}"] + words + MORE,
-                            env=dict(os.environ, WEFT_THREADS="1"), preexec_fn=enter, stderr=open(f"{FOLDER}/{name}.log", "w"))
+    return start(GROUPS[number], MACHINES[number], [PROGRAM, "run", RECIPE, f"run={os.path.join(FOLDER, name)}",
+                                                    f"base.steps={STEPS}"] + words + MORE,
+                 env=dict(os.environ, WEFT_THREADS="1"), stderr=open(f"{FOLDER}/{name}.log", "w"))
 
 
 def speed(name):
@@ -132,12 +67,12 @@ def speed(name):
 def run(round, together):
     names = [f"{'together' if together else 'alone'}-{round}-{number}" for number in range(2)]
     before = [bytes_sent(machine) for machine in MACHINES]
-    relay = subprocess.Popen(["ip", "netns", "exec", MACHINES[1], sys.executable, "-c", RELAY, str(PORT + 1), "10.98.0.1",
+    relay = subprocess.Popen(["ip", "netns", "exec", MACHINES[1], sys.executable, "-c", RELAY, str(PORT + 1), "10.99.0.1",
                               str(PORT), str(DELAY_S / 2)])
     processes = []
     for number, name in enumerate(names):
         words = [f"base.sites.name=site{number}", f"base.sites.key={FOLDER}/key"]
-        meet = f"10.98.0.1:{PORT}" if number == 0 else f"127.0.0.1:{PORT + 1}"
+        meet = f"10.99.0.1:{PORT}" if number == 0 else f"127.0.0.1:{PORT + 1}"
         processes.append(begin(number, name, words + ([f"base.sites.meet={meet}"] if together else [])))
         time.sleep(3 if together and number == 0 else 0)
     status = [process.wait() for process in processes]
@@ -154,14 +89,14 @@ if len(sys.argv) < 4:
 PROGRAM, RECIPE, FOLDER = os.path.abspath(sys.argv[1]), sys.argv[2], os.path.abspath(sys.argv[3])
 MORE = sys.argv[4:]
 MACHINES = [f"weft-{os.getpid()}-{number}" for number in range(2)]
-GROUPS = find_groups()
+GROUPS = []
 os.makedirs(FOLDER, exist_ok=False)
 with open(f"{FOLDER}/key", "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
     file.write(os.urandom(32))
 shares = []
 try:
-    make_machines()
-    groups = [make_group(name) for name in MACHINES]
+    make_machines(MACHINES, ["rate", f"{MBIT}mbit", "burst", "64kb", "latency", "400ms"])
+    GROUPS += [make_group(name, QUOTA_US) for name in MACHINES]
     for round in range(ROUNDS):
         alone, _ = run(round, False)
         together, sent = run(round, True)
@@ -177,5 +112,5 @@ try:
 finally:
     for name in MACHINES:
         call("ip", "netns", "del", name)
-        if os.path.isdir(os.path.join(GROUPS[0], name)):
-            os.rmdir(os.path.join(GROUPS[0], name))
+    for group in GROUPS:
+        os.rmdir(group)

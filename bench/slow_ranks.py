@@ -7,45 +7,11 @@
 The first stage on ranks of the recipe must be called base. Each rank has one thread and a fifth of a core (the last
 one a fifteenth), so that the figures hold beside other load. Needs root for control groups, of version 1 or 2, with
 cpu; without them it says so and ends well."""
-import json, os, socket, statistics, subprocess, sys
+import json, os, socket, statistics, sys
 
-PERIOD_US, FAST_US, SLOW_US = 15000, 3000, 1000
+from confined import make_group, start
 
-
-def skip(why):
-    print(f"skipped: {why}")
-    sys.exit(0)
-
-
-def find_groups():
-    """Folder of control groups with cpu, and their version."""
-    if os.geteuid() != 0:
-        skip("control groups need root")
-    for line in open("/proc/mounts"):
-        _, place, kind, options = line.split()[:4]
-        if kind == "cgroup" and "cpu" in options.split(","):
-            return place, 1
-        try:
-            if kind == "cgroup2" and "cpu" in open(os.path.join(place, "cgroup.subtree_control")).read().split():
-                return place, 2
-        except OSError:
-            continue
-    skip("no control groups with cpu are mounted here")
-
-
-def make_group(name, quota_us):
-    place, version = GROUPS
-    folder = os.path.join(place, name)
-    values = ({"cpu.cfs_period_us": PERIOD_US, "cpu.cfs_quota_us": quota_us, "cpu.shares": 100000} if version == 1
-              else {"cpu.max": f"{quota_us} {PERIOD_US}", "cpu.weight": 10000})
-    try:
-        os.makedirs(folder, exist_ok=True)
-        for key, value in values.items():
-            with open(os.path.join(folder, key), "w") as file:
-                file.write(str(value))
-    except OSError as error:
-        skip(f"{folder}: {error}")
-    return folder
+FAST_US, SLOW_US = 3000, 1000
 
 
 def run(name, quotas, steps, words):
@@ -61,13 +27,8 @@ def run(name, quotas, steps, words):
         if len(quotas) > 1:
             environment.update(RANK=str(rank), WORLD_SIZE=str(len(quotas)), MASTER_ADDR="127.0.0.1",
                                MASTER_PORT=str(port))
-
-        def enter(group=group):
-            with open(os.path.join(group, "cgroup.procs"), "w") as file:
-                file.write(str(os.getpid()))
-
-        ranks.append(subprocess.Popen([PROGRAM, "run", RECIPE, f"run={folder}", f"base.steps={steps}"] + words,
-                                      env=environment, preexec_fn=enter, stderr=open(f"{FOLDER}/{name}.{rank}", "w")))
+        ranks.append(start(group, None, [PROGRAM, "run", RECIPE, f"run={folder}", f"base.steps={steps}"] + words,
+                           env=environment, stderr=open(f"{FOLDER}/{name}.{rank}", "w")))
     status = [rank.wait() for rank in ranks]
     for group in groups:
         os.rmdir(group)
@@ -83,7 +44,6 @@ if len(sys.argv) < 5 or not sys.argv[2].isdigit() or int(sys.argv[2]) < 2:
     sys.exit(__doc__)
 PROGRAM, COUNT, RECIPE, FOLDER = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 MORE = sys.argv[5:]
-GROUPS = find_groups()
 os.makedirs(FOLDER, exist_ok=False)
 fast, slow = run("alone", [FAST_US], 6, MORE), run("alone-slow", [SLOW_US], 6, MORE)
 together = [FAST_US] * (COUNT - 1) + [SLOW_US]
