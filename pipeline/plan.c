@@ -357,7 +357,7 @@ static int estimate(struct plan_command *p, const struct recipe *r)
 {
     int status = 0;
     if (p->cluster)
-        return plan_load(&p->load, r, p->place->stage, &p->config, p->work.layout.expert) ||
+        return plan_load(&p->load, r, p->place->stage, &p->work) ||
                        step_foresee(&p->time, &p->needs, &p->work, p->cluster, p->load)
                    ? -1
                    : 0;

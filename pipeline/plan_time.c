@@ -55,13 +55,13 @@ static char *model_with_counts(const struct recipe *r, const struct recipe_stage
     return folder;
 }
 
-int plan_load(double *load, const struct recipe *r, const struct recipe_stage *s, const struct model_config *c,
-              i64 expert_ranks)
+int plan_load(double *load, const struct recipe *r, const struct recipe_stage *s, const struct step_work *w)
 {
+    const struct model_config *c = w->config;
     double *use = memory_alloc(c->layers * max_i64(c->experts, 1) * (i64)sizeof *use);
-    char *folder = expert_ranks > 1 ? model_with_counts(r, s) : NULL;
+    char *folder = w->layout.expert > 1 ? model_with_counts(r, s) : NULL;
     int found = folder ? model_use_load(use, c, folder) : 0;
-    *load = step_expert_load(found > 0 ? use : NULL, c, expert_ranks);
+    *load = step_expert_load(found > 0 ? use : NULL, w);
     memory_free(folder);
     memory_free(use);
     return found < 0 ? -1 : 0;
@@ -108,7 +108,7 @@ static int try_layout(struct search *s, const struct recipe *r, const struct pla
     i64 bytes, ranks = tightest_host(&bytes, cluster);
     w.layout = *layout;
     found->layout = *layout;
-    if (plan_load(&load, r, place->stage, w.config, layout->expert))
+    if (plan_load(&load, r, place->stage, &w))
         return -1;
     if (pretrain_check_batches(&work->settings->loader, layout, 0, work->settings->steps) ||
         w.config->experts % layout->expert || w.config->layers < layout->pipeline ||

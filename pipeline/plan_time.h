@@ -11,7 +11,7 @@ int plan_cluster(struct cluster *cluster, struct step_work *work, struct plan_ma
                  const struct plan_options *options);
 /* step_expert_load by the counts of the stage's newest checkpoint, or of the model that it starts from. */
 int plan_load(double *load, const struct recipe *recipe, const struct recipe_stage *stage,
-              const struct model_config *config, i64 expert_ranks);
+              const struct step_work *work);
 struct json *plan_time_json(const struct foreseen *time);
 /* Appends a line for each layout of the cluster's ranks, the fastest first. program_bytes: of a rank,
  * beside the step. */

@@ -221,13 +221,16 @@ int step_foresee(struct foreseen *out, struct step_needs *needs, const struct st
     return status;
 }
 
-double step_expert_load(const double *use, const struct model_config *c, i64 expert_ranks)
+double step_expert_load(const double *use, const struct step_work *w)
 {
-    if (!use || expert_ranks < 2 || c->experts % expert_ranks)
+    const struct model_config *c = w->config;
+    i64 ranks = w->layout.expert;
+    if (!use || ranks < 2 || c->experts % ranks)
         return 1;
     i32 *placement = memory_alloc(max_i64(model_use_count(c), 1) * (i64)sizeof *placement);
-    placement_by_use(placement, use, c->layers, c->experts, expert_ranks);
-    double load = routing_rank_load_mean(use, placement, c->layers, c->experts, expert_ranks);
+    placement_by_use(placement, use, c->layers, c->experts, ranks);
+    double load = routing_rank_load_mean(use, pretrain_experts_in_a_row(w->settings) ? NULL : placement, c->layers,
+                                         c->experts, ranks);
     memory_free(placement);
     return isnan(load) ? 1 : load;
 }

@@ -44,8 +44,8 @@ int step_estimate(struct step_needs *needs, const struct step_work *work, i64 ra
 int step_foresee(struct foreseen *out, struct step_needs *needs, const struct step_work *work,
                  const struct cluster *cluster, double load);
 /* Rows of the busiest expert rank over the mean, in the mean of MoE layers, by counts of use [layers, experts], with
- * experts placed by them. 1: the counts are NULL or 0, or one rank has all experts. */
-double step_expert_load(const double *use, const struct model_config *config, i64 expert_ranks);
+ * experts placed as the stage places them. 1: the counts are NULL or 0, or one rank has all experts. */
+double step_expert_load(const double *use, const struct step_work *work);
 /* Call before the model is opened (dry_run_check). Weights, moments and gradients have to fit;
  * activations depend on the data. */
 int step_check_memory(const struct step_work *work, i64 rank, const struct device *device);

@@ -104,10 +104,14 @@ static int check_memory(const struct pretrain_run *r, const struct model_config 
                              stage->ranks->world->rank, stage->device);
 }
 
-/* By their use, but sub-models that draw equal shares of neighbouring experts rely on it that these lie together. */
+bool pretrain_experts_in_a_row(const struct pretrain_settings *s)
+{
+    return s->elastic_on && s->elastic.expert_groups > 1;
+}
+
 static int place_by_use(struct pretrain_run *r, double *use)
 {
-    return routing_place_experts(&r->model, r->stage, use, r->s->elastic_on && r->s->elastic.expert_groups > 1);
+    return routing_place_experts(&r->model, r->stage, use, pretrain_experts_in_a_row(r->s));
 }
 
 /* By the use that the model has counted. */
@@ -487,7 +491,7 @@ static int foresee_step(struct pretrain_run *r)
     }
     double *use = memory_alloc(model_use_count(c) * (i64)sizeof *use);
     model_use_get(use, &r->model);
-    double load = step_expert_load(use, c, work.layout.expert);
+    double load = step_expert_load(use, &work);
     memory_free(use);
     return step_foresee(&r->foreseen.foreseen, &needs, &work, stage->cluster, load);
 }
@@ -869,11 +873,21 @@ static int close_data(struct pretrain_run *r, int status)
     return status;
 }
 
+/* The first rank also says what it notices. */
+static int check_elastic(const struct pretrain_run *r)
+{
+    const struct elastic_settings *s = &r->s->elastic;
+    if (!r->s->elastic_on)
+        return 0;
+    return is_first(r) ? elastic_check(s, &r->model.config, r->stage->ranks->layout.expert)
+                       : elastic_check_settings(s, &r->model.config);
+}
+
 static int run_with_model(struct pretrain_run *r)
 {
     struct loader_settings loader = r->s->loader;
     loader.slice_rows = r->s->elastic_on ? r->s->elastic.slice_rows : loader.micro_rows;
-    if (r->s->elastic_on && elastic_check(&r->s->elastic, &r->model.config, r->stage->ranks->layout.expert))
+    if (check_elastic(r))
         return -1;
     if (loader.window == 0)
         loader.window = r->model.config.window;

@@ -32,6 +32,9 @@ bool pretrain_distills(const struct pretrain_settings *settings); /* the full mo
  * if it cannot read them. */
 struct model_config pretrain_config(const struct pretrain_settings *settings);
 int pretrain_sizes(struct model_config *config, const char *data);
+/* Whether expert ranks hold neighbouring experts, whatever their use: sub-models that draw equal shares of neighbours
+ * rely on it. */
+bool pretrain_experts_in_a_row(const struct pretrain_settings *settings);
 /* Checks that the layout divides the micro-batches of every step from `first` on.
  * Returns -1 and a message. */
 int pretrain_check_batches(const struct loader_settings *loader, const struct layout *layout, i64 first, i64 steps);

@@ -117,6 +117,13 @@ TEST(two_ranks_are_measured_planned_and_compared)
     plan_and_run(2, 1);
 }
 
+TEST(one_rank_warns_of_groups_of_experts)
+{
+    expect(2, 0, "elastic.expert_groups is 1, no multiple of 2 expert ranks", "run %s run=%s/groups --layout expert=2",
+           recipe, out);
+    assert_null(strstr(strstr(said.data, "elastic.expert_groups is 1") + 1, "elastic.expert_groups is 1"));
+}
+
 /* ---- Files that a reader wrote ---- */
 
 #define RANK(host, speed)                                                                                              \

@@ -2,6 +2,7 @@
 #include "dist/dist.h"
 #include "tests/test.h"
 #include "tests/toy.h"
+#include "train/memory_estimate.h"
 #include "train/routing_counts.h"
 #include "train/train.h"
 
@@ -81,6 +82,20 @@ TEST(experts_may_lie_in_a_row)
         strstr(error_text(),
                "base: by the experts' use so far the busiest of 2 expert ranks takes 1.50 times the mean of rows "
                "(layer 2), there is room for 1 times: expected --layout part=2 or more"));
+}
+
+TEST(a_foreseen_load_is_that_of_experts_as_they_are_placed)
+{
+    double use[LAYERS * EXPERTS];
+    struct pretrain_settings settings = {.elastic_on = true, .elastic.expert_groups = 1};
+    const struct step_work work = {.settings = &settings, .config = &model.config, .layout.expert = 2};
+    count_use();
+    model_use_get(use, &model);
+    assert_float_equal(step_expert_load(use, &work), 1, 1e-9);
+    settings.elastic.expert_groups = 2;
+    assert_float_equal(step_expert_load(use, &work), 1.25, 1e-9); /* 1 and 1.5 in the MoE layers */
+    settings.elastic_on = false;
+    assert_float_equal(step_expert_load(use, &work), 1, 1e-9);
 }
 
 TEST(one_rank_places_nothing)
