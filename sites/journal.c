@@ -82,19 +82,63 @@ static char *round_path(const char *folder, i64 fragment, i64 round)
     return string_format("%s/sites/round-%lld-%06lld", folder, (long long)fragment, (long long)round);
 }
 
-int journal_keep_round(const char *folder, i64 fragment, i64 round, const void *record, i64 bytes)
+int journal_make_rounds(const char *folder)
 {
-    char *path = round_path(folder, fragment, round), *below = path_join(folder, "sites");
-    int status = file_exists(path) ? 0 : directory_make(below) ? -1 : file_replace(path, record, bytes);
-    memory_free(path);
+    char *below = path_join(folder, "sites");
+    int status = directory_make(below);
+    if (status == 0 && access(below, W_OK | X_OK))
+        status = error_errno("%s", below);
     memory_free(below);
     return status;
 }
 
-bool journal_find_round(struct buffer *out, const char *folder, i64 fragment, i64 round)
+/* It depends on the name, too: a file in the place of another one counts as damaged. */
+static u64 round_hash(i64 fragment, i64 round, const void *record, i64 bytes)
+{
+    return hash_bytes(record, bytes, (u64)(round * FRAGMENTS_MOST + fragment));
+}
+
+int journal_keep_round(const char *folder, i64 fragment, i64 round, const void *record, i64 bytes)
+{
+    struct buffer text = {0};
+    char *path = round_path(folder, fragment, round);
+    u64 hash = round_hash(fragment, round, record, bytes);
+    buffer_append(&text, &hash, sizeof hash);
+    buffer_append(&text, record, bytes);
+    int status = file_exists(path) ? 0 : file_replace(path, text.data, text.length);
+    buffer_release(&text);
+    memory_free(path);
+    return status;
+}
+
+static int check_round(struct buffer *text, i64 fragment, i64 round, const struct part_sizes *sizes)
+{
+    u64 hash;
+    i64 bytes = text->length - (i64)sizeof hash;
+    if (bytes < 0)
+        return error_set("it is cut short");
+    memcpy(&hash, text->data, sizeof hash);
+    if (hash != round_hash(fragment, round, text->data + sizeof hash, bytes))
+        return error_set("the checksum differs");
+    memmove(text->data, text->data + sizeof hash, (size_t)bytes);
+    text->length = bytes;
+    struct record *record = memory_alloc(sizeof *record);
+    int status = record_read(record, (const u8 *)text->data, text->length, sizes);
+    memory_free(record);
+    return status;
+}
+
+int journal_find_round(struct buffer *out, const char *folder, i64 fragment, i64 round, const struct part_sizes *sizes)
 {
     char *path = round_path(folder, fragment, round);
-    bool found = file_exists(path) && file_read(out, path) == 0;
+    int found = file_exists(path);
+    if (found && (file_read(out, path) || check_round(out, fragment, round, sizes))) {
+        char *why = string_copy(error_text());
+        buffer_release(out);
+        found = error_set("%s is damaged, so it is removed and asked for again: %s", path, why);
+        unlink(path);
+        memory_free(why);
+    }
     memory_free(path);
     return found;
 }

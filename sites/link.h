@@ -29,6 +29,7 @@ enum link_kind {                 /* payload, and numbers of the head */
                  LINK_ASK,    /* asks for the anchor */
                  LINK_ANCHOR, /* use of experts, anchor; number: version, more: last round with a part of the receiver
                                */
+                 LINK_LOST,   /* number: a round that the receiver lacks, and that is kept here no more */
                  LINK_DONE,   /* this site has all rounds; of the site that listens: all sites have */
                  LINK_BYE,
                  LINK_KINDS

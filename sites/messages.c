@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "sites/codec.h"
-#include "sites/journal.h"
 #include "sites/traffic_inside.h"
 
 enum { PROBE_BYTES = 1 << 20 };
@@ -168,14 +167,9 @@ static void be_welcome(struct traffic *t, struct peer_site *p, const struct json
     const char *why = json_string(json_get(answer, "refused"), NULL);
     const char *name = json_string(json_get(answer, "name"), "");
     if (why || !site_name_is_good(name)) {
-        char *text = string_format("the site at %s refuses this one: %s", p->address, why ? why : "it has no name");
+        (t->met ? traffic_say : traffic_fail)(t, "the site at %s refuses this one: %s", p->address,
+                                              why ? why : "it has no name");
         p->leaves = true;
-        if (t->met)
-            traffic_say(t, "%s", text);
-        else
-            t->refused = string_copy(text);
-        memory_free(text);
-        pthread_cond_broadcast(&t->changed);
         return;
     }
     strcpy(p->name, name);
@@ -263,13 +257,10 @@ static void hear_round(struct traffic *t, struct peer_site *p, const struct link
         return; /* it had come before the link broke */
     if (complete(&record, t, head->fragment, head->number, data)) {
         traffic_say(t, "a round of site %s is left out: %s", p->name, error_text());
-    } else {
-        if (t->strict && journal_keep_round(t->start.folder, head->fragment, head->number, record.data, record.length))
-            traffic_say(t, "a round is not kept, so a resumed run may differ: %s", error_text());
-        if (!t->strict || t->own[head->fragment].round == head->number) { /* else it waits on disk for its step */
-            t->version[head->fragment] = head->number;
-            traffic_event(t, EVENT_ROUND, head->fragment, head->number, 0, record.data, record.length);
-        }
+    } else if (traffic_keep_round(t, head->fragment, head->number, &record) &&
+               (!t->strict || t->own[head->fragment].round == head->number)) { /* else it waits on disk for its step */
+        t->version[head->fragment] = head->number;
+        traffic_event(t, EVENT_ROUND, head->fragment, head->number, 0, record.data, record.length);
     }
     buffer_release(&record);
 }
@@ -287,16 +278,29 @@ static void hear_need(struct traffic *t, struct peer_site *p, const struct link_
         peer_say(p, LINK_PART, head->fragment, head->number, 0, under_way->data.data, under_way->data.length);
         return;
     }
-    if (journal_find_round(&text, t->start.folder, head->fragment, head->number) &&
+    if (traffic_find_round(&text, t, head->fragment, head->number) &&
         record_read(&record, (const u8 *)text.data, text.length, &sizes) == 0)
         own = record_find(&record, t->start.settings->name);
     if (own)
         peer_say(p, LINK_PART, head->fragment, head->number, 0, own->use - sizeof own->head,
                  (i64)sizeof own->head + 8 * own->head.uses + own->head.code_bytes);
     else if (head->number <= t->version[head->fragment])
-        traffic_say(t, "site %s asks for round %lld of fragment %lld, which is not kept here any more", p->name,
-                    (long long)head->number, (long long)head->fragment);
+        peer_say(p, LINK_LOST, head->fragment, head->number, 0, NULL, 0);
     buffer_release(&text);
+}
+
+/* Another site keeps a round no more: this one must have it on disk for the step that needs it. */
+static void hear_lost(struct traffic *t, struct peer_site *p, const struct link_head *head)
+{
+    i64 f = head->fragment, version = t->listens ? t->rounds.of[f].version : t->version[f];
+    struct buffer record = {0};
+    if (t->strict && head->number == version + 1 && !traffic_find_round(&record, t, f, head->number))
+        traffic_fail(
+            t,
+            "round %lld of fragment %lld is neither in sites/ of this stage nor kept by site %s any more: start "
+            "all sites anew, each in a new folder (run=), or put back the folder of this stage",
+            (long long)head->number, (long long)f, p->name);
+    buffer_release(&record);
 }
 
 static void hear_anchor(struct traffic *t, struct peer_site *p, const struct link_head *head, const struct buffer *data)
@@ -339,6 +343,8 @@ static void hear_of_guests(struct traffic *t, struct peer_site *p, const struct 
         hear_anchor(t, p, head, data);
     else if (head->kind == LINK_PROBE)
         peer_say(p, LINK_PROBED, 0, 0, 0, NULL, 0);
+    else if (head->kind == LINK_LOST)
+        hear_lost(t, p, head);
     else if (head->kind == LINK_SPEED)
         note_speed(t, (double)head->number, 1e-6 * (double)head->more);
     else if (head->kind == LINK_BYE)
@@ -360,6 +366,8 @@ static void hear_of_first(struct traffic *t, struct peer_site *p, const struct l
         hear_probed(t, p);
     } else if (head->kind == LINK_NEED) {
         hear_need(t, p, head);
+    } else if (head->kind == LINK_LOST) {
+        hear_lost(t, p, head);
     } else if (head->kind == LINK_ASK) {
         p->wants[head->fragment] = true;
         traffic_event(t, EVENT_ASK, head->fragment, 0, 0, NULL, 0);

@@ -214,8 +214,7 @@ static void note_fault(struct traffic *t, enum link_fault fault)
 {
     if (t->listens || t->met || (fault != LINK_KEY && fault != LINK_STRANGE) || ++t->key_faults < KEY_FAULTS)
         return;
-    t->refused = string_format("what listens at %s is refused: %s", t->start.settings->meet, fault_text(fault));
-    pthread_cond_broadcast(&t->changed);
+    traffic_fail(t, "what listens at %s is refused: %s", t->start.settings->meet, fault_text(fault));
 }
 
 void peers_sweep(struct traffic *t)

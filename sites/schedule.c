@@ -149,6 +149,13 @@ static i64 ready_fragment(struct sites *s, i64 done, bool all)
     return -1;
 }
 
+/* Whether this site cannot go on, and a message. */
+static bool has_failed(const struct sites *s)
+{
+    const char *why;
+    return traffic_here(s->traffic, &why) < 0 && error_set("%s: %s", s->stage.name, why);
+}
+
 bool schedule_wait(struct sites *s, const char *for_what)
 {
     enum { TELL_AFTER_S = 5 };
@@ -168,6 +175,8 @@ bool schedule_wait(struct sites *s, const char *for_what)
 struct order schedule_next(struct sites *s, i64 done)
 {
     for (bool goes_on = true; goes_on;) {
+        if (has_failed(s))
+            return order_of(s, ORDER_FAIL, 0);
         schedule_look(s, done);
         i64 f = ready_fragment(s, done, false);
         if (f >= 0)
@@ -196,6 +205,8 @@ struct order schedule_last(struct sites *s, i64 done)
 {
     bool goes_on = true;
     while (goes_on) {
+        if (has_failed(s))
+            return order_of(s, ORDER_FAIL, 0);
         schedule_look(s, done);
         i64 f = ready_fragment(s, done, true), missing = 0;
         if (f >= 0)
@@ -218,7 +229,7 @@ struct order schedule_last(struct sites *s, i64 done)
         if (late || (!missing && (!s->strict || s->whole)))
             return order_of(s, ORDER_GO, 0);
         if (!missing && !journal_is_whole(s->stage.out) && journal_set_whole(s->stage.out) < 0)
-            log_warn("%s: %s", s->stage.name, error_text());
+            return order_of(s, ORDER_FAIL, 0);
         if (!missing && traffic_done(s->traffic))
             return order_of(s, ORDER_GO, 0);
         goes_on = schedule_wait(s, missing ? "the last merge" : "other sites to end");

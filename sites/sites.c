@@ -88,8 +88,8 @@ static int follow(struct sites *s, i64 done, struct order (*next)(struct sites *
             exchange_take(s, &order);
         if (order.kind == ORDER_READ)
             exchange_read(s, f);
-        if (order.kind == ORDER_FAIL)
-            status = status ? status : error_set("the first rank has failed");
+        if (order.kind == ORDER_FAIL && status == 0)
+            status = site_is_first_rank(s) ? -1 : error_set("the first rank has failed");
     } while (order.kind > ORDER_FAIL);
     if (s->changed)
         fragments_spread(&s->fragments);
@@ -147,8 +147,10 @@ static int open_traffic(struct sites *s, i64 done)
         versions[f] = s->of[f].version;
     if (link_key_load(start.key, given->key) || journal_open(s->stage.out, done, versions, s->fragments.count))
         return -1;
+    if (s->strict && journal_make_rounds(s->stage.out))
+        return error_prefix("%s: merges must be kept if all sites are required (sites.grace_s)", s->stage.name);
     s->hello = json_object();
-    json_set(s->hello, "sites", json_of_integer(1));
+    json_set(s->hello, "sites", json_of_integer(2));
     json_set(s->hello, "recipe", json_copy(s->stage.recipe));
     set_hash(s->hello, "model", hash_of_table(s->stage.weights));
     set_hash(s->hello, "weights", s->start_hash);

@@ -19,7 +19,8 @@ static i64 *integer_of(struct of_fragment *o, i64 i)
     return (i64 *)(void *)((char *)o + integers[i].offset);
 }
 
-/* Rounds that lie behind the oldest checkpoint are needed no more: with as many versions as checkpoints may be. */
+/* Rounds that lie behind the oldest checkpoint are needed no more: with as many versions as checkpoints may be. Another
+ * site may lack the last one, if its link broke. */
 static void drop_rounds(struct sites *s)
 {
     if (s->saved_count == SAVED_MOST) {
@@ -30,7 +31,7 @@ static void drop_rounds(struct sites *s)
     for (i64 f = 0; f < s->fragments.count; f++) {
         now[f] = s->of[f].version;
         if (s->strict && s->saved_count > back &&
-            journal_drop_rounds(s->stage.out, f, s->saved[s->saved_count - 1 - back][f]))
+            journal_drop_rounds(s->stage.out, f, min_i64(s->saved[s->saved_count - 1 - back][f], now[f] - 1)))
             log_warn("%s: %s", s->stage.name, error_text());
     }
 }

@@ -46,14 +46,37 @@ void traffic_say(struct traffic *t, const char *format, ...)
     buffer_release(&text);
 }
 
+void traffic_fail(struct traffic *t, const char *format, ...)
+{
+    struct buffer text = {0};
+    va_list arguments;
+    va_start(arguments, format);
+    buffer_vprintf(&text, format, arguments);
+    va_end(arguments);
+    if (!t->failed)
+        t->failed = string_copy(text.data);
+    buffer_release(&text);
+    pthread_cond_broadcast(&t->changed);
+}
+
 /* ---- Rounds ---- */
 
-/* A whole record goes to disk, if they lie there, and to the main thread. */
-static void deliver(struct traffic *t, i64 fragment, i64 round, const struct buffer *record)
+bool traffic_find_round(struct buffer *out, struct traffic *t, i64 fragment, i64 round)
 {
-    if (t->strict && journal_keep_round(t->start.folder, fragment, round, record->data, record->length))
-        traffic_say(t, "a round is not kept, so a resumed run may differ: %s", error_text());
-    traffic_event(t, EVENT_ROUND, fragment, round, 0, record->data, record->length);
+    struct part_sizes sizes = fragment_sizes(t->start.fragments, fragment);
+    int found = t->strict ? journal_find_round(out, t->start.folder, fragment, round, &sizes) : 0;
+    if (found < 0)
+        traffic_say(t, "%s", error_text());
+    return found > 0;
+}
+
+bool traffic_keep_round(struct traffic *t, i64 fragment, i64 round, const struct buffer *record)
+{
+    if (!t->strict || journal_keep_round(t->start.folder, fragment, round, record->data, record->length) == 0)
+        return true;
+    traffic_fail(t, "round %lld of fragment %lld cannot be kept, which a run that is resumed needs: %s",
+                 (long long)round, (long long)fragment, error_text());
+    return false;
 }
 
 /* This site has the anchor of a version that was not made here. */
@@ -66,22 +89,32 @@ static void reach(struct traffic *t, i64 fragment, i64 version)
             traffic_settle(t, t->peers[i], fragment);
 }
 
+static struct peer_site *peer_of(const struct traffic *t, i64 site)
+{
+    i64 i = 0;
+    while (i < t->peer_count && t->peers[i]->site != site)
+        i++;
+    return i < t->peer_count ? t->peers[i] : NULL;
+}
+
 /* Takes a part, of this site too. Of a round that lies on disk the record is the answer. */
 void traffic_take_part(struct traffic *t, i64 site, i64 fragment, i64 round, const void *data, i64 bytes)
 {
     struct rounds *r = &t->rounds;
     struct buffer record = {0};
+    struct peer_site *p = peer_of(t, site);
     i64 next = r->of[fragment].version + 1;
-    if (t->strict && round <= next && journal_find_round(&record, t->start.folder, fragment, round)) {
+    if (round <= next && traffic_find_round(&record, t, fragment, round)) {
         if (site == t->own_site)
             traffic_event(t, EVENT_ROUND, fragment, round, 0, record.data, record.length);
-        for (i64 i = 0; i < t->peer_count && site != t->own_site; i++)
-            if (t->peers[i]->site == site && round == r->sites[site].version[fragment] + 1) {
-                peer_say(t->peers[i], LINK_ROUND, fragment, round, 0, record.data, record.length);
-                r->sites[site].version[fragment] = round;
-            }
+        if (p && round == r->sites[site].version[fragment] + 1) {
+            peer_say(p, LINK_ROUND, fragment, round, 0, record.data, record.length);
+            r->sites[site].version[fragment] = round;
+        }
         if (round == next) /* closed before this site was started again */
             reach(t, fragment, round);
+    } else if (p && t->strict && round < next) {
+        peer_say(p, LINK_LOST, fragment, round, 0, NULL, 0);
     } else if (rounds_add(r, site, fragment, round, data, bytes, clock_s()) == ROUNDS_STRANGE) {
         traffic_say(t, "a part of round %lld of fragment %lld, expected %lld: it is left out", (long long)round,
                     (long long)fragment, (long long)next);
@@ -107,7 +140,8 @@ static void close_round(struct traffic *t, i64 fragment)
     }
     rounds_close(r, fragment);
     rounds_done(r, fragment);
-    deliver(t, fragment, round, &whole);
+    if (traffic_keep_round(t, fragment, round, &whole))
+        traffic_event(t, EVENT_ROUND, fragment, round, 0, whole.data, whole.length);
     buffer_release(&whole);
     for (i64 i = 0; i < t->peer_count; i++)
         if (t->peers[i]->welcomed)
@@ -124,10 +158,7 @@ void traffic_close_rounds(struct traffic *t)
 void traffic_settle(struct traffic *t, struct peer_site *p, i64 fragment)
 {
     i64 theirs = t->rounds.sites[p->site].version[fragment], ours = t->rounds.of[fragment].version;
-    struct buffer record = {0};
-    if (theirs < ours && t->strict && journal_find_round(&record, t->start.folder, fragment, theirs + 1)) {
-        buffer_release(&record); /* it will send its part of that round, and get it */
-    } else if (theirs < ours && !p->wants[fragment]) {
+    if (theirs < ours && !t->strict && !p->wants[fragment]) { /* else it sends its parts again, and gets the rounds */
         p->wants[fragment] = true;
         traffic_event(t, EVENT_ASK, fragment, 0, 0, NULL, 0);
     } else if (theirs > ours) {
@@ -272,7 +303,7 @@ void traffic_close(struct traffic *t, bool flush)
     pthread_cond_destroy(&t->changed);
     pthread_mutex_destroy(&t->lock);
     memory_free(t->events);
-    memory_free(t->refused);
+    memory_free(t->failed);
     memory_free(t);
 }
 
@@ -307,8 +338,8 @@ void traffic_wait(struct traffic *t)
 i64 traffic_here(struct traffic *t, const char **why)
 {
     pthread_mutex_lock(&t->lock);
-    *why = t->refused;
-    i64 here = t->refused ? -1 : t->met ? t->here : 0;
+    *why = t->failed;
+    i64 here = t->failed ? -1 : t->met ? t->here : 0;
     pthread_mutex_unlock(&t->lock);
     return here;
 }
@@ -342,7 +373,7 @@ void traffic_part(struct traffic *t, i64 fragment, i64 round, struct buffer *par
         traffic_take_part(t, t->own_site, fragment, round, own->data.data, own->data.length);
     else if (up && round > t->version[fragment]) /* the other site may lack a round that lies here on disk */
         peer_say(up, LINK_PART, fragment, round, 0, own->data.data, own->data.length);
-    if (!t->listens && t->strict && journal_find_round(&record, t->start.folder, fragment, round)) {
+    if (!t->listens && traffic_find_round(&record, t, fragment, round)) {
         t->version[fragment] = round;
         traffic_event(t, EVENT_ROUND, fragment, round, 0, record.data, record.length);
     }

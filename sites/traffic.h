@@ -36,8 +36,7 @@ struct traffic *traffic_open(const struct traffic_start *start);
 struct traffic_event traffic_next(struct traffic *traffic);
 /* Waits until there may be an event, for a fifth of a second at most. */
 void traffic_wait(struct traffic *traffic);
-/* Sites that are here, with this one; 0: it is not known yet; -1: another site has refused this one for good, *why: a
- * message. */
+/* Sites that are here, with this one; 0: it is not known yet; -1: this site cannot go on, *why: a message. */
 i64 traffic_here(struct traffic *traffic, const char **why);
 bool traffic_is_connected(struct traffic *traffic); /* to the site that listens, or this is it */
 bool traffic_listens(struct traffic *traffic);

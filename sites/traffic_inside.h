@@ -44,9 +44,9 @@ struct traffic {
     i64 version[FRAGMENTS_MOST]; /* of what has come, applied or not; where this site does not listen */
     i64 plan_steps, plan_bits, here, sent_bytes;
     double speed, delay_s; /* speed 0: not measured */
-    char *refused;
-    bool done, all_done; /* this site has the last round; so have all */
-    bool met;            /* this site has been welcome, or it listens: from now on nothing is final */
+    char *failed;          /* why this site cannot go on: the first reason */
+    bool done, all_done;   /* this site has the last round; so have all */
+    bool met;              /* this site has been welcome, or it listens: from now on nothing is final */
     int key_faults;
     double retry_s, left_s; /* left_s: when a connection ended */
     char told[256];         /* why the site that listens was not reached */
@@ -56,6 +56,11 @@ struct traffic {
 void traffic_event(struct traffic *t, enum traffic_event_kind kind, i64 fragment, i64 number, i64 more,
                    const void *data, i64 bytes);
 void traffic_say(struct traffic *t, const char *format, ...) PRINTF(2, 3);
+void traffic_fail(struct traffic *t, const char *format, ...) PRINTF(2, 3);
+/* A round on disk; false: it is not there, or was damaged, which is said. */
+bool traffic_find_round(struct buffer *out, struct traffic *t, i64 fragment, i64 round);
+/* Keeps a round on disk if all sites are required. False: it cannot, and has failed. */
+bool traffic_keep_round(struct traffic *t, i64 fragment, i64 round, const struct buffer *record);
 void traffic_take_part(struct traffic *t, i64 site, i64 fragment, i64 round, const void *data, i64 bytes);
 void traffic_close_rounds(struct traffic *t);
 /* Has the versions of a site and of this one agree. */

@@ -218,6 +218,77 @@ TEST(a_slow_and_a_damaged_link_change_no_bit)
     run_over((struct relay){.fault = RELAY_FLIP, .at = 9000}, "flip", "was changed, repeated or left out");
 }
 
+/* Of each file below sites/ of a stage: a byte of its middle changes; `remove`: it goes. Returns how many there are. */
+static i64 damage_rounds(const char *folder, bool remove)
+{
+    char **names, *below = string_format("%s/%s/base.partial/sites", root, folder);
+    i64 count;
+    assert_int_equal(directory_list(&names, &count, below), 0);
+    for (i64 i = 0; i < count; i++) {
+        struct buffer text = {0};
+        char *path = path_join(below, names[i]);
+        assert_int_equal(file_read(&text, path), 0);
+        text.data[text.length / 2] ^= 1;
+        if (remove)
+            assert_int_equal(unlink(path), 0);
+        else
+            assert_int_equal(file_replace(path, text.data, text.length), 0);
+        buffer_release(&text);
+        memory_free(path);
+    }
+    string_list_free(names, count);
+    memory_free(below);
+    return count;
+}
+
+TEST(damaged_rounds_are_asked_for_again_and_lost_ones_end_the_run)
+{
+    struct site a = {"damaged-a", "a"}, b = {"damaged-b", "b"};
+    a.meet = b.meet = ranks_free_port();
+    start(&a);
+    start(&b);
+    await(&a, "metrics.jsonl", "\"step\":8,");
+    assert_int_equal(stop(&a, SIGKILL), 128 + SIGKILL);
+    assert_true(damage_rounds("damaged-a", false) > 3);
+    start(&a);
+    expect_ends(&a, 0, "is damaged, so it is removed and asked for again: the checksum differs");
+    expect_ends(&b, 0, "base: done");
+    expect_same("damaged-a", "plain-a");
+    struct site c = {"lost-c", "c"}, d = {"lost-d", "d"};
+    c.meet = d.meet = ranks_free_port();
+    start(&c);
+    start(&d);
+    await(&c, "metrics.jsonl", "\"step\":8,");
+    assert_int_equal(stop(&c, SIGKILL), 128 + SIGKILL);
+    damage_rounds("lost-c", true);
+    damage_rounds("lost-d", true);
+    start(&c);
+    expect_ends(&c, 1, "is neither in sites/ of this stage nor kept by site d any more");
+    assert_int_equal(stop(&d, SIGINT), 130);
+}
+
+TEST(a_site_that_cannot_keep_rounds_ends)
+{
+    struct site a = {"full-a", "a"}, b = {"full-b", "b"};
+    char *stage = path_join(root, "full-a/base.partial"), *below = path_join(stage, "sites");
+    a.meet = b.meet = ranks_free_port();
+    start(&a);
+    start(&b);
+    await(&a, "metrics.jsonl", "\"step\":2,");
+    assert_int_equal(directory_remove(below), 0);
+    assert_int_equal(file_replace(below, "", 0), 0);
+    expect_ends(&a, 1, "cannot be kept, which a run that is resumed needs");
+    start(&a);
+    expect_ends(&a, 1, "merges must be kept if all sites are required");
+    assert_int_equal(unlink(below), 0);
+    start(&a);
+    expect_ends(&a, 0, "base: done");
+    expect_ends(&b, 0, "base: done");
+    expect_same("full-a", "plain-a");
+    memory_free(stage);
+    memory_free(below);
+}
+
 /* With grace: a site that dies costs nothing, and what it brings later is merged. */
 TEST(a_site_leaves_and_comes_back)
 {
