@@ -79,10 +79,26 @@ static void decode_block(float *values, int bits, const u8 *in, i64 count, float
         values[count - 1] = scale * (float)((in[count / 2] & 15) - 8);
 }
 
-int codec_decode(float *values, int bits, const u8 *in, i64 count)
+bool codec_is_finite(int bits, const u8 *in, i64 count)
+{
+    i64 numbers = bits < 16 ? ceil_div(count, CODEC_BLOCK) : count;
+    bool finite = true;
+    for (i64 i = 0; bits == 32 && i < numbers; i++) {
+        float value;
+        memcpy(&value, in + 4 * i, 4);
+        finite &= isfinite(value) != 0;
+    }
+    for (i64 i = 0; bits < 32 && i < numbers; i++) { /* scales of blocks, or the numbers themselves */
+        bf16 value;
+        memcpy(&value, in + 2 * i, 2);
+        finite &= isfinite(bf16_to_f32(value) * (bits < 16 ? 128 : 1)) != 0;
+    }
+    return finite;
+}
+
+void codec_decode(float *values, int bits, const u8 *in, i64 count)
 {
     const u8 *codes = in + 2 * ceil_div(count, CODEC_BLOCK);
-    bool finite = true;
     if (bits == 32)
         memcpy(values, in, (size_t)count * 4);
     for (i64 i = 0; bits == 16 && i < count; i++) {
@@ -90,14 +106,10 @@ int codec_decode(float *values, int bits, const u8 *in, i64 count)
         memcpy(&narrow, in + 2 * i, 2);
         values[i] = bf16_to_f32(narrow);
     }
-    for (i64 i = 0; bits >= 16 && i < count; i++)
-        finite &= isfinite(values[i]) != 0;
     for (i64 begin = 0; bits < 16 && begin < count; begin += CODEC_BLOCK) {
         bf16 scale;
         memcpy(&scale, in + begin / CODEC_BLOCK * 2, 2);
-        finite &= isfinite(bf16_to_f32(scale) * 128) != 0;
         decode_block(values + begin, bits, codes + begin * bits / 8, min_i64(CODEC_BLOCK, count - begin),
                      bf16_to_f32(scale));
     }
-    return finite ? 0 : -1;
 }

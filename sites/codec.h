@@ -12,6 +12,7 @@ bool codec_knows(int bits); /* 4, 8, 16, 32 */
 i64 codec_bytes(int bits, i64 count);
 /* values are finite. */
 void codec_encode(u8 *out, int bits, const float *values, i64 count);
-/* 0; -1 if a value is not finite, which no encoder makes. */
-int codec_decode(float *values, int bits, const u8 *in, i64 count);
+void codec_decode(float *values, int bits, const u8 *in, i64 count);
+/* Whether all values are finite, as those of an encoder are. */
+bool codec_is_finite(int bits, const u8 *in, i64 count);
 #endif

@@ -139,39 +139,75 @@ static float *state_of(const struct weight *w, enum weight_state state)
     return state == STATE_MASTER ? w->master : w->m;
 }
 
-static void gather(const struct fragments *f, float *out, const struct fragment_window *x, enum weight_state state)
+/* The functions below return where the values are: in `room`, or on a CPU in their place. What was changed there needs
+ * no copy, and put_rows makes none. */
+static bool is_in_place(const struct fragments *f)
+{
+    return !device_is_gpu(f->shadow.device);
+}
+
+/* A window of the unsharded weight, on the first rank. */
+static float *gather(const struct fragments *f, float *room, const struct fragment_window *x, enum weight_state state)
 {
     struct weight *w = &f->shadow.list[x->weight];
     struct weights_reader reader = zero_reader(&f->shadow, f->ranks);
+    if (f->ranks->world->size == 1 && is_in_place(f))
+        return state_of(w, state) + x->first;
     if (f->ranks->world->size == 1)
-        device_get(f->shadow.device, out, state_of(w, state) + x->first, x->count * 4);
+        device_get(f->shadow.device, room, state_of(w, state) + x->first, x->count * 4);
     else
-        reader.read(&reader, out, w, state, x->first, x->count);
+        reader.read(&reader, room, w, state, x->first, x->count);
+    return room;
 }
 
-/* out: this rank's values of the window. Returns their number of rows; *row: of its slice. */
-static i64 scatter(const struct fragments *f, i64 *row, float *out, const struct fragment_window *x, const float *in)
+/* This rank's values of a window; *row and *rows of its slice. */
+static const float *scatter(const struct fragments *f, i64 *row, i64 *rows, float *room,
+                            const struct fragment_window *x, const float *in)
 {
     const struct weight *w = &f->shadow.list[x->weight];
-    if (f->ranks->world->size > 1)
-        return zero_scatter(row, out, &f->shadow, f->ranks, w, x->first, x->count, in);
-    memcpy(out, in, (size_t)x->count * 4);
     *row = x->first / w->spec.columns;
-    return x->count / w->spec.columns;
+    *rows = x->count / w->spec.columns;
+    if (f->ranks->world->size == 1)
+        return in;
+    *rows = zero_scatter(row, room, &f->shadow, f->ranks, w, x->first, x->count, in);
+    return room;
 }
 
 /* Rows of this rank's share: of the slice, counted from its first row. */
-static void get_rows(const struct fragments *f, const struct weight *w, enum weight_state state, i64 row, i64 rows,
-                     float *out)
+static float *get_rows(const struct fragments *f, const struct weight *w, enum weight_state state, i64 row, i64 rows,
+                       float *room)
 {
-    device_get(f->shadow.device, out, state_of(w, state) + (row - w->share_first) * w->columns, rows * w->columns * 4);
+    float *at = state_of(w, state) + (row - w->share_first) * w->columns;
+    if (is_in_place(f))
+        return at;
+    device_get(f->shadow.device, room, at, rows * w->columns * 4);
+    return room;
+}
+
+/* Where rows will be written before put_rows: what is there now is not read. */
+static float *rows_to_fill(const struct fragments *f, const struct weight *w, enum weight_state state, i64 row,
+                           float *room)
+{
+    return is_in_place(f) ? state_of(w, state) + (row - w->share_first) * w->columns : room;
 }
 
 static void put_rows(struct fragments *f, struct weight *w, enum weight_state state, i64 row, i64 rows,
                      const float *values)
 {
-    device_put(f->shadow.device, state_of(w, state) + (row - w->share_first) * w->columns, values,
-               rows * w->columns * 4);
+    float *at = state_of(w, state) + (row - w->share_first) * w->columns;
+    if (at != values)
+        device_put(f->shadow.device, at, values, rows * w->columns * 4);
+}
+
+/* Before and behind the calls above: device memory may be touched between them. */
+static void unlock(const struct fragments *f)
+{
+    f->shadow.device->memory->unlock(f->shadow.device);
+}
+
+static void lock(const struct fragments *f)
+{
+    f->shadow.device->memory->lock(f->shadow.device);
 }
 
 /* ---- Merges ---- */
@@ -195,39 +231,45 @@ u64 fragments_hash(const struct fragments *f)
 {
     struct fragment_window x;
     u64 hash = 0;
-    float *values = NULL;
+    unlock(f);
     for (i64 fragment = 0; fragment < f->count; fragment++)
         for (bool more = window_first(&x, f, fragment); more; more = window_next(&x, f, fragment)) {
-            values = memory_alloc(x.count * 4);
-            gather(f, values, &x, STATE_MASTER);
+            const float *values = gather(f, room(f, 0), &x, STATE_MASTER);
             hash = is_first(f) ? hash_bytes(values, x.count * 4, hash) : 0;
-            memory_free(values);
         }
+    lock(f);
     return hash;
+}
+
+static bool subtract(float *restrict out, const float *restrict now, const float *restrict was, i64 count)
+{
+    bool small = true;
+    for (i64 i = 0; i < count; i++) {
+        out[i] = now[i] - was[i];
+        small &= fabsf(out[i]) < 1e30f; /* larger ones may become infinite in fewer bits */
+    }
+    return small;
 }
 
 int fragment_measure(struct fragments *f, i64 fragment)
 {
     const char *bad = NULL;
+    unlock(f);
     for (i64 i = 0; i < f->shadow.count; i++) {
         struct weight *w = &f->weights->list[i], *anchor = &f->shadow.list[i];
         if (fragment_of_layer(f, w->spec.layer) != fragment)
             continue;
         i64 most = max_i64(1, WINDOW_ELEMENTS / w->columns);
-        float *now = room(f, 0), *was = room(f, 1);
         for (i64 row = 0; row < w->share_rows; row += most) {
             i64 rows = min_i64(most, w->share_rows - row), first = w->share_first + row;
-            weight_get(f->weights, w, first, rows, now);
-            get_rows(f, anchor, STATE_MASTER, first, rows, was);
-            bool small = true;
-            for (i64 k = 0; k < rows * w->columns; k++) {
-                now[k] -= was[k];
-                small &= fabsf(now[k]) < 1e30f; /* larger ones may become infinite in fewer bits */
-            }
-            bad = small ? bad : w->spec.name;
-            put_rows(f, anchor, STATE_M, first, rows, now);
+            const float *now = get_rows(f, w, STATE_MASTER, first, rows, room(f, 0));
+            const float *was = get_rows(f, anchor, STATE_MASTER, first, rows, room(f, 1));
+            float *out = rows_to_fill(f, anchor, STATE_M, first, room(f, 2));
+            bad = subtract(out, now, was, rows * w->columns) ? bad : w->spec.name;
+            put_rows(f, anchor, STATE_M, first, rows, out);
         }
     }
+    lock(f);
     if (!comm_any(f->ranks->world, bad != NULL))
         return 0;
     return bad ? error_set("%s has numbers that are not finite, so nothing is sent to the other sites", bad)
@@ -237,19 +279,20 @@ int fragment_measure(struct fragments *f, i64 fragment)
 void fragment_encode(struct fragments *f, i64 fragment, int bits, u8 *out)
 {
     struct fragment_window x;
-    i64 row;
+    i64 row, rows;
+    unlock(f);
     for (bool more = window_first(&x, f, fragment); more; more = window_next(&x, f, fragment)) {
         struct weight *w = &f->shadow.list[x.weight];
         int own = is_exact(w) ? 32 : bits;
-        float *values = room(f, 0), *mine = room(f, 1);
-        gather(f, values, &x, STATE_M);
+        float *values = gather(f, room(f, 0), &x, STATE_M);
         if (is_first(f)) {
             codec_encode(out + x.at[bits], own, values, x.count);
-            require(codec_decode(values, own, out + x.at[bits], x.count) == 0, "%s: not finite", w->spec.name);
+            codec_decode(values, own, out + x.at[bits], x.count);
         }
-        i64 rows = scatter(f, &row, mine, &x, values);
+        const float *mine = scatter(f, &row, &rows, room(f, 1), &x, values);
         put_rows(f, w, STATE_M, row, rows, mine);
     }
+    lock(f);
 }
 
 /* anchor += change; masters += change - what is under way. `take`: `change` is the new anchor. */
@@ -257,15 +300,9 @@ struct fragment_update {
     bool take, own, settle;
 };
 
-static void update_rows(struct fragments *f, i64 weight, i64 row, i64 rows, const float *change,
-                        struct fragment_update u)
+static void update_values(float *restrict master, float *restrict old, float *restrict sent,
+                          const float *restrict change, i64 count, struct fragment_update u)
 {
-    struct weight *w = &f->weights->list[weight], *anchor = &f->shadow.list[weight];
-    i64 count = rows * w->columns;
-    float *old = room(f, 3), *sent = room(f, 4), *master = room(f, 5);
-    get_rows(f, anchor, STATE_MASTER, row, rows, old);
-    get_rows(f, anchor, STATE_M, row, rows, sent);
-    weight_get(f->weights, w, row, rows, master);
     for (i64 i = 0; i < count; i++) {
         float next = u.take ? change[i] : old[i] + change[i];
         float moved = u.take ? next - old[i] : change[i];
@@ -273,6 +310,16 @@ static void update_rows(struct fragments *f, i64 weight, i64 row, i64 rows, cons
         old[i] = next;
         sent[i] = 0;
     }
+}
+
+static void update_rows(struct fragments *f, i64 weight, i64 row, i64 rows, const float *change,
+                        struct fragment_update u)
+{
+    struct weight *w = &f->weights->list[weight], *anchor = &f->shadow.list[weight];
+    float *old = get_rows(f, anchor, STATE_MASTER, row, rows, room(f, 3));
+    float *sent = get_rows(f, anchor, STATE_M, row, rows, room(f, 4));
+    float *master = get_rows(f, w, STATE_MASTER, row, rows, room(f, 5));
+    update_values(master, old, sent, change, rows * w->columns, u);
     put_rows(f, anchor, STATE_MASTER, row, rows, old);
     put_rows(f, anchor, STATE_M, row, rows, sent);
     weight_put(f->weights, w, row, rows, master);
@@ -296,23 +343,22 @@ static void shares_of(double *shares, struct share_runs *runs, const struct frag
 int fragment_check(const struct fragments *f, i64 fragment, const struct part *part)
 {
     struct fragment_window x;
-    int status = 0;
-    float *values = memory_alloc(f->room_each * 4);
-    for (bool more = window_first(&x, f, fragment); more && status == 0; more = window_next(&x, f, fragment)) {
+    bool finite = true;
+    for (bool more = window_first(&x, f, fragment); more && finite; more = window_next(&x, f, fragment)) {
         int bits = is_exact(&f->shadow.list[x.weight]) ? 32 : part->head.bits;
-        status = codec_decode(values, bits, part->codes + x.at[part->head.bits], x.count);
+        finite = codec_is_finite(bits, part->codes + x.at[part->head.bits], x.count);
     }
-    memory_free(values);
-    return status ? error_set("site %s has sent numbers that are not finite", part->head.name) : 0;
+    return finite ? 0 : error_set("site %s has sent numbers that are not finite", part->head.name);
 }
 
 void fragment_apply(struct fragments *f, i64 fragment, const struct record *record, bool own, bool settle)
 {
     struct fragment_window x;
     double *shares = memory_alloc(max_i64(1, f->experts) * SITES_MOST * 8);
-    i64 row;
+    i64 row, rows;
+    unlock(f);
     for (bool more = window_first(&x, f, fragment); more; more = window_next(&x, f, fragment)) {
-        float *change = room(f, 0), *scratch = room(f, 1), *mine = room(f, 2);
+        float *change = room(f, 0), *scratch = room(f, 1);
         struct share_runs runs;
         if (is_first(f)) {
             shares_of(shares, &runs, f, fragment, record, &x);
@@ -320,28 +366,35 @@ void fragment_apply(struct fragments *f, i64 fragment, const struct record *reco
                         0,
                     "%s", error_text());
         }
-        i64 rows = scatter(f, &row, mine, &x, change);
+        const float *mine = scatter(f, &row, &rows, room(f, 2), &x, change);
         update_rows(f, x.weight, row, rows, mine, (struct fragment_update){.own = own, .settle = settle});
     }
+    lock(f);
     memory_free(shares);
 }
 
 void fragment_read_anchor(const struct fragments *f, i64 fragment, float *out)
 {
     struct fragment_window x;
-    for (bool more = window_first(&x, f, fragment); more; more = window_next(&x, f, fragment))
-        gather(f, out ? out + x.element : NULL, &x, STATE_MASTER);
+    unlock(f);
+    for (bool more = window_first(&x, f, fragment); more; more = window_next(&x, f, fragment)) {
+        const float *values = gather(f, room(f, 0), &x, STATE_MASTER);
+        if (is_first(f))
+            memcpy(out + x.element, values, (size_t)x.count * 4);
+    }
+    lock(f);
 }
 
 void fragment_take(struct fragments *f, i64 fragment, const float *in, bool keep, bool own)
 {
     struct fragment_window x;
-    i64 row;
+    i64 row, rows;
+    unlock(f);
     for (bool more = window_first(&x, f, fragment); more; more = window_next(&x, f, fragment)) {
-        float *mine = room(f, 2);
-        i64 rows = scatter(f, &row, mine, &x, in ? in + x.element : NULL);
+        const float *mine = scatter(f, &row, &rows, room(f, 2), &x, is_first(f) ? in + x.element : NULL);
         update_rows(f, x.weight, row, rows, mine, (struct fragment_update){.take = true, .own = own, .settle = !keep});
     }
+    lock(f);
 }
 
 void fragments_spread(struct fragments *f)

@@ -130,9 +130,12 @@ int record_change(float *change, float *scratch, const struct record *record, co
     memset(change, 0, (size_t)count * 4);
     for (i64 p = 0; p < record->count; p++) {
         const struct part *part = &record->parts[p];
-        i64 bits = part->head.bits, end = runs->each - runs->first % runs->each;
-        if (codec_decode(scratch, exact ? 32 : part->head.bits, part->codes + at[bits], count))
+        i64 end = runs->each - runs->first % runs->each;
+        int bits = exact ? 32 : part->head.bits;
+        const u8 *codes = part->codes + at[part->head.bits];
+        if (!codec_is_finite(bits, codes, count))
             return error_set("site %s has sent numbers that are not finite", part->head.name);
+        codec_decode(scratch, bits, codes, count);
         for (i64 i = 0, run = 0; i < count; run++, end += runs->each) {
             float share = (float)runs->shares[run * SITES_MOST + p];
             for (; i < min_i64(end, count); i++)

@@ -168,7 +168,9 @@ bool schedule_wait(struct sites *s, const char *for_what)
                  plural(s->stage.settings->least, "is", "are"));
         s->told_s = INFINITY;
     }
+    double begun_s = clock_s();
     traffic_wait(s->traffic);
+    s->wait_s += clock_s() - begun_s;
     return !interrupted();
 }
 

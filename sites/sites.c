@@ -80,6 +80,7 @@ static int follow(struct sites *s, i64 done, struct order (*next)(struct sites *
             order = status ? (struct order){.kind = ORDER_FAIL} : next(s, done);
         comm_broadcast(host, &order, sizeof order, 0);
         i64 f = order.fragment;
+        double begun_s = clock_s();
         if (order.kind == ORDER_BEGIN && exchange_begin(s, f, done))
             return -1;
         if (order.kind == ORDER_APPLY)
@@ -90,6 +91,7 @@ static int follow(struct sites *s, i64 done, struct order (*next)(struct sites *
             exchange_read(s, f);
         if (order.kind == ORDER_FAIL && status == 0)
             status = site_is_first_rank(s) ? -1 : error_set("the first rank has failed");
+        s->merge_s += clock_s() - begun_s;
     } while (order.kind > ORDER_FAIL);
     if (s->changed)
         fragments_spread(&s->fragments);
@@ -110,7 +112,8 @@ int sites_end(struct sites *s, i64 done)
     int status = follow(s, done, schedule_last);
     s->ended = status == 0;
     if (status == 0 && site_is_first_rank(s))
-        log_info("%s: %.1f MB were sent to other sites", s->stage.name, 1e-6 * (double)traffic_bytes(s->traffic));
+        log_info("%s: %.1f MB were sent to other sites; merges took %.1f s, and %.1f s were spent waiting for sites",
+                 s->stage.name, 1e-6 * (double)traffic_bytes(s->traffic), s->merge_s, s->wait_s);
     return status == 1 ? error_interrupted() : status;
 }
 

@@ -41,6 +41,7 @@ struct sites {
     bool whole;                 /* all rounds are on disk: no other site is needed */
     i64 last[FRAGMENTS_MOST];   /* at the end: LAST_... */
     double late_s;              /* when the last merge is given up */
+    double merge_s, wait_s;     /* spent in merges by this process, and waiting for other sites */
     double told_s;              /* when a wait was told of; 0: no wait */
     u64 start_hash;
     i64 saved[SAVED_MOST][FRAGMENTS_MOST], saved_count; /* versions in the last checkpoints */

@@ -192,18 +192,27 @@ struct weight *weights_find(struct weights *weights, const char *name)
     panic("no weight named %s", name);
 }
 
+/* A caller on a CPU may have changed values in their place. */
+static void put_floats(struct weights *weights, float *to, const float *values, i64 count)
+{
+    if (to != values)
+        device_put(weights->device, to, values, count * 4);
+}
+
 static void put_copy(struct weights *weights, struct weight *w, i64 at, i64 count, const float *values)
 {
     char *to = (char *)w->value.data + at * dtype_bytes(w->value.dtype);
     if (w->value.dtype == DTYPE_F32) {
-        device_put(weights->device, to, values, count * 4);
+        put_floats(weights, (float *)(void *)to, values, count);
         return;
     }
-    bf16 *narrow = memory_alloc(count * 2);
-    for (i64 i = 0; i < count; i++)
-        narrow[i] = bf16_from_f32(values[i]);
-    device_put(weights->device, to, narrow, count * 2);
-    memory_free(narrow);
+    bf16 narrow[4096];
+    for (i64 begin = 0, here; begin < count; begin += here) {
+        here = min_i64(COUNT_OF(narrow), count - begin);
+        for (i64 i = 0; i < here; i++)
+            narrow[i] = bf16_from_f32(values[begin + i]);
+        device_put(weights->device, to + 2 * begin, narrow, here * 2);
+    }
 }
 
 void weight_put(struct weights *weights, struct weight *w, i64 row, i64 rows, const float *values)
@@ -215,8 +224,8 @@ void weight_put(struct weights *weights, struct weight *w, i64 row, i64 rows, co
         put_copy(weights, w, row * w->columns, rows * w->columns, values);
     forms_drop(w);
     if (w->master && w->value.dtype != DTYPE_F32 && first < end)
-        device_put(weights->device, w->master + (first - w->share_first) * w->columns,
-                   values + (first - row) * w->columns, (end - first) * w->columns * 4);
+        put_floats(weights, w->master + (first - w->share_first) * w->columns, values + (first - row) * w->columns,
+                   (end - first) * w->columns);
 }
 
 void weight_get(const struct weights *weights, const struct weight *w, i64 row, i64 rows, float *values)

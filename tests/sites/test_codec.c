@@ -36,14 +36,14 @@ TEST(numbers_come_back_as_the_nearest_code_of_their_block)
                 values[i] = draw(i + 1000 * b);
             codec_encode(codes, bits[b], values, count);
             assert_int_equal(codec_bytes(bits[b], count), 2 * ((count + 63) / 64) + (count * bits[b] + 7) / 8);
-            assert_int_equal(codec_decode(back, bits[b], codes, count), 0);
+            codec_decode(back, bits[b], codes, count);
             for (i64 i = 0; i < count; i++) /* a tie of f64 may be none of f32 */
                 if (fabs((double)back[i] - expected_value(values, count, bits[b], i)) > 1e-6 * fabs((double)back[i]))
                     fail_msg("%d bits, %lld of %lld: %g, not %g", bits[b], (long long)i, (long long)count,
                              (double)back[i], expected_value(values, count, bits[b], i));
             codec_encode(second, bits[b], back, count); /* of what a checkpoint has */
             assert_memory_equal(codes, second, (size_t)codec_bytes(bits[b], count));
-            assert_int_equal(codec_decode(again, bits[b], second, count), 0);
+            codec_decode(again, bits[b], second, count);
             assert_memory_equal(back, again, (size_t)count * 4);
         }
 }
@@ -54,11 +54,11 @@ TEST(many_bits_are_bf16_and_f32)
     u8 codes[16];
     codec_encode(codes, 32, values, 4);
     assert_int_equal(codec_bytes(32, 4), 16);
-    assert_int_equal(codec_decode(back, 32, codes, 4), 0);
+    codec_decode(back, 32, codes, 4);
     assert_memory_equal(values, back, sizeof values);
     codec_encode(codes, 16, values, 4);
     assert_int_equal(codec_bytes(16, 4), 8);
-    assert_int_equal(codec_decode(back, 16, codes, 4), 0);
+    codec_decode(back, 16, codes, 4);
     for (int i = 0; i < 4; i++)
         assert_true(back[i] == bf16_to_f32(bf16_from_f32(values[i])));
     assert_false(codec_knows(2));
@@ -67,13 +67,13 @@ TEST(many_bits_are_bf16_and_f32)
 TEST(codes_that_are_not_finite_are_noticed)
 {
     static const int bits[] = {4, 8, 16, 32};
-    float values[8] = {0}, back[8];
+    float values[8] = {0};
     u8 codes[64];
     for (i64 b = 0; b < COUNT_OF(bits); b++) {
         codec_encode(codes, bits[b], values, 8);
-        assert_int_equal(codec_decode(back, bits[b], codes, 8), 0);
+        assert_true(codec_is_finite(bits[b], codes, 8));
         memset(codes, 0xff, sizeof codes); /* NaN as a scale or a number */
-        assert_int_equal(codec_decode(back, bits[b], codes, 8), -1);
+        assert_false(codec_is_finite(bits[b], codes, 8));
     }
 }
 
