@@ -71,6 +71,22 @@ int exchange_begin(struct sites *s, i64 f, i64 done)
     return 0;
 }
 
+int exchange_try(struct sites *s)
+{
+    enum { BITS = 4, FRAGMENT = 0 };
+    i64 bytes = fragment_sizes(&s->fragments, FRAGMENT).code_bytes[BITS], all = 0;
+    u8 *codes = site_is_first_rank(s) ? memory_alloc(bytes) : NULL;
+    double begun_s = clock_s();
+    int status = fragment_measure(&s->fragments, FRAGMENT);
+    if (status == 0)
+        fragment_encode(&s->fragments, FRAGMENT, BITS, codes);
+    for (i64 f = 0; f < s->fragments.count; f++)
+        all += fragment_sizes(&s->fragments, f).code_bytes[BITS];
+    s->trial_s = 2 * (clock_s() - begun_s) * (double)all / (double)bytes; /* applying takes about as long */
+    memory_free(codes);
+    return status ? error_prefix("%s", s->stage.name) : 0;
+}
+
 /* Moves the counts of use of a fragment's layers as the weights are moved. next: counts of the new anchor, in the
  * order of its layers; on the first rank. */
 static void move_use(struct sites *s, i64 f, const double *next, bool own, bool settle)

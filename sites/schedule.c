@@ -3,9 +3,10 @@
 #include <string.h>
 
 #include "sites/journal.h"
+#include "sites/plan.h"
 #include "sites/sites_inside.h"
 
-enum { STEPS_LEAST = 5, STEPS_MOST = 500, BITS_AT_END = 8 };
+enum { BITS_AT_END = 8 };
 
 static void note_site(struct sites *s, const struct traffic_event *e, i64 done)
 {
@@ -72,35 +73,29 @@ static double median_step(const struct sites *s)
     return list[MEASURED_STEPS / 2];
 }
 
-/* Seconds that a merge of all fragments takes on the slowest link. */
-static double sending_s(struct sites *s, i64 bits, double bytes_per_s, double delay_s)
-{
-    const char *why;
-    double bytes = 0;
-    for (i64 f = 0; f < s->fragments.count; f++)
-        bytes += (double)fragment_sizes(&s->fragments, f).code_bytes[bits];
-    return bytes * (double)max_i64(1, traffic_here(s->traffic, &why) - 1) / bytes_per_s +
-           delay_s * (double)s->fragments.count;
-}
-
-/* Chooses steps and bits so that sending takes at most four fifths of the steps' time. */
 static void choose_plan(struct sites *s, double bytes_per_s, double delay_s)
 {
-    const double room = 1.25;
     const struct sites_settings *given = s->stage.settings;
-    double step_s = fmax(1e-4, median_step(s));
-    i64 fewest = given->steps ? given->steps : STEPS_LEAST, bits = 4;
-    if (given->bits != SITES_BITS_AUTO)
-        bits = 2 << given->bits;
-    else if (room * sending_s(s, 8, bytes_per_s, delay_s) <= step_s * (double)fewest)
-        bits = 8;
-    double needed = ceil(room * sending_s(s, bits, bytes_per_s, delay_s) / step_s);
-    s->steps = given->steps ? given->steps : (i64)fmin(STEPS_MOST, fmax(STEPS_LEAST, needed));
-    s->bits = bits;
+    const char *why;
+    struct plan_measures m = {.step_s = median_step(s),
+                              .merge_s = s->trial_s,
+                              .bytes_per_s = bytes_per_s,
+                              .delay_s = delay_s,
+                              .messages = s->fragments.count,
+                              .given_steps = given->steps,
+                              .given_bits = given->bits == SITES_BITS_AUTO ? 0 : 2 << given->bits};
+    for (i64 f = 0; f < s->fragments.count; f++)
+        for (i64 bits = 4; bits <= 32; bits *= 2)
+            m.bytes[bits] += (double)fragment_sizes(&s->fragments, f).code_bytes[bits] *
+                             (double)max_i64(1, traffic_here(s->traffic, &why) - 1);
+    struct plan plan = plan_choose(&m);
+    s->steps = plan.steps;
+    s->bits = plan.bits;
     traffic_set_plan(s->traffic, s->steps, s->bits);
-    log_info("%s: the link carries %.1f MB/s and takes %.0f ms there and back, a step %.2f s: merges every %lld steps "
-             "in %lld bits",
-             s->stage.name, 1e-6 * bytes_per_s, 1e3 * delay_s, step_s, (long long)s->steps, (long long)s->bits);
+    log_info("%s: the link carries %.1f MB/s and takes %.0f ms there and back, a step %.2f s, a merge of all weights "
+             "%.2f s: merges every %lld steps in %lld bits",
+             s->stage.name, 1e-6 * bytes_per_s, 1e3 * delay_s, m.step_s, m.merge_s, (long long)s->steps,
+             (long long)s->bits);
 }
 
 /* False: the plan must be waited for. */
@@ -185,6 +180,8 @@ struct order schedule_next(struct sites *s, i64 done)
             return order_of(s, ORDER_APPLY, f);
         if (s->event.kind == EVENT_ANCHOR || s->event.kind == EVENT_ASK)
             return order_of(s, s->event.kind == EVENT_ASK ? ORDER_READ : ORDER_TAKE, s->event.fragment);
+        if (!s->steps && done >= MEASURED_STEPS && s->trial_s == 0 && traffic_listens(s->traffic))
+            return order_of(s, ORDER_TRY, 0);
         bool waits = !plan(s, done);
         for (f = 0; f < s->fragments.count; f++)
             waits |= s->strict && s->of[f].round && s->of[f].due <= done;

@@ -89,6 +89,8 @@ static int follow(struct sites *s, i64 done, struct order (*next)(struct sites *
             exchange_take(s, &order);
         if (order.kind == ORDER_READ)
             exchange_read(s, f);
+        if (order.kind == ORDER_TRY && exchange_try(s))
+            return -1;
         if (order.kind == ORDER_FAIL && status == 0)
             status = site_is_first_rank(s) ? -1 : error_set("the first rank has failed");
         s->merge_s += clock_s() - begun_s;

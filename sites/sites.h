@@ -22,8 +22,8 @@
  * before it is applied if all sites are required, so each step repeats to the same bits. Otherwise a site that is
  * behind gets the whole anchor.
  *
- *     sites.c      the calls of a stage; schedule.c: when fragments are sent and rounds applied; exchange.c: what is
- *                  done then, on all ranks; state.c: what a checkpoint has
+ *     sites.c      the calls of a stage; schedule.c: when fragments are sent and rounds applied; plan.c: how often,
+ *                  and in how many bits; exchange.c: what is done then, on all ranks; state.c: what a checkpoint has
  *     fragments.c  fragments of a table of weights, over all ranks of the site
  *     codec.c      numbers in few bits; merge.c: what a site sends, shares, sums
  *     rounds.c     who is merged when; no sockets

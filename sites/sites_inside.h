@@ -41,6 +41,7 @@ struct sites {
     bool whole;                 /* all rounds are on disk: no other site is needed */
     i64 last[FRAGMENTS_MOST];   /* at the end: LAST_... */
     double late_s;              /* when the last merge is given up */
+    double trial_s;             /* that a merge of all fragments takes of the steps' time; 0: not known */
     double merge_s, wait_s;     /* spent in merges by this process, and waiting for other sites */
     double told_s;              /* when a wait was told of; 0: no wait */
     u64 start_hash;
@@ -48,7 +49,7 @@ struct sites {
 };
 
 /* What all ranks do next, as the first one says. */
-enum order_kind { ORDER_GO, ORDER_STOP, ORDER_FAIL, ORDER_BEGIN, ORDER_APPLY, ORDER_TAKE, ORDER_READ };
+enum order_kind { ORDER_GO, ORDER_STOP, ORDER_FAIL, ORDER_BEGIN, ORDER_APPLY, ORDER_TAKE, ORDER_READ, ORDER_TRY };
 enum { LAST_NOT, LAST_SENT, LAST_MERGED };
 struct order {
     i64 kind, fragment, own, settle, keep;
@@ -72,6 +73,7 @@ int exchange_begin(struct sites *sites, i64 fragment, i64 done);
 int exchange_apply(struct sites *sites, const struct order *order, i64 done);
 void exchange_take(struct sites *sites, const struct order *order);
 void exchange_read(struct sites *sites, i64 fragment);
+int exchange_try(struct sites *sites); /* measures trial_s; nothing may be under way */
 
 /* schedule.c: what comes next, on the first rank. */
 struct order schedule_next(struct sites *sites, i64 done); /* before a step */
