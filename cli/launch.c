@@ -5,18 +5,32 @@
 
 #include <string.h>
 
-/* The command of the ranks begins with the word `run`. */
-static int find_run(int argc, char **argv)
+/* The command of the ranks begins with the word `run` or `doctor`. */
+static int find_command(int argc, char **argv)
 {
     int at = 1;
-    while (at < argc && strcmp(argv[at], "run") != 0)
+    while (at < argc && strcmp(argv[at], "run") != 0 && strcmp(argv[at], "doctor") != 0)
         at++;
     return at;
 }
 
+static int check_doctor(const struct launcher_settings *launch, const char *least)
+{
+    char **word = launch->words + 2;
+    while (*word && strcmp(*word, "--ranks") != 0)
+        word++;
+    if (!*word)
+        return error_usage("weft launch: of `doctor` it starts doctor --ranks RECIPE alone");
+    if (launch->meet || launch->layout || launch->replay || least)
+        return error_usage(
+            "weft launch: a doctor measures -n ranks of this machine, all or none: expected it without "
+            "--meet, --least, --layout and --replay; start one of several machines with mpirun or Slurm");
+    return 0;
+}
+
 static int check_words(char **words)
 {
-    if (!words[2])
+    if (!words[1] || !words[2])
         return error_usage("weft launch: expected `run` and what follows it, such as: weft launch -n 2 run RECIPE");
     for (char **word = words + 2; *word; word++)
         if (strcmp(*word, "--layout") == 0 || strncmp(*word, "--layout=", 9) == 0)
@@ -28,7 +42,7 @@ static int check_words(char **words)
 int command_launch(int argc, char **argv)
 {
     const char *ranks = NULL, *least = NULL;
-    int at = find_run(argc, argv), count = 0, status;
+    int at = find_command(argc, argv), count = 0, status;
     char *words[LAUNCHER_WORDS_MOST + 1] = {(char *)(uintptr_t)program_name()};
     struct launcher_settings launch = {.words = words, .version = program_version(), .run = weft_main};
     struct arguments a;
@@ -54,8 +68,9 @@ int command_launch(int argc, char **argv)
                         "-n, --least, --meet and --layout");
     launch.ranks = option_integer(ranks, "n", 1, 1, WORLD_MOST, &status);
     launch.least = option_integer(least, "least", 1, 1, WORLD_MOST, &status);
+    launch.once = words[1] && strcmp(words[1], "doctor") == 0;
     if (status == 0)
-        status = check_words(words);
+        status = launch.once ? check_doctor(&launch, least) : check_words(words);
     if (status)
         return status < 0 ? command_failed() : 0;
     status = launcher_run(&launch);

@@ -14,7 +14,7 @@ const struct command commands[] = {
     {"init", "DATA... [-o FILE]", "look at folders of data and write the recipe for them", command_init},
     {"run", "RECIPE [STAGE...] [STAGE.key=value...] [--kinds KIND,...]", "run the stages of a recipe in order",
      command_run, true},
-    {"launch", "[-n N] [--least N] [--meet HOST:PORT] [--layout SIZES] run RECIPE ...",
+    {"launch", "[-n N] [--least N] [--meet HOST:PORT] [--layout SIZES] run RECIPE ... | doctor --ranks ...",
      "run a recipe on several ranks, here and on machines that meet this one, and go on when ranks die or join",
      command_launch, true},
     {"tokenize", "MODEL|TOKENIZER [--decode] [--plain] [-o DIR]", "encode text to ids or decode ids (JSON lines)",

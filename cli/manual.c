@@ -150,6 +150,7 @@ static void put_words(void *context, const struct option *options)
         put_names(c->out);
     } else if (c->command->run == command_launch && !first) {
         put_word(c->out, "run", "the command of the ranks");
+        put_word(c->out, "doctor", "measures the ranks, with --ranks RECIPE");
     } else if (!first) {
         put_choices(c->out, "", c->command->synopsis);
     }
@@ -163,7 +164,8 @@ static void complete(struct buffer *out, const char *const *words, int count)
         return;
     }
     for (int i = 1; i + 1 < count && strcmp(words[0], "launch") == 0; i++)
-        if (strcmp(words[i], "run") == 0) { /* the rest is a command line of its own */
+        if (strcmp(words[i], "run") == 0 ||
+            strcmp(words[i], "doctor") == 0) { /* the rest is a command line of its own */
             words += i;
             count -= i;
         }

@@ -1,15 +1,20 @@
-#define _GNU_SOURCE /* fallocate */
+#define _GNU_SOURCE /* fallocate, MADV_POPULATE_WRITE */
 #include "dist/snapshot.h"
 #include "core/secret.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE /* an older C library */
+#define MADV_POPULATE_WRITE 23
+#endif
 
 enum { SLOTS = 2, RANKS_MOST = 1024, STATE_BYTES = 4 << 20, ALIGNMENT = 4096, TABLES_MOST = 8, STATES = 4 };
 static const u64 magic = 0x31746f6873706e73; /* "snpshot1" */
@@ -27,6 +32,8 @@ struct slot { /* written by the first rank */
 struct head {
     u64 magic, run;
     i64 bytes;
+    double made_s;    /* when */
+    i64 begun, ended; /* worlds; those that died have not ended */
     struct slot slots[SLOTS];
     struct noted ranks[SLOTS][RANKS_MOST];
 };
@@ -41,7 +48,9 @@ struct snapshots {
     u64 opened; /* drawn by the first rank: notes of ranks that died say another */
     i64 next;   /* slot of the next snapshot */
     i64 found;  /* slot of the one to load */
-    bool told;  /* that its state is too long */
+    i64 saved;
+    double due_s; /* when the next one is due */
+    bool told;    /* that its state is too long */
 };
 
 static i64 rank_of(const struct snapshots *s)
@@ -108,7 +117,7 @@ static int make_file(const struct snapshots *s)
         errno = number;
         return error_errno("%.2f GB are needed", 1e-9 * (double)s->bytes);
     }
-    was = (struct head){.magic = magic, .run = s->file.run, .bytes = s->bytes};
+    was = (struct head){.magic = magic, .run = s->file.run, .bytes = s->bytes, .made_s = clock_s()};
     return pwrite(s->file.descriptor, &was, sizeof was, 0) == sizeof was ? 0 : error_errno("%s", "its file");
 }
 
@@ -137,8 +146,10 @@ struct snapshots *snapshots_open(const struct snapshot_file *file)
         status = map_file(s);
     secret_draw(&s->opened, sizeof s->opened);
     comm_broadcast(comm_host(world), &s->opened, sizeof s->opened, 0);
-    if (!comm_any(world, status != 0))
+    if (!comm_any(world, status != 0)) {
+        s->head->begun += rank_of(s) == 0;
         return s;
+    }
     if (rank_of(s) == 0)
         log_info("no snapshots in memory: %s; a run whose ranks die goes on from the last checkpoint on disk",
                  status ? error_text() : "a rank cannot map them");
@@ -150,6 +161,8 @@ void snapshots_close(struct snapshots *s, bool keep)
 {
     if (!s)
         return;
+    if (s->map && rank_of(s) == 0)
+        s->head->ended++;
     if (s->map)
         munmap(s->map, (size_t)s->bytes);
     if (!keep && rank_of(s) == 0)
@@ -175,6 +188,9 @@ static void visit_run(void *context, const struct zero_run *run)
     const struct weights *weights = v->s->tables[v->table];
     i64 offset = v->s->offsets[v->table][(run->weight - weights->list) * STATES + run->state];
     char *at = slot_data(v->s, v->slot) + offset + run->first * 4;
+    if (v->writes && v->s->saved < SLOTS) /* cheaper than a fault for each page; an old kernel refuses */
+        (void)!madvise(at - (uintptr_t)at % ALIGNMENT, (size_t)(run->count * 4 + (i64)((uintptr_t)at % ALIGNMENT)),
+                       MADV_POPULATE_WRITE);
     if (v->writes)
         device_get(weights->device, at, run->data, run->count * 4);
     v->hash = hash_bytes(at, run->count * 4, v->hash);
@@ -212,8 +228,25 @@ static void put_placements(const struct snapshots *s, i64 at)
     }
 }
 
+i64 snapshots_deaths(const struct snapshots *s)
+{
+    return s->head->begun - 1 - s->head->ended;
+}
+
+double snapshots_pause_s(double cost_s, i64 deaths, double seconds)
+{
+    double pause_s = 100 * cost_s;
+    return deaths > 0 ? fmin(pause_s, sqrt(2 * cost_s * seconds / (double)deaths)) : pause_s;
+}
+
+bool snapshots_due(const struct snapshots *s)
+{
+    return clock_s() >= s->due_s;
+}
+
 void snapshots_save(struct snapshots *s, i64 step, const char *state, i64 bytes)
 {
+    double begin_s = clock_s();
     const struct parallel *p = s->file.ranks;
     struct noted *noted = &s->head->ranks[s->next][rank_of(s)];
     struct slot *slot = &s->head->slots[s->next];
@@ -233,6 +266,8 @@ void snapshots_save(struct snapshots *s, i64 step, const char *state, i64 bytes)
     noted->step = step;
     __atomic_store_n(&noted->opened, s->opened, __ATOMIC_SEQ_CST);
     s->next = 1 - s->next;
+    if (++s->saved > SLOTS) /* the first ones map the memory */
+        s->due_s = clock_s() + snapshots_pause_s(clock_s() - begin_s, snapshots_deaths(s), clock_s() - s->head->made_s);
 }
 
 /* ---- Reading ---- */

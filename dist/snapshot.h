@@ -28,6 +28,12 @@ struct snapshots *snapshots_open(const struct snapshot_file *file);
  * *state is borrowed until the next save. -1: there is none. */
 i64 snapshots_find(struct snapshots *snapshots, i64 after, const char **state, i64 *bytes);
 void snapshots_load(struct snapshots *snapshots); /* loads what was found into the tables, as experts are placed now */
+i64 snapshots_deaths(const struct snapshots *snapshots); /* worlds of this run that ended without a close */
+bool snapshots_due(const struct snapshots *snapshots);   /* by the clock of the calling rank */
+/* The pause behind a snapshot that took cost_s. A hundred times that, or less if worlds of this run have died in the
+ * `seconds` since the first one began: copies and steps that are repeated then cost the least together (Young, 1974).
+ */
+double snapshots_pause_s(double cost_s, i64 deaths, double seconds);
 /* state: of the first rank. One that is too long for its place is no snapshot. */
 void snapshots_save(struct snapshots *snapshots, i64 step, const char *state, i64 bytes);
 void snapshots_close(struct snapshots *snapshots, bool keep); /* keep: for the ranks that come next. NULL: nothing */

@@ -35,6 +35,7 @@ struct launcher_settings {
     const char *meet;    /* HOST:PORT; NULL: this machine alone */
     const char *layout;  /* as layout_parse reads it, for any number of ranks; NULL: data ranks */
     const char *replay;  /* members.jsonl whose worlds are repeated, whatever `ranks` and `layout` are; NULL: none */
+    bool once;           /* the first rank that dies ends all: the command has nothing to go on from */
     const char *version; /* of the program, which all machines must have */
     /* The command line of a rank, at most LAUNCHER_WORDS_MOST: "weft", "run", RECIPE, ...; ends with NULL */
     char **words;

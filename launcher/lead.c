@@ -407,6 +407,9 @@ static void judge(struct leader *l)
         l->size_most = l->size - 1;
         add_change(l, text);
         memory_free(text);
+    } else if (v.lost > 0 && !failed && l->settings->once) {
+        error_set("%s; a command that needs all ranks ends with it: give the same call again", v.text.data);
+        finish(l, -1);
     } else if (failed && (!l->begun || v.usage)) {
         (void)(v.usage ? error_usage("%s", v.how)
                        : error_set("%s; nothing is started again before a first step", v.how));

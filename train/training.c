@@ -31,10 +31,8 @@ struct training_loop { /* State of one call. */
     double value;      /* what was measured */
     struct json *line; /* and its figures for the next line of metrics */
     i64 skipped;       /* steps up to now, in a row, whose gradient norm was not finite */
-    struct snapshots *snapshots; /* NULL: none */
-    bool from_memory;            /* it began with a snapshot, which no checkpoint on disk has */
-    double snapshot_s;           /* when the next one is due, on rank 0 */
-    i64 snapshots_taken;
+    struct snapshots *snapshots;   /* NULL: none */
+    bool from_memory;              /* it began with a snapshot, which no checkpoint on disk has */
     struct rank_pace pace, *paces; /* of the last step: this rank's; [world] all, NULL: they are not measured */
     struct rank_speeds speeds;
     double last_s; /* of the last step; 0: there was none in this call */
@@ -104,17 +102,12 @@ static int print_state(struct buffer *text, struct training_loop *l, i64 done)
     return status;
 }
 
-/* Spaced so that the copies take less than a hundredth of the time, after the first two, which map the memory. */
 static int take_snapshot(struct training_loop *l, i64 done)
 {
-    enum { SPACING = 100, FIRST = 2 };
     struct buffer text = {0};
-    double begin_s = clock_s();
     int status = is_first(l) ? print_state(&text, l, done) : 0;
     if (status == 0)
         snapshots_save(l->snapshots, done, text.data, text.length);
-    if (++l->snapshots_taken > FIRST)
-        l->snapshot_s = clock_s() + SPACING * (clock_s() - begin_s);
     buffer_release(&text);
     return status;
 }
@@ -482,7 +475,7 @@ static void ask_ranks(const struct training_loop *l, bool last, i64 done, bool *
     enum { PACE_VALUES = sizeof *l->paces / sizeof(double) };
     const struct stage *s = l->t->stage;
     bool asks = s->ranks_change && s->ranks_change(s->ranks_context, done) && !last;
-    bool due = l->snapshots && is_first(l) && done > l->begun && clock_s() >= l->snapshot_s;
+    bool due = l->snapshots && is_first(l) && done > l->begun && snapshots_due(l->snapshots);
     float sums[] = {*stop, asks, due};
     const struct comm_sum list[] = {{sums, COUNT_OF(sums), DTYPE_F32},
                                     {l->paces, l->paces ? PACE_VALUES * l->world->size : 0, DTYPE_F64}};

@@ -914,6 +914,33 @@ TEST(machines_that_differ_are_refused)
     memory_free(other);
 }
 
+/* ---- A doctor ---- */
+
+TEST(a_doctor_measures_the_ranks)
+{
+    char *recipe = recipe_of("doctor", 10, shards);
+    struct launch l = START("doctor", "-n 2 doctor --ranks %s base -o %s", recipe, path_of("cluster.yaml"));
+    expect_end(&l, 0, "cluster.yaml: written");
+    struct buffer text = {0};
+    succeed(file_read(&text, path_of("cluster.yaml")));
+    buffer_append(&text, "", 1);
+    const char *rank = strstr(text.data, "- {host: ");
+    assert_true(rank && strstr(rank + 1, "- {host: "));
+    buffer_release(&text);
+    memory_free(recipe);
+}
+
+TEST(a_doctor_ends_with_the_first_rank_that_dies)
+{
+    char *recipe = recipe_of("death", 10, shards);
+    struct launch l = START("death", "-n 2 doctor --ranks %s base -o %s", recipe, path_of("none.yaml"));
+    send_to_rank(&l, 1, SIGKILL);
+    expect_end(&l, 1, "rank 1: killed, signal 9");
+    assert_int_equal(times_said(&l, "a command that needs all ranks ends with it"), 1);
+    assert_false(file_exists(path_of("none.yaml")));
+    memory_free(recipe);
+}
+
 /* ---- Bad calls ---- */
 
 TEST(bad_calls_end_at_once)
@@ -930,6 +957,11 @@ TEST(bad_calls_end_at_once)
         {"-n 2 run RECIPE --layout expert=2", "--layout stands behind `run`", 2},
         {"-n 2 --replay members.jsonl run RECIPE", "--replay takes the ranks and their layouts from the file", 2},
         {"-n 2", "expected `run` and what follows it", 2},
+        {"-n 2 run", "expected `run` and what follows it", 2},
+        {"-n 2 doctor", "it starts doctor --ranks RECIPE alone", 2},
+        {"-n 2 --least 2 doctor --ranks RECIPE", "-n ranks of this machine, all or none", 2},
+        {"-n 2 --meet localhost:1 doctor --ranks RECIPE", "-n ranks of this machine, all or none", 2},
+        {"-n 2 doctor --ranks", "expected a recipe whose step is measured", 2},
         {"-n 2 grid MODEL", "unexpected argument \"grid\"", 2},
         {"-n 0 run RECIPE", "-n 0: expected a whole number from 1 ", 2},
         {"-n 1 --meet host:port run RECIPE", "expected HOST:PORT", 2},
