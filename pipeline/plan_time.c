@@ -111,7 +111,7 @@ static int try_layout(struct search *s, const struct recipe *r, const struct pla
     if (plan_load(&load, r, place->stage, &w))
         return -1;
     if (pretrain_check_batches(&work->settings->loader, layout, 0, work->settings->steps) ||
-        w.config->experts % layout->expert || w.config->layers < layout->pipeline ||
+        w.config->experts % layout->expert || w.config->layers < layout->pipeline * layout->chunks ||
         step_foresee(&found->time, &needs, &w, cluster, load)) {
         s->unfit++;
         return 0;
@@ -122,6 +122,22 @@ static int try_layout(struct search *s, const struct recipe *r, const struct pla
     else
         s->count++;
     return 0;
+}
+
+/* With one chunk, and with more of as many layers each if there is a pipeline. */
+static int try_chunks(struct search *s, const struct recipe *r, const struct plan_place *place,
+                      const struct step_work *work, const struct cluster *cluster, struct layout *layout)
+{
+    i64 pipeline = layout->pipeline, layers = work->config->layers;
+    int status = 0;
+    for (i64 chunks = 1; status == 0 && (chunks == 1 || (pipeline > 1 && pipeline * chunks <= layers)); chunks++) {
+        if (chunks > 1 && layers % (pipeline * chunks))
+            continue;
+        layout->chunks = chunks;
+        s->list = memory_resize(s->list, s->count * (i64)sizeof *s->list, (s->count + 1) * (i64)sizeof *s->list);
+        status = try_layout(s, r, place, work, cluster, layout);
+    }
+    return status;
 }
 
 /* Layouts of n ranks, each once. */
@@ -138,11 +154,8 @@ static int try_all(struct search *s, const struct recipe *r, const struct plan_p
                 layout.expert = expert;
                 layout.tensor = tensor;
                 layout.pipeline = pipeline;
-                if (status == 0 && layout.data % expert == 0) {
-                    s->list =
-                        memory_resize(s->list, s->count * (i64)sizeof *s->list, (s->count + 1) * (i64)sizeof *s->list);
-                    status = try_layout(s, r, place, work, cluster, &layout);
-                }
+                if (status == 0 && layout.data % expert == 0)
+                    status = try_chunks(s, r, place, work, cluster, &layout);
             }
     return status;
 }
@@ -157,6 +170,8 @@ static void put_candidate(struct buffer *out, const struct candidate *c)
         buffer_printf(out, ",tensor=%lld", (long long)c->layout.tensor);
     if (c->layout.pipeline > 1)
         buffer_printf(out, ",pipeline=%lld", (long long)c->layout.pipeline);
+    if (c->layout.chunks > 1)
+        buffer_printf(out, ",chunks=%lld", (long long)c->layout.chunks);
     buffer_printf(out, "\n");
 }
 

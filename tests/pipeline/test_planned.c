@@ -186,6 +186,25 @@ TEST(the_search_lists_the_fastest_first)
     memory_free(file);
 }
 
+TEST(the_search_cuts_a_pipeline_into_chunks)
+{
+    char *file = write_cluster("hosts: {a: {memory_gb: 9}}\nranks:\n" RANK("a", "1") RANK("a", "1") LINKS);
+    expect(1, 0, "data=1,pipeline=2,chunks=2\n", "plan %s base --cluster %s --search", recipe, file);
+    assert_non_null(strstr(said.data, "data=1,pipeline=2\n"));
+    assert_null(strstr(said.data, "chunks=3")); /* of four layers */
+    assert_null(strstr(said.data, "chunks=4"));
+    expect(1, 0, "\"layouts\"", "plan %s base --cluster %s --search --json", recipe, file);
+    struct json *found = first_line();
+    const struct json *list = json_get(found, "layouts");
+    double own = planned_seconds("--layout pipeline=2,chunks=2"), seconds = 0;
+    for (i64 i = 0; i < json_count(list); i++)
+        if (strstr(json_string(json_get(json_at(list, i), "layout"), ""), "chunks=2"))
+            seconds = number_of(json_at(list, i), "seconds");
+    assert_float_equal(seconds, own, 1e-9);
+    json_free(found);
+    memory_free(file);
+}
+
 TEST(what_does_not_go_together_is_refused)
 {
     char *file = write_cluster("hosts: {a: {memory_gb: 9}}\nranks:\n" RANK("a", "1") RANK("a", "1") LINKS);
