@@ -161,7 +161,7 @@ int exchange_apply(struct sites *s, const struct order *order, i64 done)
                 m->round[f] = ready->round;
         }
         note_version(s, f, ready->round, order->own);
-        s->last[f] = s->last[f] == LAST_SENT ? order->own ? LAST_MERGED : LAST_NOT : s->last[f];
+        s->of[f].last = s->of[f].last == LAST_SENT ? order->own ? LAST_MERGED : LAST_NOT : s->of[f].last;
         buffer_release(&ready->record);
     }
     memory_free(record);
@@ -186,7 +186,7 @@ void exchange_take(struct sites *s, const struct order *order)
     if (site_is_first_rank(s)) {
         note_version(s, f, s->event.number, order->own);
         s->of[f].tokens = order->keep ? s->of[f].tokens : s->tokens;
-        s->last[f] = LAST_NOT;
+        s->of[f].last = LAST_NOT;
         log_info("%s: took fragment %lld of round %lld from another site", s->stage.name, (long long)f,
                  (long long)s->event.number);
         buffer_release(&s->event.data);

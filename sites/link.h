@@ -18,7 +18,7 @@ enum { LINK_KEY_BYTES = 32, LINK_FRAME_BYTES = 1 << 16 };
 enum link_kind {                 /* payload, and numbers of the head */
                  LINK_HELLO = 1, /* JSON */
                  LINK_WELCOME,   /* JSON */
-                 LINK_PROBE,     /* any bytes: answered by LINK_PROBED */
+                 LINK_PROBE,     /* any bytes, or none to ask whether it lives: answered by LINK_PROBED */
                  LINK_PROBED,
                  LINK_SPEED,  /* number: bytes a second, more: microseconds there and back */
                  LINK_PLAN,   /* number: steps, more: bits */

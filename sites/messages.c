@@ -6,7 +6,7 @@
 #include "sites/codec.h"
 #include "sites/traffic_inside.h"
 
-enum { PROBE_BYTES = 1 << 20 };
+enum { PROBE_BYTES = 1 << 20, ANSWER_S = 3 };
 
 /* ---- Greeting ---- */
 
@@ -120,20 +120,24 @@ static void take_plan(struct traffic *t, i64 steps, i64 bits)
     pthread_cond_broadcast(&t->changed);
 }
 
+/* The message is the reason. */
+static void refuse(struct traffic *t, struct peer_site *p, const struct json *hello)
+{
+    struct json *answer = json_object();
+    traffic_say(t, "site %s at %s is refused: %s", json_string(json_get(hello, "name"), "?"), p->address, error_text());
+    json_set(answer, "refused", json_of_string(error_text()));
+    say_json(p, LINK_WELCOME, answer);
+    p->leaves = true;
+}
+
 static void welcome(struct traffic *t, struct peer_site *p, const struct json *hello)
 {
     i64 versions[FRAGMENTS_MOST];
     struct json *answer = json_object();
-    int status = judge(t, hello);
     take_versions(versions, json_get(hello, "versions"), t->rounds.fragments);
-    if (status == 0)
-        status = (p->site = rounds_join(&t->rounds, json_string(json_get(hello, "name"), ""), versions)) < 0 ? -1 : 0;
-    if (status) {
-        traffic_say(t, "site %s at %s is refused: %s", json_string(json_get(hello, "name"), "?"), p->address,
-                    error_text());
-        json_set(answer, "refused", json_of_string(error_text()));
-        say_json(p, LINK_WELCOME, answer);
-        p->leaves = true;
+    if ((p->site = rounds_join(&t->rounds, json_string(json_get(hello, "name"), ""), versions)) < 0) {
+        json_free(answer);
+        refuse(t, p, hello);
         return;
     }
     strcpy(p->name, t->rounds.sites[p->site].name);
@@ -152,6 +156,54 @@ static void welcome(struct traffic *t, struct peer_site *p, const struct json *h
         peer_say(p, LINK_DONE, 0, 0, 0, NULL, 0);
 }
 
+/* The number of the connection to the site of a name; -1: there is none. */
+static i64 connection_of(const struct traffic *t, const char *name)
+{
+    i64 i = t->peer_count - 1;
+    while (i >= 0 && !(t->peers[i]->welcomed && strcmp(t->peers[i]->name, name) == 0))
+        i--;
+    return i;
+}
+
+static void hear_hello(struct traffic *t, struct peer_site *p, const struct json *hello)
+{
+    i64 other = judge(t, hello) ? -2 : connection_of(t, json_string(json_get(hello, "name"), ""));
+    if (other == -2) {
+        refuse(t, p, hello);
+    } else if (other < 0) {
+        welcome(t, p, hello);
+    } else {
+        p->hello = json_copy(hello);
+        p->asked_s = clock_s();
+        peer_say(t->peers[other], LINK_PROBE, 0, 0, 0, NULL, 0);
+    }
+}
+
+/* A machine that was lost leaves a connection that says nothing more. Its site comes back in its place, but not in that
+ * of one that lives. */
+void messages_decide(struct traffic *t)
+{
+    for (i64 i = 0; i < t->peer_count; i++) {
+        struct peer_site *p = t->peers[i];
+        struct json *hello = p->hello;
+        i64 other = hello ? connection_of(t, json_string(json_get(hello, "name"), "")) : -1;
+        bool lives = other >= 0 && t->peers[other]->heard_s > p->asked_s;
+        if (!hello || (other >= 0 && !lives && clock_s() - fmax(p->asked_s, t->peers[other]->moved_s) < ANSWER_S))
+            continue;
+        p->hello = NULL;
+        if (lives) {
+            error_set("a site of the name %s is here already", t->peers[other]->name);
+            refuse(t, p, hello);
+        } else {
+            if (other >= 0)
+                peers_drop(t, other, "it does not answer, and has come again");
+            welcome(t, p, hello);
+        }
+        json_free(hello);
+        i = -1; /* the list has changed */
+    }
+}
+
 static void probe(struct peer_site *p, enum probe which)
 {
     i64 bytes = which == PROBE_SPEED ? PROBE_BYTES : 1;
@@ -167,9 +219,12 @@ static void be_welcome(struct traffic *t, struct peer_site *p, const struct json
     const char *why = json_string(json_get(answer, "refused"), NULL);
     const char *name = json_string(json_get(answer, "name"), "");
     if (why || !site_name_is_good(name)) {
-        (t->met ? traffic_say : traffic_fail)(t, "the site at %s refuses this one: %s", p->address,
-                                              why ? why : "it has no name");
         p->leaves = true;
+        p->refused = why && t->met;
+        if (p->refused)
+            peers_tell(t, "refuses this one", why);
+        else if (why)
+            traffic_fail(t, "the site at %s refuses this one: %s", p->address, why);
         return;
     }
     strcpy(p->name, name);
@@ -327,8 +382,8 @@ static void hear_json(struct traffic *t, struct peer_site *p, const struct link_
     struct json *message = data->length ? json_parse(data->data, data->length, p->address) : NULL;
     if (json_kind(message) != JSON_OBJECT)
         p->leaves = true;
-    else if (t->listens && head->kind == LINK_HELLO && !p->welcomed)
-        welcome(t, p, message);
+    else if (t->listens && head->kind == LINK_HELLO && !p->welcomed && !p->hello)
+        hear_hello(t, p, message);
     else if (!t->listens && head->kind == LINK_WELCOME && !p->welcomed)
         be_welcome(t, p, message);
     json_free(message);
@@ -362,6 +417,8 @@ static void hear_of_first(struct traffic *t, struct peer_site *p, const struct l
         hear_round(t, p, head, data);
     } else if (head->kind == LINK_ANCHOR) {
         hear_anchor(t, p, head, data);
+    } else if (head->kind == LINK_PROBE) {
+        peer_say(p, LINK_PROBED, 0, 0, 0, NULL, 0);
     } else if (head->kind == LINK_PROBED) {
         hear_probed(t, p);
     } else if (head->kind == LINK_NEED) {

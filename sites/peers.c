@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { GREETING_S = 10, RETRY_S = 1, KEY_FAULTS = 3, READ_BYTES = 1 << 18 };
+enum { GREETING_S = 10, RETRY_S = 1, REFUSED_S = 30, KEY_FAULTS = 3, READ_BYTES = 1 << 18 };
 enum { KEEP_IDLE_S = 15, KEEP_INTERVAL_S = 5, KEEP_COUNT = 4 };
 
 struct peer_site *peers_upstream(struct traffic *t)
@@ -53,21 +53,22 @@ void peers_drop(struct traffic *t, i64 i, const char *why)
     if (left)
         traffic_event(t, EVENT_SITE, 0, 0, t->here, p->name, (i64)strlen(p->name) + 1);
     t->left_s = clock_s();
-    t->retry_s = t->left_s + RETRY_S;
+    t->retry_s = t->left_s + (p->refused ? REFUSED_S : RETRY_S);
     close(p->socket);
     link_close(p->link);
+    json_free(p->hello);
     memory_free(p->address);
     memory_free(p);
 }
 
 /* ---- Connecting and listening ---- */
 
-static void tell_unreached(struct traffic *t, const char *why)
+void peers_tell(struct traffic *t, const char *what, const char *why)
 {
     if (strcmp(t->told, why) == 0)
         return;
     snprintf(t->told, sizeof t->told, "%s", why);
-    traffic_say(t, "the site at %s is not reached: %s", t->start.settings->meet, why);
+    traffic_say(t, "the site at %s %s: %s", t->start.settings->meet, what, why);
 }
 
 static void listen_here(struct traffic *t)
@@ -80,6 +81,7 @@ static void listen_here(struct traffic *t)
     t->listens = t->met = true;
     memcpy(versions, t->version, sizeof versions);
     t->own_site = rounds_join(&t->rounds, t->start.settings->name, versions);
+    t->rounds.sites[t->own_site].done = t->done;
     for (i64 f = 0; f < t->rounds.fragments; f++)
         if (t->own[f].round)
             traffic_take_part(t, t->own_site, f, t->own[f].round, t->own[f].data.data, t->own[f].data.length);
@@ -103,7 +105,7 @@ void peers_connect(struct traffic *t)
     if (s >= 0 && (connect(s, list->ai_addr, list->ai_addrlen) == 0 || errno == EINPROGRESS)) {
         add_peer(t, s, false)->connecting = true;
     } else {
-        tell_unreached(t, failed ? gai_strerror(failed) : strerror(errno));
+        peers_tell(t, "is not reached", failed ? gai_strerror(failed) : strerror(errno));
         if (s >= 0)
             close(s);
     }
@@ -131,7 +133,7 @@ static void end_connecting(struct traffic *t, struct peer_site *p)
     if (number == ECONNREFUSED && !t->met)
         listen_here(t);
     if (!t->listens)
-        tell_unreached(t, strerror(number));
+        peers_tell(t, "is not reached", strerror(number));
 }
 
 void peers_accept(struct traffic *t)
@@ -177,6 +179,8 @@ static void hear(struct traffic *t, struct peer_site *p)
     }
     bool could_send = link_greeted(p->link);
     if (got > 0)
+        p->heard_s = p->moved_s = clock_s();
+    if (got > 0)
         link_feed(p->link, part, got);
     if (!could_send && link_greeted(p->link))
         messages_greet(t, p);
@@ -193,6 +197,7 @@ static void send_output(struct traffic *t, struct peer_site *p)
     ssize_t sent = bytes ? send(p->socket, data, (size_t)bytes, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
     if (sent > 0) {
         link_sent(p->link, sent);
+        p->moved_s = clock_s();
         t->sent_bytes += sent;
     } else if (sent < 0 && errno != EAGAIN && errno != EINTR) {
         p->leaves = true;

@@ -18,7 +18,7 @@ i64 rounds_join(struct rounds *r, const char *name, const i64 *versions)
     if (site == SITES_MOST)
         return error_set("%d sites have come, more are not possible", SITES_MOST);
     struct rounds_site *s = &r->sites[site];
-    *s = (struct rounds_site){.here = true, .done = site < r->site_count && s->done};
+    *s = (struct rounds_site){.here = true};
     strcpy(s->name, name);
     memcpy(s->version, versions, (size_t)r->fragments * 8);
     r->site_count = max_i64(r->site_count, site + 1);
@@ -76,7 +76,7 @@ bool rounds_closes(const struct rounds *r, i64 fragment, double now_s)
     const struct rounds_of_fragment *o = &r->of[fragment];
     bool all = true;
     for (i64 i = 0; i < r->site_count; i++) /* a site that is ahead repeats what it has sent */
-        if (r->sites[i].here && r->sites[i].version[fragment] >= o->version)
+        if (r->sites[i].here && !r->sites[i].done && r->sites[i].version[fragment] >= o->version)
             all &= rounds_has_part(r, fragment, r->sites[i].name);
     return o->part_count > 0 &&
            ((all && o->part_count >= r->least) || (r->grace_s > 0 && now_s - o->opened_s >= r->grace_s));
@@ -86,7 +86,7 @@ void rounds_close(struct rounds *r, i64 fragment)
 {
     struct rounds_of_fragment *o = &r->of[fragment];
     for (i64 i = 0; i < r->site_count; i++)
-        r->sites[i].version[fragment] += r->sites[i].version[fragment] == o->version;
+        r->sites[i].version[fragment] += r->sites[i].here && r->sites[i].version[fragment] == o->version;
     o->version++;
 }
 

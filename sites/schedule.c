@@ -121,7 +121,7 @@ static struct order order_of(const struct sites *s, enum order_kind kind, i64 f)
         require(record_read(record, (const u8 *)s->ready[f].record.data, s->ready[f].record.length, &sizes) == 0, "%s",
                 error_text());
         o.own = own->round == s->ready[f].round && record_find(record, s->stage.settings->name);
-        o.settle = o.own && s->last[f] == LAST_SENT;
+        o.settle = o.own && s->of[f].last == LAST_SENT;
         memory_free(record);
     }
     if (kind == ORDER_TAKE) {
@@ -200,6 +200,29 @@ struct order schedule_next(struct sites *s, i64 done)
     return order_of(s, ORDER_STOP, 0);
 }
 
+/* Whether this site ends without knowing that all have the last merge. */
+static bool gives_up(struct sites *s, i64 missing)
+{
+    const char *why, *name = s->stage.name;
+    bool alone = traffic_here(s->traffic, &why) <= 1, connected = traffic_is_connected(s->traffic);
+    if (s->strict && !alone)
+        s->late_s = clock_s() + (double)launch_wait_s();
+    bool late = clock_s() > s->late_s;
+    if (s->strict ? missing || !late : connected && !late && (missing || !alone))
+        return false;
+    if (s->strict)
+        log_warn("%s: no other site has been here for %lld s (WEFT_WAIT_S): one that lacks the last merge needs a copy "
+                 "of sites/ in this stage's folder to end",
+                 name, (long long)launch_wait_s());
+    else if (missing)
+        log_warn("%s: the last steps of this site are merged with no other: %s", name,
+                 connected ? "its parts were late" : "it is not connected");
+    else
+        log_warn("%s: ends without knowing whether the other sites have the same last merge: their weights may differ",
+                 name);
+    return true;
+}
+
 struct order schedule_last(struct sites *s, i64 done)
 {
     bool goes_on = true;
@@ -212,25 +235,20 @@ struct order schedule_last(struct sites *s, i64 done)
             return order_of(s, ORDER_APPLY, f);
         if (s->event.kind == EVENT_ANCHOR || s->event.kind == EVENT_ASK)
             return order_of(s, s->event.kind == EVENT_ASK ? ORDER_READ : ORDER_TAKE, s->event.fragment);
-        bool connected = traffic_is_connected(s->traffic), late = !s->strict && (!connected || clock_s() > s->late_s);
+        for (f = 0; f < s->fragments.count; f++)
+            missing += s->of[f].last != LAST_MERGED;
+        if (!missing && s->strict && !journal_is_whole(s->stage.out) && journal_set_whole(s->stage.out) < 0)
+            return order_of(s, ORDER_FAIL, 0);
+        if ((!missing && traffic_done(s->traffic)) || gives_up(s, missing))
+            return order_of(s, ORDER_GO, 0);
         for (f = 0; f < s->fragments.count; f++) {
-            missing += s->last[f] != LAST_MERGED;
-            if (s->last[f] == LAST_NOT && !s->of[f].round && !late) {
-                s->last[f] = LAST_SENT;
+            if (s->of[f].last == LAST_NOT && !s->of[f].round) {
+                s->of[f].last = LAST_SENT;
                 s->of[f].due = done;
                 s->of[f].bits = max_i64(s->bits, BITS_AT_END);
                 return order_of(s, ORDER_BEGIN, f);
             }
         }
-        if (missing && late)
-            log_warn("%s: the last steps of this site are merged with no other: %s", s->stage.name,
-                     connected ? "its parts were late" : "it is not connected");
-        if (late || (!missing && (!s->strict || s->whole)))
-            return order_of(s, ORDER_GO, 0);
-        if (!missing && !journal_is_whole(s->stage.out) && journal_set_whole(s->stage.out) < 0)
-            return order_of(s, ORDER_FAIL, 0);
-        if (!missing && traffic_done(s->traffic))
-            return order_of(s, ORDER_GO, 0);
         goes_on = schedule_wait(s, missing ? "the last merge" : "other sites to end");
     }
     return order_of(s, ORDER_STOP, 0);

@@ -52,7 +52,7 @@ void sites_close(struct sites *s)
     if (!s)
         return;
     if (s->traffic)
-        traffic_close(s->traffic, s->ended);
+        traffic_close(s->traffic, s->end);
     for (i64 f = 0; f < FRAGMENTS_MOST; f++)
         buffer_release(&s->ready[f].record);
     buffer_release(&s->event.data);
@@ -106,17 +106,35 @@ int sites_turn(struct sites *s, i64 done)
     return follow(s, done, schedule_next);
 }
 
-int sites_end(struct sites *s, i64 done)
+int sites_end(struct sites *s)
 {
     enum { MARGIN_S = 10 };
-    s->late_s = clock_s() + 2 * s->stage.settings->grace_s + MARGIN_S;
+    if (s->end)
+        return 0;
+    if (s->late_s == 0 && site_is_first_rank(s))
+        log_info("%s: the last merge", s->stage.name);
+    if (s->late_s == 0)
+        s->late_s = clock_s() + (s->strict ? (double)launch_wait_s() : 2 * s->stage.settings->grace_s + MARGIN_S);
     s->told_s = 0;
-    int status = follow(s, done, schedule_last);
-    s->ended = status == 0;
-    if (status == 0 && site_is_first_rank(s))
+    int status = follow(s, s->stage.steps, schedule_last);
+    if (status)
+        return status;
+    s->end = site_is_first_rank(s) && traffic_all_done(s->traffic) ? END_ALL : END_ALONE;
+    if (site_is_first_rank(s))
         log_info("%s: %.1f MB were sent to other sites; merges took %.1f s, and %.1f s were spent waiting for sites",
                  s->stage.name, 1e-6 * (double)traffic_bytes(s->traffic), s->merge_s, s->wait_s);
-    return status == 1 ? error_interrupted() : status;
+    return 0;
+}
+
+int sites_clear(struct sites *s)
+{
+    int status = 0;
+    if (site_is_first_rank(s) && s->end == END_ALL) {
+        char *below = path_join(s->stage.out, "sites");
+        status = directory_remove(below);
+        memory_free(below);
+    }
+    return status;
 }
 
 static u64 hash_of_table(const struct weights *w)
@@ -147,6 +165,7 @@ static int open_traffic(struct sites *s, i64 done)
                                   .folder = s->stage.out,
                                   .fragments = &s->fragments,
                                   .versions = versions,
+                                  .ended = s->end == END_ALL,
                                   .probes = !given->steps || given->bits == SITES_BITS_AUTO};
     for (i64 f = 0; f < s->fragments.count; f++)
         versions[f] = s->of[f].version;
@@ -172,16 +191,30 @@ static int wait_for_sites(struct sites *s, i64 done)
     const struct sites_settings *given = s->stage.settings;
     const char *why;
     double end_s = given->grace_s > 0 ? clock_s() + given->grace_s : INFINITY;
-    bool goes_on = true;
+    bool goes_on = true, whole = s->strict && journal_is_whole(s->stage.out); /* then nobody need come */
     i64 here;
-    s->whole = s->strict && journal_is_whole(s->stage.out);
-    while (goes_on && !s->whole && (here = traffic_here(s->traffic, &why)) >= 0 && here < given->least &&
+    while (goes_on && !whole && (here = traffic_here(s->traffic, &why)) >= 0 && here < given->least &&
            clock_s() < end_s) {
         schedule_look(s, done);
         goes_on = schedule_wait(s, "other sites");
     }
     schedule_look(s, done);
     return traffic_here(s->traffic, &why) < 0 ? error_set("%s: %s", s->stage.name, why) : goes_on ? 0 : 1;
+}
+
+/* The stage had ended when its last checkpoint was made: another site may wait for word of that. */
+static int tell_of_end(struct sites *s, i64 done)
+{
+    enum { COMES_S = 3 };
+    const char *why;
+    double end_s = clock_s() + COMES_S;
+    if (s->end != END_ALL)
+        return 0;
+    if (open_traffic(s, done))
+        return -1;
+    while (clock_s() < end_s && traffic_here(s->traffic, &why) <= 1)
+        traffic_wait(s->traffic);
+    return 0;
 }
 
 int sites_begin(struct sites *s, i64 done, const struct json *state)
@@ -191,6 +224,7 @@ int sites_begin(struct sites *s, i64 done, const struct json *state)
     i64 status = 0, repeats[FRAGMENTS_MOST];
     if (state) {
         state_restore(s, state);
+        s->end = done == s->stage.steps ? s->end : END_NOT;
     } else {
         fragments_set_anchors(&s->fragments);
         s->start_hash = fragments_hash(&s->fragments);
@@ -202,9 +236,9 @@ int sites_begin(struct sites *s, i64 done, const struct json *state)
         s->bits = 2 << given->bits;
     }
     if (site_is_first_rank(s))
-        status = open_traffic(s, done) ? -1 : wait_for_sites(s, done);
+        status = s->end ? tell_of_end(s, done) : open_traffic(s, done) ? -1 : wait_for_sites(s, done);
     comm_broadcast(host, &status, sizeof status, 0);
-    if (status)
+    if (status || s->end)
         return status < 0 && !site_is_first_rank(s) ? error_set("the first rank has failed") : (int)status;
     for (i64 f = 0; f < s->fragments.count; f++)
         repeats[f] = s->of[f].round;

@@ -20,7 +20,8 @@
  * `meet`, keeps the list of rounds (rounds.c), closes them and passes codes on. It is a site like the others; if it
  * ends, the others train on and join when it is there again. All of a round lies in the stage's folder (journal.c)
  * before it is applied if all sites are required, so each step repeats to the same bits. Otherwise a site that is
- * behind gets the whole anchor.
+ * behind gets the whole anchor. Behind the last step all fragments are merged once more, and a site ends when all have
+ * these merges; only then the rounds go.
  *
  *     sites.c      the calls of a stage; schedule.c: when fragments are sent and rounds applied; plan.c: how often,
  *                  and in how many bits; exchange.c: what is done then, on all ranks; state.c: what a checkpoint has
@@ -76,6 +77,7 @@ struct sites_stage {
     const char *name, *out; /* of the stage; its folder */
     struct weights *weights;
     const struct parallel *ranks;
+    i64 steps;                 /* of the stage */
     i64 keep;                  /* checkpoints that are kept */
     const struct json *recipe; /* what must be the same at all sites: messages name the members that differ */
     i64 layers, experts;       /* of the counts of use [layers, experts] */
@@ -96,9 +98,12 @@ int sites_begin(struct sites *sites, i64 done, const struct json *state);
  * it waited; a checkpoint may be made, and the next call goes on. -1 and a message. */
 int sites_turn(struct sites *sites, i64 done);
 void sites_count(struct sites *sites, double tokens, double seconds); /* of a step, over all ranks */
-/* Call behind the last step: the last merge, after which all sites have the same weights. 0, -1 and a message. */
-int sites_end(struct sites *sites, i64 done);
+/* Call behind the last step: the last merge, after which all sites have the same weights. 1: interrupted; a checkpoint
+ * may be made, and the next call goes on, in this run or in one that is resumed. -1 and a message. */
+int sites_end(struct sites *sites);
 /* On the first rank. checkpoint: it is written to disk, and rounds before the oldest one may go. */
 struct json *sites_state(struct sites *sites, bool checkpoint);
+/* Call when the result of the stage is saved: removes the rounds, if no site needs them any more. -1 and a message. */
+int sites_clear(struct sites *sites);
 void sites_close(struct sites *sites); /* NULL: nothing */
 #endif

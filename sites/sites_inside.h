@@ -11,6 +11,7 @@ struct of_fragment {
     i64 begun;   /* the step at which it began; -1: none did */
     i64 due;     /* the step at which it is applied, if all sites are required */
     i64 bits;
+    i64 last;                   /* at the end: LAST_... */
     double tokens, tokens_sent; /* of this site when its last part in a merge was made; of the part under way */
 };
 struct merged_site { /* last rounds with a part of another site */
@@ -37,10 +38,8 @@ struct sites {
     } ready[FRAGMENTS_MOST];
     struct traffic_event event; /* that is looked at now: an anchor, or the question for one */
     bool strict, changed;       /* all sites are required; weights were moved, and wait for fragments_spread */
-    bool ended;                 /* the last merge is behind it: others may still wait for what is on its way */
-    bool whole;                 /* all rounds are on disk: no other site is needed */
-    i64 last[FRAGMENTS_MOST];   /* at the end: LAST_... */
-    double late_s;              /* when the last merge is given up */
+    i64 end;                    /* END_... */
+    double late_s;              /* when the last merge, or the wait for others to end, is given up */
     double trial_s;             /* that a merge of all fragments takes of the steps' time; 0: not known */
     double merge_s, wait_s;     /* spent in merges by this process, and waiting for other sites */
     double told_s;              /* when a wait was told of; 0: no wait */
@@ -51,6 +50,7 @@ struct sites {
 /* What all ranks do next, as the first one says. */
 enum order_kind { ORDER_GO, ORDER_STOP, ORDER_FAIL, ORDER_BEGIN, ORDER_APPLY, ORDER_TAKE, ORDER_READ, ORDER_TRY };
 enum { LAST_NOT, LAST_SENT, LAST_MERGED };
+enum { END_NOT, END_ALONE, END_ALL }; /* the last merge is behind it; and is known to be behind all others */
 struct order {
     i64 kind, fragment, own, settle, keep;
 };

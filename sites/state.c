@@ -8,11 +8,9 @@
 static const struct {
     const char *name;
     size_t offset;
-} integers[] = {{"version", offsetof(struct of_fragment, version)},
-                {"round", offsetof(struct of_fragment, round)},
-                {"begun", offsetof(struct of_fragment, begun)},
-                {"due", offsetof(struct of_fragment, due)},
-                {"bits", offsetof(struct of_fragment, bits)}};
+} integers[] = {{"version", offsetof(struct of_fragment, version)}, {"round", offsetof(struct of_fragment, round)},
+                {"begun", offsetof(struct of_fragment, begun)},     {"due", offsetof(struct of_fragment, due)},
+                {"bits", offsetof(struct of_fragment, bits)},       {"last", offsetof(struct of_fragment, last)}};
 
 static i64 *integer_of(struct of_fragment *o, i64 i)
 {
@@ -63,6 +61,7 @@ struct json *sites_state(struct sites *s, bool checkpoint)
     json_set(j, "steps", json_of_integer(s->steps));
     json_set(j, "bits", json_of_integer(s->bits));
     json_set(j, "planned", json_of_integer(s->planned));
+    json_set(j, "end", json_of_integer(s->end));
     json_set(j, "start", json_of_string(hash));
     if (checkpoint)
         drop_rounds(s);
@@ -92,5 +91,6 @@ void state_restore(struct sites *s, const struct json *j)
     s->steps = json_integer(json_get(j, "steps"), 0);
     s->bits = json_integer(json_get(j, "bits"), 0);
     s->planned = json_integer(json_get(j, "planned"), 0);
+    s->end = json_integer(json_get(j, "end"), END_NOT);
     sscanf(json_string(json_get(j, "start"), "0"), "%llx", (unsigned long long *)&s->start_hash);
 }

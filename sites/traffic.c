@@ -174,8 +174,12 @@ void traffic_look_for_end(struct traffic *t)
     i64 done = 0;
     bool all = t->done;
     for (i64 i = 0; i < r->site_count; i++) {
-        done += r->sites[i].done;
-        all &= r->sites[i].done || !r->sites[i].here;
+        const struct rounds_site *s = &r->sites[i];
+        bool same = s->done;
+        for (i64 f = 0; f < r->fragments; f++)
+            same &= s->version[f] == r->of[f].version;
+        done += same;
+        all &= same || (!s->here && !s->done);
     }
     if (t->all_done || !all || done < r->least)
         return;
@@ -248,8 +252,10 @@ static void *run(void *context)
             peers_connect(t);
         turn(t);
         peers_sweep(t);
-        if (t->listens)
+        if (t->listens) {
+            messages_decide(t);
             traffic_close_rounds(t);
+        }
     }
     pthread_mutex_unlock(&t->lock);
     return NULL;
@@ -264,6 +270,7 @@ struct traffic *traffic_open(const struct traffic_start *start)
     t->listener = -1;
     t->strict = s->grace_s == 0;
     t->here = 1;
+    t->done = t->all_done = start->ended;
     memcpy(t->version, start->versions, (size_t)start->fragments->count * 8);
     t->rounds = (struct rounds){.fragments = start->fragments->count, .least = s->least, .grace_s = s->grace_s};
     for (i64 f = 0; f < start->fragments->count; f++)
@@ -454,6 +461,13 @@ bool traffic_done(struct traffic *t)
         traffic_look_for_end(t);
     }
     wake(t);
+    pthread_mutex_unlock(&t->lock);
+    return traffic_all_done(t);
+}
+
+bool traffic_all_done(struct traffic *t)
+{
+    pthread_mutex_lock(&t->lock);
     bool all = t->all_done;
     pthread_mutex_unlock(&t->lock);
     return all;

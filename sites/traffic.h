@@ -29,6 +29,7 @@ struct traffic_start { /* borrowed, but for the key */
     u8 key[LINK_KEY_BYTES];
     const i64 *versions;
     bool probes; /* measure the link */
+    bool ended;  /* all sites have the last merge: says so to those that do not know it */
 };
 struct traffic;
 struct traffic *traffic_open(const struct traffic_start *start);
@@ -53,7 +54,8 @@ void traffic_set_plan(struct traffic *traffic, i64 steps, i64 bits); /* of the s
 bool traffic_plan(struct traffic *traffic, i64 *steps, i64 *bits);   /* false: it has not come */
 /* This site has all rounds, on disk too. True if all sites have, so that none needs this one any more. */
 bool traffic_done(struct traffic *traffic);
-i64 traffic_bytes(struct traffic *traffic); /* sent so far */
+bool traffic_all_done(struct traffic *traffic); /* the same, and says nothing */
+i64 traffic_bytes(struct traffic *traffic);     /* sent so far */
 /* `flush`: sends what is left, and waits until the other sites know that all are done, for half a minute at most. */
 void traffic_close(struct traffic *traffic, bool flush);
 #endif

@@ -13,14 +13,16 @@ struct peer_site { /* a connection to another site, or to one that has not said 
     int socket;
     struct link *link;
     char *address;
-    bool connecting, welcomed, leaves /* once all is sent */;
+    bool connecting, welcomed, leaves /* once all is sent */, refused;
     double since_s;
     char name[SITE_NAME_BYTES];
     i64 site;                   /* its number in `rounds`; -1: none */
     bool wants[FRAGMENTS_MOST]; /* it waits for the anchor */
     i64 sent[FRAGMENTS_MOST];   /* round of the last part that came over this connection */
     enum probe probe;
-    double probe_s;
+    double probe_s, heard_s, moved_s; /* when bytes came; when they came or went */
+    struct json *hello;               /* it waits: a site of its name is here already, and was asked whether it lives */
+    double asked_s;
 };
 struct traffic {
     struct traffic_start start;
@@ -68,6 +70,7 @@ void traffic_settle(struct traffic *t, struct peer_site *p, i64 fragment);
 void traffic_look_for_end(struct traffic *t); /* tells all if all are done */
 void traffic_count(struct traffic *t);        /* the sites that are here have changed */
 /* peers.c */
+void peers_tell(struct traffic *t, const char *what, const char *why); /* of the site that listens, but not twice */
 void peers_connect(struct traffic *t);
 void peers_accept(struct traffic *t);
 void peers_move(struct traffic *t, struct peer_site *p, short events);
@@ -78,5 +81,6 @@ void peer_say(struct peer_site *p, enum link_kind kind, i64 fragment, i64 number
 struct peer_site *peers_upstream(struct traffic *t); /* the site that listens; NULL: not connected, or this one does */
 /* messages.c */
 void messages_greet(struct traffic *t, struct peer_site *p); /* its link can send */
+void messages_decide(struct traffic *t);                     /* about those that wait */
 void messages_hear(struct traffic *t, struct peer_site *p, const struct link_head *head, const struct buffer *payload);
 #endif

@@ -714,6 +714,7 @@ static void open_sites(struct pretrain_run *r)
                                                 .out = r->stage->out,
                                                 .weights = &r->model.weights,
                                                 .ranks = r->stage->ranks,
+                                                .steps = r->s->steps,
                                                 .keep = r->s->training.keep,
                                                 .recipe = r->sites_recipe,
                                                 .layers = r->model.config.layers,
@@ -735,6 +736,14 @@ static void close_sites(struct pretrain_run *r)
 static int step_failed(const struct pretrain_run *r)
 {
     return error_status() == STATUS_INTERRUPTED && r->stage->ranks->world->size == 1 ? STAGE_INTERRUPTED : -1;
+}
+
+/* Steps of the last merge that a signal ends are taken up by the next call. */
+static int finish(void *context)
+{
+    struct pretrain_run *r = context;
+    int status = sites_end(r->sites);
+    return status > 0 ? STAGE_INTERRUPTED : status;
 }
 
 static int run_step(void *context, i64 step, struct training_step *said)
@@ -767,7 +776,7 @@ static int run_step(void *context, i64 step, struct training_step *said)
     said->pace = x.pace;
     if (r->sites)
         sites_count(r->sites, (double)x.positions, x.seconds);
-    if (r->sites && step + 1 == r->s->steps && sites_end(r->sites, step + 1))
+    if (r->sites && step + 1 == r->s->steps && sites_end(r->sites) < 0) /* interrupted: `finish` goes on */
         return -1;
     monitor_measure(&r->monitor, said->metrics, &r->model, step + 1);
     note_left_out(r, step);
@@ -797,6 +806,7 @@ static int train(struct pretrain_run *r)
                                 .measure = measure,
                                 .restore = restore,
                                 .step = run_step,
+                                .finish = r->sites ? finish : NULL,
                                 .save = save,
                                 .state = write_state};
     if (open_monitor(r)) {
@@ -804,6 +814,8 @@ static int train(struct pretrain_run *r)
         return -1;
     }
     int status = open_trainer(r) ? -1 : training_run(&training);
+    if (status == 0 && r->sites)
+        status = sites_clear(r->sites);
     monitor_close(&r->monitor);
     close_sites(r);
     if (r->idle > 1 && is_first(r))

@@ -215,7 +215,7 @@ void metrics_close(struct metrics *metrics);
 /* The loop handles resuming, metrics, the progress line, checkpoints and the final save. A
  * stage supplies the callbacks:
  *
- *     newest intact checkpoint -> begin -> (measure, step, a line of metrics) x steps -> [restore] -> save
+ *     newest intact checkpoint -> begin -> (measure, step, a line of metrics) x steps -> finish -> [restore] -> save
  *                                            |
  *                                            +-> save, state: every checkpoint_steps, at a best measure,
  *                                                at the end, when interrupted, and when ranks change
@@ -273,6 +273,10 @@ struct training {
     /* STAGE_INTERRUPTED: the step stopped midway and left everything as before; the
      * loop saves that state. */
     int (*step)(void *context, i64 step, struct training_step *said);
+    /* Called behind the last step, before its checkpoint, and again by a call that goes on from that checkpoint: what
+     * is left to do with the weights. STAGE_INTERRUPTED: the loop saves the state, and the next call goes on with it.
+     * May be NULL. */
+    int (*finish)(void *context);
     /* Writes a model directory, a tokenizer, ... folder NULL, on all ranks but the first: only sends
      * this rank's part (model_save). */
     int (*save)(void *context, const char *folder);

@@ -579,14 +579,16 @@ static int turn(struct training_loop *l, i64 done, bool *more)
     bool better;
     metrics_begin(l->metrics, done + 1);
     int status = measure(l, done, &better);
+    bool last = done == t->steps || best_ends(&l->best), finishes = last && t->finish;
+    if (status == 0 && finishes)
+        status = t->finish(t->context);
     if (status && status != STAGE_INTERRUPTED)
         return status;
-    bool last = done == t->steps || best_ends(&l->best), stop = status || (interrupted() && !last), change = false;
-    bool snapshot = false;
+    bool stop = status || (interrupted() && !last), change = false, snapshot = false;
     ask_ranks(l, last, done, &stop, &change, &snapshot);
     bool ends = stop || change;
-    bool due = done > l->begun ? ends || last || done % t->settings->checkpoint_steps == 0
-                               : ends && (l->fresh || l->from_memory);
+    bool begins = ends && (l->fresh || l->from_memory);
+    bool due = done > l->begun ? ends || last || done % t->settings->checkpoint_steps == 0 : begins || finishes;
     l->stops = ends;
     if ((due || better) && save(l, done))
         return -1;

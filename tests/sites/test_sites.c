@@ -133,6 +133,17 @@ static void await(struct site *s, const char *file, const char *text)
     }
 }
 
+/* Starts a site and waits until it listens, before another one can. */
+static void start_listening(struct site *s)
+{
+    int probe = -1;
+    start(s);
+    await(s, "metrics.jsonl", "");
+    for (; probe < 0; poll(NULL, 0, 2))
+        probe = relay_connect(s->meet);
+    close(probe);
+}
+
 static void expect_same(const char *one, const char *other)
 {
     static const char *const files[] = {"base/model.safetensors", "base/weft/extra.safetensors"};
@@ -196,10 +207,7 @@ static void run_over(struct relay relay, const char *folder, const char *says)
     b.meet = relay.port = ranks_free_port();
     relay.to = a.meet;
     pid_t process = relay_start(relay);
-    start(&a);
-    await(&a, "metrics.jsonl", ""); /* it listens before the other one can */
-    while (relay_connect(a.meet) < 0)
-        poll(NULL, 0, 2);
+    start_listening(&a);
     start(&b);
     expect_ends(&a, 0, says);
     expect_ends(&b, 0, "base: done");
@@ -216,6 +224,48 @@ TEST(a_slow_and_a_damaged_link_change_no_bit)
     run_over((struct relay){.delay_s = 0.1, .fault = RELAY_DROP}, "dropped", "base: done");
     run_over((struct relay){.fault = RELAY_CUT, .at = 9000}, "cut", "site b has left");
     run_over((struct relay){.fault = RELAY_FLIP, .at = 9000}, "flip", "was changed, repeated or left out");
+}
+
+static bool has(const char *path)
+{
+    char *whole = path_join(root, path);
+    bool is = file_exists(whole);
+    memory_free(whole);
+    return is;
+}
+
+static void await_log(struct site *s, const char *text)
+{
+    for (bool found = false; !found; poll(NULL, 0, 2)) {
+        char *log = log_of(s->folder);
+        found = strstr(log, text);
+        require(found || waitpid(s->processes[0], NULL, WNOHANG) == 0, "%s has ended: %s", s->folder, log);
+        memory_free(log);
+    }
+}
+
+/* The last merge is the only one here. A site that is stopped while it waits for it goes on with it; one that waits for
+ * others to end waits for them again, and has a limit then. */
+TEST(a_site_that_is_stopped_at_its_last_merge_goes_on_with_it)
+{
+    static const char *const more[] = {"base.sites.steps=100", NULL};
+    struct site a = {"last-a", "a", .more = {more[0]}}, b = {"last-b", "b", .more = {more[0]}};
+    run_two((struct site){"once-a", "a", .more = {more[0]}}, (struct site){"once-b", "b", .more = {more[0]}});
+    a.meet = b.meet = ranks_free_port();
+    start(&a);
+    start(&b);
+    await(&a, "metrics.jsonl", "\"step\":1,");
+    assert_int_equal(stop(&b, SIGKILL), 128 + SIGKILL);
+    await_log(&a, "base: the last merge");
+    assert_int_equal(stop(&a, SIGINT), 130);
+    start(&a);
+    start(&b);
+    expect_ends(&a, 0, "resuming from step 14");
+    expect_ends(&b, 0, "base: done");
+    expect_same("last-a", "once-a");
+    expect_same("last-b", "once-a");
+    assert_false(has("last-a/base/sites"));
+    assert_false(has("last-b/base/sites"));
 }
 
 /* Of each file below sites/ of a stage: a byte of its middle changes; `remove`: it goes. Returns how many there are. */
@@ -241,7 +291,7 @@ static i64 damage_rounds(const char *folder, bool remove)
     return count;
 }
 
-TEST(damaged_rounds_are_asked_for_again_and_lost_ones_end_the_run)
+TEST(damaged_rounds_are_asked_for_again)
 {
     struct site a = {"damaged-a", "a"}, b = {"damaged-b", "b"};
     a.meet = b.meet = ranks_free_port();
@@ -254,17 +304,25 @@ TEST(damaged_rounds_are_asked_for_again_and_lost_ones_end_the_run)
     expect_ends(&a, 0, "is damaged, so it is removed and asked for again: the checksum differs");
     expect_ends(&b, 0, "base: done");
     expect_same("damaged-a", "plain-a");
-    struct site c = {"lost-c", "c"}, d = {"lost-d", "d"};
-    c.meet = d.meet = ranks_free_port();
-    start(&c);
-    start(&d);
-    await(&c, "metrics.jsonl", "\"step\":8,");
-    assert_int_equal(stop(&c, SIGKILL), 128 + SIGKILL);
-    damage_rounds("lost-c", true);
-    damage_rounds("lost-d", true);
-    start(&c);
-    expect_ends(&c, 1, "is neither in sites/ of this stage nor kept by site d any more");
-    assert_int_equal(stop(&d, SIGINT), 130);
+}
+
+/* One that listens, and one that does not. */
+TEST(a_site_whose_rounds_are_lost_ends)
+{
+    static struct site sites[] = {{"lost-c", "c"}, {"lost-d", "d"}, {"lost-e", "e"}, {"lost-f", "f"}};
+    for (i64 i = 0; i < 2; i++) {
+        struct site *first = &sites[2 * i], *other = first + 1, *killed = first + i, *stays = first + 1 - i;
+        first->meet = other->meet = ranks_free_port();
+        start_listening(first);
+        start(other);
+        await(killed, "metrics.jsonl", "\"step\":8,");
+        assert_int_equal(stop(killed, SIGKILL), 128 + SIGKILL);
+        damage_rounds(first->folder, true);
+        damage_rounds(other->folder, true);
+        start(killed);
+        expect_ends(killed, 1, "is neither in sites/ of this stage nor kept by site");
+        assert_int_equal(stop(stays, SIGINT), 130);
+    }
 }
 
 TEST(a_site_that_cannot_keep_rounds_ends)
@@ -317,6 +375,23 @@ TEST(a_site_leaves_and_comes_back)
     memory_free(log);
 }
 
+/* A machine that was lost says nothing more, but its connection stands. Its site comes back on another machine. */
+TEST(a_site_comes_back_in_the_place_of_a_lost_one)
+{
+    struct site a = {"there-a", "a"}, b = {"there-b", "b"}, again = {"again-b", "b"};
+    a.meet = b.meet = again.meet = ranks_free_port();
+    start_listening(&a);
+    start(&b);
+    await(&a, "metrics.jsonl", "\"step\":4,");
+    assert_int_equal(kill(b.processes[0], SIGSTOP), 0);
+    start(&again);
+    expect_ends(&a, 0, "the link to site b ends: it does not answer, and has come again");
+    expect_ends(&again, 0, "base: done");
+    assert_int_equal(stop(&b, SIGKILL), 128 + SIGKILL);
+    expect_same("there-a", "plain-a");
+    expect_same("again-b", "plain-a");
+}
+
 static void expect_refused(const char *folder, const char *name, int meet, const char *more, const char *says)
 {
     struct site c = {folder, name, .meet = meet, .more = {more, NULL}};
@@ -330,10 +405,7 @@ TEST(sites_that_do_not_fit_are_refused_and_the_run_goes_on)
     struct site b = {"long-b", "b", .more = {"base.steps=100000", NULL}};
     char *key = string_format("base.sites.key=%s/other-key", root);
     a.meet = b.meet = ranks_free_port();
-    start(&a);
-    await(&a, "metrics.jsonl", ""); /* it listens before the other one can */
-    while (relay_connect(a.meet) < 0)
-        poll(NULL, 0, 2);
+    start_listening(&a);
     start(&b);
     await(&a, "sites.jsonl", "\"joined\":\"b\"");
     static const char *const same[] = {"base.steps=100000", NULL};
