@@ -191,7 +191,8 @@ TEST(sites_that_are_killed_and_stopped_end_with_the_same_bits)
     start(&a);
     await(&b, "metrics.jsonl", "\"step\":10,");
     assert_int_equal(stop(&b, SIGKILL), 128 + SIGKILL);
-    assert_int_equal(stop(&a, SIGTERM), 130);
+    int stopped = stop(&a, SIGTERM);
+    assert_true(stopped == 130 || stopped == 128 + SIGTERM); /* it may just begin */
     start(&a);
     start(&b);
     expect_ends(&a, 0, "base: done");
