@@ -16,7 +16,7 @@ struct plan_measures {
 struct plan {
     i64 steps, bits;
 };
-/* The fewest steps for which sending takes at most 80 % of their time, and merging at most 2 %; 8 bits if they cost no
+/* The fewest steps for which sending takes at most 80 % of their time, and merging at most 1 %; 8 bits if they cost no
  * step more than 4. */
 struct plan plan_choose(const struct plan_measures *measures);
 #endif

@@ -34,10 +34,10 @@ TEST(sending_takes_four_fifths_of_the_steps_at_most)
     expect(&m, 500, 4);
 }
 
-TEST(merging_takes_a_fiftieth_of_the_steps_at_most)
+TEST(merging_takes_a_hundredth_of_the_steps_at_most)
 {
     struct plan_measures m = measures();
-    m.merge_s = 0.6;
+    m.merge_s = 0.3;
     expect(&m, 30, 8);
     m.bytes[8] = 25e6; /* 32 s with room */
     expect(&m, 30, 4);
