@@ -240,7 +240,8 @@ static void put_sources(struct buffer *out, const struct plan_command *p)
 static double disk_bytes(const struct plan_command *p)
 {
     i64 kept = p->settings->training.keep + best_on(&p->settings->best);
-    return plan_disk_bytes(p->needs.parameters, kept, p->work.dtype);
+    double sites = sites_are_on(&p->settings->sites) ? 8.0 * (double)p->needs.parameters * (double)(kept + 1) : 0;
+    return plan_disk_bytes(p->needs.parameters, kept, p->work.dtype) + sites;
 }
 
 /* Two snapshots of masters and moments in f32 (dist/snapshot.h), of all ranks together. */

@@ -53,6 +53,8 @@ static void add_needs(struct step_needs *needs, const struct step_work *w, const
     struct step_memory memory;
     struct cost *cost = &trainer->model->device->cost, of_steps = *cost;
     step_memory_of(&memory, trainer);
+    if (sites_are_on(&w->settings->sites))
+        step_memory_add_site(&memory, &trainer->model->weights);
     memory.activations =
         max_i64(memory.activations, heldout_tape_bytes(trainer->model, largest(&w->settings->loader.length)));
     *cost = of_steps;

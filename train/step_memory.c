@@ -31,6 +31,18 @@ void step_memory_add_weights(struct step_memory *out, const struct weights *weig
     out->rounding += weights_rounding(weights, weights_parts(out) - before);
 }
 
+void step_memory_add_site(struct step_memory *out, const struct weights *weights)
+{
+    struct weights shadow;
+    i64 bytes = 0;
+    weights_open_shadow(&shadow, weights);
+    for (i64 i = 0; i < shadow.count; i++)
+        bytes += 2 * shadow.list[i].share_rows * shadow.list[i].columns * 4;
+    out->sites += bytes;
+    out->rounding += weights_rounding(&shadow, bytes);
+    weights_close(&shadow);
+}
+
 void step_memory_add_tape(struct step_memory *out, const struct tape *tape)
 {
     out->activations += tape_peak_bytes(tape);
@@ -73,6 +85,7 @@ static const struct step_memory_part {
     {"masters", offsetof(struct step_memory, masters), ON_GPU},
     {"moments", offsetof(struct step_memory, moments), ON_GPU},
     {"gradients", offsetof(struct step_memory, gradients), ON_GPU},
+    {"sites", offsetof(struct step_memory, sites), ON_GPU},
     {"cache", offsetof(struct step_memory, cache), ON_GPU},
     {"activations", offsetof(struct step_memory, activations), ON_GPU_BY_DATA},
     {"host", offsetof(struct step_memory, host), ON_HOST},

@@ -16,6 +16,7 @@ struct step_memory { /* All fields are bytes. */
     /* tapes: activations, their gradients and kept routes; peak over the steps so far */
     i64 activations;
     i64 host;     /* records of the tapes, and batches */
+    i64 sites;    /* of one of several sites: anchors, and what is under way */
     i64 buckets;  /* gradients in all-reduces between ranks */
     i64 backend;  /* scratch of the backend */
     i64 cache;    /* KV caches of decoders */
@@ -23,6 +24,7 @@ struct step_memory { /* All fields are bytes. */
     i64 rounding; /* GPU allocation granularity: memory beyond the arenas' bytes */
 };
 void step_memory_add_weights(struct step_memory *out, const struct weights *weights);
+void step_memory_add_site(struct step_memory *out, const struct weights *weights); /* whose weights are merged */
 void step_memory_of(struct step_memory *out, const struct trainer *trainer);
 /* activations only, without the tape's host memory */
 void step_memory_add_tape(struct step_memory *out, const struct tape *tape);

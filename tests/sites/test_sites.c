@@ -1,10 +1,12 @@
 /* Sites as processes: two end with the same weights, whatever their ranks; runs that are killed, stopped and damaged on
  * the way end with the bits of an undisturbed one; sites come, go and are refused. */
 #define _GNU_SOURCE
+#include <math.h>
 #include <sys/stat.h>
 
 #include "core/json.h"
 #include "pipeline/pipeline.h"
+#include "train/memory_estimate.h"
 #include "tests/files.h"
 #include "tests/ranks.h"
 #include "tests/relay.h"
@@ -225,6 +227,7 @@ TEST(a_slow_and_a_damaged_link_change_no_bit)
     run_over((struct relay){.delay_s = 0.1, .fault = RELAY_DROP}, "dropped", "base: done");
     run_over((struct relay){.fault = RELAY_CUT, .at = 9000}, "cut", "site b has left");
     run_over((struct relay){.fault = RELAY_FLIP, .at = 9000}, "flip", "was changed, repeated or left out");
+    run_over((struct relay){.fault = RELAY_FLIP, .at = 20}, "greeting", "it does not have the same key");
 }
 
 static bool has(const char *path)
@@ -376,6 +379,29 @@ TEST(a_site_leaves_and_comes_back)
     memory_free(log);
 }
 
+/* With grace: who ends says so if it cannot know that all have the same weights. */
+TEST(sites_with_grace_know_whether_they_end_with_the_same_weights)
+{
+    static const char *const more[] = {"base.sites.grace_s=0.3", NULL};
+    struct site a = {"knows-a", "a", .more = {more[0]}}, b = {"knows-b", "b", .more = {more[0]}};
+    struct site c = {"alone-c", "c", .meet = ranks_free_port(), .more = {more[0]}};
+    a.meet = b.meet = ranks_free_port();
+    start(&a);
+    start(&b);
+    start(&c);
+    expect_ends(&a, 0, "base: done");
+    expect_ends(&b, 0, "base: done");
+    expect_ends(&c, 0, "ends without knowing whether the other sites have the same last merge");
+    char *logs[] = {log_of("knows-a"), log_of("knows-b")};
+    bool knows = true;
+    for (i64 i = 0; i < 2; i++) {
+        knows &= !strstr(logs[i], "ends without knowing") && !strstr(logs[i], "are merged with no other");
+        memory_free(logs[i]);
+    }
+    if (knows)
+        expect_same("knows-a", "knows-b");
+}
+
 /* A machine that was lost says nothing more, but its connection stands. Its site comes back on another machine. */
 TEST(a_site_comes_back_in_the_place_of_a_lost_one)
 {
@@ -432,6 +458,38 @@ TEST(sites_that_do_not_fit_are_refused_and_the_run_goes_on)
         fail_msg("the site that listens says nothing of those it refuses: %s", log);
     memory_free(log);
     memory_free(key);
+}
+
+static void estimate(struct step_needs *needs, const char *sites, i64 data)
+{
+    struct pretrain_settings s = {0};
+    char *text = string_format("{data: %s, batch: {rows: 4, length: 64, micro_rows: 1}, elastic: {on: false}, model: "
+                               "{width: 32, layers: 2, experts: 4, expert_width: 16, vit_layers: 1}%s}",
+                               shards, sites);
+    struct yaml *recipe = yaml_parse(text, (i64)strlen(text), "settings");
+    assert_non_null(recipe);
+    assert_int_equal(settings_read(&s, pretrain_table, yaml_root(recipe), NULL, NULL, 0), 0);
+    struct model_config config = pretrain_config(&s);
+    model_config_set_tokens(&config, &(struct token_sizes){.vocabulary = 256});
+    struct step_work work = {.settings = &s, .config = &config, .layout = {.data = data}, .ranks = data};
+    *needs = (struct step_needs){0};
+    assert_int_equal(step_estimate(needs, &work, 0), 0);
+    settings_release(&s, pretrain_table);
+    yaml_free(recipe);
+    memory_free(text);
+}
+
+TEST(plans_count_the_memory_of_a_site)
+{
+    enum { BIASES = 2 * 4 }; /* of the router: no parameters */
+    struct step_needs alone, site, ranks;
+    estimate(&alone, "", 1);
+    estimate(&site, ", sites: {meet: 'here:1', name: a}", 1);
+    estimate(&ranks, ", sites: {meet: 'here:1', name: a}", 2);
+    assert_int_equal(alone.memory.sites, 0);
+    assert_int_equal(site.memory.sites, 8 * (site.parameters + BIASES));
+    assert_true(step_memory_total(&site.memory) >= step_memory_total(&alone.memory) + site.memory.sites);
+    assert_true(fabs((double)ranks.memory.sites / (double)site.memory.sites - 0.5) < 0.1);
 }
 
 /* Bad settings end before any stage. */
