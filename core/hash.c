@@ -3,7 +3,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
+#ifdef WEFT_XXHASH_DISPATCH
+#include <xxh_x86dispatch.h> /* the same hashes */
+#else
 #include <xxhash.h>
+#endif
 
 u64 hash_bytes(const void *data, i64 bytes, u64 seed)
 {
