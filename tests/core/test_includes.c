@@ -79,7 +79,7 @@ static const struct {
     {"mpi.h", "dist/mpi.c"},
     {"jansson.h", "core/json.c"},
     {"yaml.h", "core/yaml.c"},
-    {"xxhash.h", "core/hash.c"},
+    {"xxh", "core/hash.c"},
     {"png.h", "data/media/png.c bench/peers/pictures.c"},
     {"zlib.h", "data/formats/parquet_page.c data/formats/gzip.c"},
     {"jpeglib.h", "data/media/jpeg.c bench/peers/pictures.c"},
