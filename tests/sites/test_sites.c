@@ -102,11 +102,12 @@ static char *log_of(const char *folder)
     return text.data ? text.data : string_copy("");
 }
 
+/* None of these tests leaves a site alone at its end. */
 static void expect_ends(struct site *s, int expected, const char *says)
 {
     int status = end(s);
     char *log = log_of(s->folder);
-    if (status != expected || (says && !strstr(log, says)))
+    if (status != expected || (says && !strstr(log, says)) || strstr(log, "no other site has been here"))
         fail_msg("%s: status %d, expected %d and \"%s\" in: %s", s->folder, status, expected, says ? says : "", log);
     memory_free(log);
 }
@@ -377,6 +378,24 @@ TEST(a_site_leaves_and_comes_back)
     if (!strstr(log, "took fragment"))
         fail_msg("a site that joins late takes no anchor: %s", log);
     memory_free(log);
+}
+
+/* The site that listens forgets what it has chosen, and how fast the link is. The other one remembers it. */
+TEST(a_site_that_listens_takes_the_plan_of_the_others)
+{
+    static const char *const more[] = {"base.sites.steps=0", "base.sites.bits=auto", "base.checkpoint_steps=100", NULL};
+    struct site a = {"plan-a", "a"}, b = {"plan-b", "b"};
+    memcpy(a.more, more, sizeof more);
+    memcpy(b.more, more, sizeof more);
+    a.meet = b.meet = ranks_free_port();
+    start_listening(&a);
+    start(&b);
+    await(&a, "metrics.jsonl", "\"step\":6,");
+    assert_int_equal(stop(&a, SIGKILL), 128 + SIGKILL);
+    start(&a);
+    expect_ends(&a, 0, "base: done");
+    expect_ends(&b, 0, "base: done");
+    expect_same("plan-a", "plan-b");
 }
 
 /* With grace: who ends says so if it cannot know that all have the same weights. */
