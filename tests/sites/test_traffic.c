@@ -20,13 +20,17 @@ static struct sites_settings settings;
 static const u8 key[LINK_KEY_BYTES] = {7};
 static struct json *recipe;
 
-static struct traffic *open_site(int port, const i64 *versions)
+static struct traffic *open_site(int port, const i64 *versions, bool ended)
 {
     static char meet[32];
     snprintf(meet, sizeof meet, "127.0.0.1:%d", port);
     settings = (struct sites_settings){.meet = meet, .name = "a", .least = 2};
-    struct traffic_start start = {
-        .settings = &settings, .folder = directory, .fragments = &fragments, .hello = recipe, .versions = versions};
+    struct traffic_start start = {.settings = &settings,
+                                  .folder = directory,
+                                  .fragments = &fragments,
+                                  .hello = recipe,
+                                  .versions = versions,
+                                  .ended = ended};
     memcpy(start.key, key, sizeof key);
     return traffic_open(&start);
 }
@@ -146,7 +150,7 @@ static i64 omitted_in(struct guest *g)
 TEST(parts_that_are_missing_are_asked_for)
 {
     int port = ranks_free_port();
-    struct traffic *t = open_site(port, (i64[FRAGMENTS_MOST]){0});
+    struct traffic *t = open_site(port, (i64[FRAGMENTS_MOST]){0}, false);
     struct guest b = greet(port, "b", 0, 0);
     expect(&b, LINK_NEED, 1);
     leave(&b);
@@ -163,7 +167,7 @@ TEST(codes_of_an_earlier_connection_come_back)
     for (i64 again = 0; again < 2; again++) {
         int port = ranks_free_port();
         struct buffer part = {0};
-        struct traffic *t = open_site(port, (i64[FRAGMENTS_MOST]){again * 100});
+        struct traffic *t = open_site(port, (i64[FRAGMENTS_MOST]){again * 100}, false);
         struct guest b = greet(port, "b", again * 100, 0);
         expect(&b, LINK_WELCOME, 0);
         say(&b, LINK_PART, again * 100 + 1, &theirs);
@@ -186,7 +190,7 @@ TEST(a_round_that_is_kept_no_more_is_said_to_be_lost)
 {
     int port = ranks_free_port();
     struct buffer theirs = part_of("b");
-    struct traffic *t = open_site(port, (i64[FRAGMENTS_MOST]){50});
+    struct traffic *t = open_site(port, (i64[FRAGMENTS_MOST]){50}, false);
     struct guest b = greet(port, "b", 48, 0);
     expect(&b, LINK_WELCOME, 0);
     say(&b, LINK_PART, 49, &theirs);
@@ -199,7 +203,7 @@ TEST(a_round_that_is_kept_no_more_is_said_to_be_lost)
 TEST(the_plan_of_a_guest_is_taken)
 {
     int port = ranks_free_port();
-    struct traffic *t = open_site(port, (i64[FRAGMENTS_MOST]){0});
+    struct traffic *t = open_site(port, (i64[FRAGMENTS_MOST]){0}, false);
     struct guest b = greet(port, "b", 0, 17);
     expect(&b, LINK_PLAN, 17);
     leave(&b);
@@ -217,7 +221,7 @@ TEST(a_site_ends_when_others_know_that_all_are_done)
 {
     int port = ranks_free_port();
     pthread_t thread;
-    struct traffic *t = open_site(port, (i64[FRAGMENTS_MOST]){0});
+    struct traffic *t = open_site(port, (i64[FRAGMENTS_MOST]){0}, false);
     struct guest b = greet(port, "b", 0, 0);
     expect(&b, LINK_WELCOME, 0);
     say(&b, LINK_DONE, 0, NULL);
@@ -232,6 +236,17 @@ TEST(a_site_ends_when_others_know_that_all_are_done)
     say(&b, LINK_BYE, 0, NULL);
     pthread_join(thread, NULL);
     leave(&b);
+}
+
+/* A site that was killed when it had ended comes again to say so. */
+TEST(a_site_that_has_ended_tells_the_others)
+{
+    int port = ranks_free_port();
+    struct traffic *t = open_site(port, (i64[FRAGMENTS_MOST]){3}, true);
+    struct guest b = greet(port, "b", 3, 0);
+    expect(&b, LINK_DONE, 0);
+    leave(&b);
+    traffic_close(t, false);
 }
 
 static int open_all(void **state)
