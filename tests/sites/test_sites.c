@@ -12,7 +12,7 @@
 #include "tests/relay.h"
 #include "tests/shard_fixture.h"
 
-enum { STEPS = 14 };
+enum { STEPS = 14, SITE_SECONDS_MOST = 300 };
 static char *shards, *root; /* root: beside the shards, whose content the run's identity has */
 
 struct site { /* arguments of a site; its processes */
@@ -63,7 +63,7 @@ static void start(struct site *s)
             ranks_become(r, ranks, port, file, run_site, s);
         for (int number = 1; number < NSIG; number++)
             signal(number, SIG_DFL);
-        alarm(TEST_SECONDS_MOST);
+        alarm(SITE_SECONDS_MOST); /* one that waits for ever */
         require(dup2(file, 2) == 2, "no log");
         int status = run_site(s);
         fflush(NULL);
