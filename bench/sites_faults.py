@@ -26,7 +26,7 @@ stages:
          batch: {rows: 4, length: 256, micro_rows: 2}, optimizer: {warmup: 1},
          model: {width: 64, layers: 4, heads: 2, kv_heads: 2, head_width: 32, experts: 4, expert_width: 32, vit_layers: 1,
                  vit_width: 16, vit_heads: 2},
-         sites: {key: FOLDER/key, steps: 6, bits: 4}}
+         sites: {key: FOLDER/key, steps: 6, delay: 3, bits: 4}}
 """
 
 

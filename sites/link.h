@@ -21,7 +21,7 @@ enum link_kind {                 /* payload, and numbers of the head */
                  LINK_PROBE,     /* any bytes, or none to ask whether it lives: answered by LINK_PROBED */
                  LINK_PROBED,
                  LINK_SPEED,  /* number: bytes a second, more: microseconds there and back */
-                 LINK_PLAN,   /* number: steps, more: bits */
+                 LINK_PLAN,   /* JSON */
                  LINK_COUNT,  /* number: sites that are here */
                  LINK_PART,   /* a part (merge.h); number: its round */
                  LINK_ROUND,  /* a record; number: its round */

@@ -6,7 +6,7 @@
 #include "sites/codec.h"
 #include "sites/traffic_inside.h"
 
-enum { PROBE_BYTES = 1 << 20, ANSWER_S = 3 };
+enum { PROBE_BYTES = 1 << 20, PLAN_BYTES = 256, ANSWER_S = 3 };
 
 /* ---- Greeting ---- */
 
@@ -27,6 +27,20 @@ static void say_json(struct peer_site *p, enum link_kind kind, struct json *mess
     json_free(message);
 }
 
+static struct json *plan_json(const struct plan *plan)
+{
+    struct json *j = json_object();
+    json_set(j, "steps", json_of_integer(plan->steps));
+    json_set(j, "bits", json_of_integer(plan->bits));
+    json_set(j, "delay", json_of_integer(plan->delay));
+    return j;
+}
+
+void messages_say_plan(struct traffic *t, struct peer_site *p)
+{
+    say_json(p, LINK_PLAN, plan_json(&t->plan));
+}
+
 void messages_greet(struct traffic *t, struct peer_site *p)
 {
     if (t->listens) { /* shows that it knows the key */
@@ -36,8 +50,7 @@ void messages_greet(struct traffic *t, struct peer_site *p)
     struct json *hello = json_copy(t->start.hello);
     json_set(hello, "name", json_of_string(t->start.settings->name));
     json_set(hello, "versions", versions_json(t->version, t->rounds.fragments));
-    json_set(hello, "steps", json_of_integer(t->plan_steps)); /* for a site that listens and was started again */
-    json_set(hello, "bits", json_of_integer(t->plan_bits));
+    json_set(hello, "plan", plan_json(&t->plan)); /* for a site that listens and was started again */
     say_json(p, LINK_HELLO, hello);
 }
 
@@ -102,6 +115,7 @@ static void allow_all(struct traffic *t, struct peer_site *p)
     link_allow(p->link, LINK_ROUND, 8 + SITES_MOST * (part + 8));
     link_allow(p->link, LINK_ANCHOR, anchor);
     link_allow(p->link, LINK_PROBE, PROBE_BYTES);
+    link_allow(p->link, LINK_PLAN, PLAN_BYTES);
 }
 
 static void take_versions(i64 *versions, const struct json *list, i64 count)
@@ -110,13 +124,15 @@ static void take_versions(i64 *versions, const struct json *list, i64 count)
         versions[f] = max_i64(0, json_integer(json_at(list, f), 0));
 }
 
-static void take_plan(struct traffic *t, i64 steps, i64 bits)
+static void take_plan(struct traffic *t, const struct json *j)
 {
     enum { STEPS_MOST = 1000000 };
-    if (t->plan_steps || steps < 1 || steps > STEPS_MOST || bits < 0 || bits > 32 || !codec_knows((int)bits))
+    struct plan p = {json_integer(json_get(j, "steps"), 0), json_integer(json_get(j, "bits"), 0),
+                     json_integer(json_get(j, "delay"), -1)};
+    if (t->plan.steps || p.steps < 1 || p.steps > STEPS_MOST || p.bits < 0 || p.bits > 32 ||
+        !codec_knows((int)p.bits) || p.delay < 0 || p.delay >= p.steps)
         return;
-    t->plan_steps = steps;
-    t->plan_bits = bits;
+    t->plan = p;
     pthread_cond_broadcast(&t->changed);
 }
 
@@ -145,9 +161,9 @@ static void welcome(struct traffic *t, struct peer_site *p, const struct json *h
     allow_all(t, p);
     json_set(answer, "name", json_of_string(t->start.settings->name));
     say_json(p, LINK_WELCOME, answer);
-    take_plan(t, json_integer(json_get(hello, "steps"), 0), json_integer(json_get(hello, "bits"), 0));
-    if (t->plan_steps)
-        peer_say(p, LINK_PLAN, 0, t->plan_steps, t->plan_bits, NULL, 0);
+    take_plan(t, json_get(hello, "plan"));
+    if (t->plan.steps)
+        messages_say_plan(t, p);
     traffic_count(t);
     traffic_event(t, EVENT_SITE, 0, 1, t->here, p->name, (i64)strlen(p->name) + 1);
     for (i64 f = 0; f < t->rounds.fragments; f++)
@@ -386,6 +402,8 @@ static void hear_json(struct traffic *t, struct peer_site *p, const struct link_
         hear_hello(t, p, message);
     else if (!t->listens && head->kind == LINK_WELCOME && !p->welcomed)
         be_welcome(t, p, message);
+    else if (!t->listens && head->kind == LINK_PLAN)
+        take_plan(t, message);
     json_free(message);
 }
 
@@ -432,7 +450,7 @@ static void hear_of_first(struct traffic *t, struct peer_site *p, const struct l
         t->here = max_i64(1, head->number);
         pthread_cond_broadcast(&t->changed);
     } else if (head->kind == LINK_PLAN) {
-        take_plan(t, head->number, head->more);
+        hear_json(t, p, head, data);
     } else if (head->kind == LINK_DONE) {
         t->all_done = true;
         peer_say(p, LINK_BYE, 0, 0, 0, NULL, 0);

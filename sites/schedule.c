@@ -45,19 +45,13 @@ void schedule_look(struct sites *s, i64 done)
 
 static i64 slot_of(const struct sites *s, i64 f)
 {
-    return f * s->steps / s->fragments.count;
-}
-
-/* Steps from the beginning of a round to its application, if all sites are required. */
-static i64 delay_of(const struct sites *s)
-{
-    return s->steps == 1 ? 0 : max_i64(1, min_i64(s->steps - 1, 2 * ceil_div(s->steps, s->fragments.count)));
+    return f * s->plan.steps / s->fragments.count;
 }
 
 static bool is_due(const struct sites *s, i64 f, i64 done)
 {
     const struct of_fragment *o = &s->of[f];
-    return s->steps && done > s->planned && done % s->steps == slot_of(s, f) && !o->round && o->begun != done;
+    return s->plan.steps && done > s->planned && done % s->plan.steps == slot_of(s, f) && !o->round && o->begun != done;
 }
 
 static double median_step(const struct sites *s)
@@ -75,40 +69,36 @@ static double median_step(const struct sites *s)
 
 static void choose_plan(struct sites *s, double bytes_per_s, double delay_s)
 {
-    const struct sites_settings *given = s->stage.settings;
     const char *why;
-    struct plan_measures m = {.step_s = median_step(s),
+    struct plan_measures m = {.step_s = fmax(1e-4, median_step(s)),
                               .merge_s = s->trial_s,
                               .bytes_per_s = bytes_per_s,
                               .delay_s = delay_s,
-                              .messages = s->fragments.count,
-                              .given_steps = given->steps,
-                              .given_bits = given->bits == SITES_BITS_AUTO ? 0 : 2 << given->bits};
+                              .fragments = s->fragments.count,
+                              .given = site_given_plan(s)};
     for (i64 f = 0; f < s->fragments.count; f++)
         for (i64 bits = 4; bits <= 32; bits *= 2)
             m.bytes[bits] += (double)fragment_sizes(&s->fragments, f).code_bytes[bits] *
                              (double)max_i64(1, traffic_here(s->traffic, &why) - 1);
-    struct plan plan = plan_choose(&m);
-    s->steps = plan.steps;
-    s->bits = plan.bits;
-    traffic_set_plan(s->traffic, s->steps, s->bits);
+    s->plan = plan_choose(&m);
+    traffic_set_plan(s->traffic, &s->plan);
     log_info("%s: the link carries %.1f MB/s and takes %.0f ms there and back, a step %.2f s, a merge of all weights "
-             "%.2f s: merges every %lld steps in %lld bits",
-             s->stage.name, 1e-6 * bytes_per_s, 1e3 * delay_s, m.step_s, m.merge_s, (long long)s->steps,
-             (long long)s->bits);
+             "%.2f s: merges every %lld steps in %lld bits, %lld %s after sending",
+             s->stage.name, 1e-6 * bytes_per_s, 1e3 * delay_s, m.step_s, m.merge_s, (long long)s->plan.steps,
+             (long long)s->plan.bits, (long long)s->plan.delay, plural(s->plan.delay, "step", "steps"));
 }
 
 /* False: the plan must be waited for. */
 static bool plan(struct sites *s, i64 done)
 {
     double bytes_per_s, delay_s;
-    if (s->steps || done < MEASURED_STEPS)
+    if (s->plan.steps || done < MEASURED_STEPS)
         return true;
-    if (!traffic_plan(s->traffic, &s->steps, &s->bits) && traffic_listens(s->traffic) &&
+    if (!traffic_plan(s->traffic, &s->plan) && traffic_listens(s->traffic) &&
         traffic_speed(s->traffic, &bytes_per_s, &delay_s))
         choose_plan(s, bytes_per_s, delay_s);
-    s->planned = s->steps ? done : 0;
-    return s->steps || !s->strict;
+    s->planned = s->plan.steps ? done : 0;
+    return s->plan.steps || !s->strict;
 }
 
 static struct order order_of(const struct sites *s, enum order_kind kind, i64 f)
@@ -180,15 +170,15 @@ struct order schedule_next(struct sites *s, i64 done)
             return order_of(s, ORDER_APPLY, f);
         if (s->event.kind == EVENT_ANCHOR || s->event.kind == EVENT_ASK)
             return order_of(s, s->event.kind == EVENT_ASK ? ORDER_READ : ORDER_TAKE, s->event.fragment);
-        if (!s->steps && done >= MEASURED_STEPS && s->trial_s == 0 && traffic_listens(s->traffic))
+        if (!s->plan.steps && done >= MEASURED_STEPS && s->trial_s == 0 && traffic_listens(s->traffic))
             return order_of(s, ORDER_TRY, 0);
         bool waits = !plan(s, done);
         for (f = 0; f < s->fragments.count; f++)
             waits |= s->strict && s->of[f].round && s->of[f].due <= done;
         for (f = 0; f < s->fragments.count && !waits; f++)
             if (is_due(s, f, done) && (s->strict || traffic_is_connected(s->traffic))) {
-                s->of[f].due = done + delay_of(s);
-                s->of[f].bits = s->bits;
+                s->of[f].due = done + s->plan.delay;
+                s->of[f].bits = s->plan.bits;
                 return order_of(s, ORDER_BEGIN, f);
             }
         if (!waits) {
@@ -245,7 +235,7 @@ struct order schedule_last(struct sites *s, i64 done)
             if (s->of[f].last == LAST_NOT && !s->of[f].round) {
                 s->of[f].last = LAST_SENT;
                 s->of[f].due = done;
-                s->of[f].bits = max_i64(s->bits, BITS_AT_END);
+                s->of[f].bits = max_i64(s->plan.bits, BITS_AT_END);
                 return order_of(s, ORDER_BEGIN, f);
             }
         }

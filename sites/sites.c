@@ -18,6 +18,9 @@ int sites_check(const struct sites_settings *s)
     if (!s->name || !site_name_is_good(s->name))
         return error_usage("sites.name is \"%s\": expected 1 to %d letters, digits, or one of -_.",
                            s->name ? s->name : "", SITE_NAME_BYTES - 1);
+    if (s->steps && s->delay >= s->steps)
+        return error_usage("sites.delay is %lld: expected less than sites.steps, which is %lld", (long long)s->delay,
+                           (long long)s->steps);
     if (!s->key || !*s->key)
         return error_usage(
             "sites.key is missing: expected a file with a key that all sites share (openssl rand -hex 32)");
@@ -166,7 +169,7 @@ static int open_traffic(struct sites *s, i64 done)
                                   .fragments = &s->fragments,
                                   .versions = versions,
                                   .ended = s->end == END_ALL,
-                                  .probes = !given->steps || given->bits == SITES_BITS_AUTO};
+                                  .probes = s->plan.steps == 0};
     for (i64 f = 0; f < s->fragments.count; f++)
         versions[f] = s->of[f].version;
     if (link_key_load(start.key, given->key) || journal_open(s->stage.out, done, versions, s->fragments.count))
@@ -180,8 +183,8 @@ static int open_traffic(struct sites *s, i64 done)
     set_hash(s->hello, "weights", s->start_hash);
     start.hello = s->hello;
     s->traffic = traffic_open(&start);
-    if (s->steps)
-        traffic_set_plan(s->traffic, s->steps, s->bits);
+    if (s->plan.steps)
+        traffic_set_plan(s->traffic, &s->plan);
     return 0;
 }
 
@@ -220,7 +223,6 @@ static int tell_of_end(struct sites *s, i64 done)
 int sites_begin(struct sites *s, i64 done, const struct json *state)
 {
     struct comm *host = comm_host(s->stage.ranks->world);
-    const struct sites_settings *given = s->stage.settings;
     i64 status = 0, repeats[FRAGMENTS_MOST];
     if (state) {
         state_restore(s, state);
@@ -231,10 +233,9 @@ int sites_begin(struct sites *s, i64 done, const struct json *state)
         if (site_use_count(s))
             s->stage.use_get(s->use, s->stage.context);
     }
-    if (given->steps && given->bits != SITES_BITS_AUTO) {
-        s->steps = given->steps;
-        s->bits = 2 << given->bits;
-    }
+    struct plan plan = site_given_plan(s);
+    if (plan_is_given(&plan))
+        s->plan = plan;
     if (site_is_first_rank(s))
         status = s->end ? tell_of_end(s, done) : open_traffic(s, done) ? -1 : wait_for_sites(s, done);
     comm_broadcast(host, &status, sizeof status, 0);

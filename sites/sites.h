@@ -43,7 +43,7 @@
 enum { SITES_BITS_AUTO, SITES_BITS_4, SITES_BITS_8, SITES_BITS_16, SITES_BITS_32 };
 struct sites_settings {
     char *meet, *name, *key; /* meet empty: no other sites */
-    i64 steps, least;        /* steps 0: by the link */
+    i64 steps, delay, least; /* steps, delay 0: by the link */
     int bits;                /* SITES_BITS_... */
     double grace_s;          /* 0: merges wait for `least` sites, however long */
 };
@@ -57,6 +57,8 @@ struct sites_settings {
                 "file with the key that all sites share, at least 32 bytes that nobody else may read"),                \
         SETTING(type, sites.steps, "sites.steps", INTEGER, "0", 0, 1e6, NULL,                                          \
                 "steps between merges of a weight; 0: as few as the link allows, at least 5"),                         \
+        SETTING(type, sites.delay, "sites.delay", INTEGER, "0", 0, 1e6, NULL,                                          \
+                "steps from sending to merging, less than sites.steps; 0: as few as the link allows"),                 \
         SETTING(type, sites.bits, "sites.bits", CHOICE, "auto", 0, 0, "auto|4|8|16|32",                                \
                 "bits of a number that is sent; auto: 4, or 8 if the link is fast enough"),                            \
         SETTING(type, sites.least, "sites.least", INTEGER, "2", 1, 64, NULL, "sites that a merge needs"),              \

@@ -1,6 +1,7 @@
 /* What the files behind sites.h share. */
 #ifndef WEFT_SITES_INSIDE_H
 #define WEFT_SITES_INSIDE_H
+#include "sites/plan.h"
 #include "sites/sites.h"
 #include "sites/traffic.h"
 
@@ -28,7 +29,7 @@ struct sites {
     i64 merged_count;
     double tokens;          /* that this site has seen */
     double *use, *use_sent; /* [layers, experts] counts at the anchor, and of the parts under way */
-    i64 steps, bits;        /* between merges; 0: not known yet */
+    struct plan plan;       /* steps 0: not known yet */
     i64 planned;            /* the step at which they were known */
     double step_s[MEASURED_STEPS];
     i64 measured;
@@ -62,6 +63,12 @@ static inline bool site_is_first_rank(const struct sites *s)
 static inline i64 site_use_count(const struct sites *s) /* of experts in all layers */
 {
     return s->stage.layers * s->stage.experts;
+}
+
+static inline struct plan site_given_plan(const struct sites *s)
+{
+    const struct sites_settings *given = s->stage.settings;
+    return (struct plan){given->steps, given->bits == SITES_BITS_AUTO ? 0 : 2 << given->bits, given->delay};
 }
 
 /* state.c: takes back what sites_state has said. */

@@ -58,8 +58,9 @@ struct json *sites_state(struct sites *s, bool checkpoint)
     json_set(j, "tokens", json_of_number(s->tokens));
     json_set(j, "use", json_of_numbers(s->use, site_use_count(s)));
     json_set(j, "use_sent", json_of_numbers(s->use_sent, site_use_count(s)));
-    json_set(j, "steps", json_of_integer(s->steps));
-    json_set(j, "bits", json_of_integer(s->bits));
+    json_set(j, "steps", json_of_integer(s->plan.steps));
+    json_set(j, "bits", json_of_integer(s->plan.bits));
+    json_set(j, "delay", json_of_integer(s->plan.delay));
     json_set(j, "planned", json_of_integer(s->planned));
     json_set(j, "end", json_of_integer(s->end));
     json_set(j, "start", json_of_string(hash));
@@ -88,8 +89,8 @@ void state_restore(struct sites *s, const struct json *j)
     s->tokens = json_number(json_get(j, "tokens"), 0);
     json_numbers(s->use, site_use_count(s), json_get(j, "use"));
     json_numbers(s->use_sent, site_use_count(s), json_get(j, "use_sent"));
-    s->steps = json_integer(json_get(j, "steps"), 0);
-    s->bits = json_integer(json_get(j, "bits"), 0);
+    s->plan = (struct plan){json_integer(json_get(j, "steps"), 0), json_integer(json_get(j, "bits"), 0),
+                            json_integer(json_get(j, "delay"), 0)};
     s->planned = json_integer(json_get(j, "planned"), 0);
     s->end = json_integer(json_get(j, "end"), END_NOT);
     sscanf(json_string(json_get(j, "start"), "0"), "%llx", (unsigned long long *)&s->start_hash);

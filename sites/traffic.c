@@ -428,25 +428,23 @@ bool traffic_speed(struct traffic *t, double *bytes_per_s, double *delay_s)
     return *bytes_per_s > 0;
 }
 
-void traffic_set_plan(struct traffic *t, i64 steps, i64 bits)
+void traffic_set_plan(struct traffic *t, const struct plan *plan)
 {
     pthread_mutex_lock(&t->lock);
-    t->plan_steps = steps;
-    t->plan_bits = bits;
+    t->plan = *plan;
     for (i64 i = 0; i < t->peer_count; i++)
         if (t->listens && t->peers[i]->welcomed)
-            peer_say(t->peers[i], LINK_PLAN, 0, steps, bits, NULL, 0);
+            messages_say_plan(t, t->peers[i]);
     wake(t);
     pthread_mutex_unlock(&t->lock);
 }
 
-bool traffic_plan(struct traffic *t, i64 *steps, i64 *bits)
+bool traffic_plan(struct traffic *t, struct plan *plan)
 {
     pthread_mutex_lock(&t->lock);
-    *steps = t->plan_steps;
-    *bits = t->plan_bits;
+    *plan = t->plan;
     pthread_mutex_unlock(&t->lock);
-    return *steps > 0;
+    return plan->steps > 0;
 }
 
 bool traffic_done(struct traffic *t)

@@ -6,6 +6,7 @@
 #include "core/json.h"
 #include "sites/fragments.h"
 #include "sites/link.h"
+#include "sites/plan.h"
 #include "sites/sites.h"
 
 enum traffic_event_kind {
@@ -50,8 +51,8 @@ void traffic_anchor(struct traffic *traffic, i64 fragment, i64 version, const vo
                     i64 (*merged)(void *context, const char *name, i64 fragment), void *context);
 /* The slowest link measured so far; false: none. */
 bool traffic_speed(struct traffic *traffic, double *bytes_per_s, double *delay_s);
-void traffic_set_plan(struct traffic *traffic, i64 steps, i64 bits); /* of the site that listens, for all */
-bool traffic_plan(struct traffic *traffic, i64 *steps, i64 *bits);   /* false: it has not come */
+void traffic_set_plan(struct traffic *traffic, const struct plan *plan); /* of the site that listens, for all */
+bool traffic_plan(struct traffic *traffic, struct plan *plan);           /* false: it has not come */
 /* This site has all rounds, on disk too. True if all sites have, so that none needs this one any more. */
 bool traffic_done(struct traffic *traffic);
 bool traffic_all_done(struct traffic *traffic); /* the same, and says nothing */

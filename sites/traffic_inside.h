@@ -44,7 +44,8 @@ struct traffic {
         struct buffer data;
     } own[FRAGMENTS_MOST];
     i64 version[FRAGMENTS_MOST]; /* of what has come, applied or not; where this site does not listen */
-    i64 plan_steps, plan_bits, here, sent_bytes;
+    struct plan plan;            /* steps 0: none yet */
+    i64 here, sent_bytes;
     double speed, delay_s; /* speed 0: not measured */
     char *failed;          /* why this site cannot go on: the first reason */
     bool done, all_done;   /* this site has the last round; so have all */
@@ -81,6 +82,7 @@ void peer_say(struct peer_site *p, enum link_kind kind, i64 fragment, i64 number
 struct peer_site *peers_upstream(struct traffic *t); /* the site that listens; NULL: not connected, or this one does */
 /* messages.c */
 void messages_greet(struct traffic *t, struct peer_site *p); /* its link can send */
-void messages_decide(struct traffic *t);                     /* about those that wait */
+void messages_say_plan(struct traffic *t, struct peer_site *p);
+void messages_decide(struct traffic *t); /* about those that wait */
 void messages_hear(struct traffic *t, struct peer_site *p, const struct link_head *head, const struct buffer *payload);
 #endif

@@ -4,7 +4,7 @@
 
 static struct plan_measures measures(void)
 {
-    return (struct plan_measures){.step_s = 1, .bytes_per_s = 1e6, .bytes = {[4] = 1e5, [8] = 2e5}, .messages = 4};
+    return (struct plan_measures){.step_s = 1, .bytes_per_s = 1e6, .bytes = {[4] = 1e5, [8] = 2e5}, .fragments = 4};
 }
 
 static void expect(const struct plan_measures *m, i64 steps, i64 bits)
@@ -50,15 +50,34 @@ TEST(what_is_given_stays)
     struct plan_measures m = measures();
     m.bytes[4] = 8e6;
     m.bytes[8] = 16e6;
-    m.given_steps = 12;
+    m.given.steps = 12;
     expect(&m, 12, 4);
-    m.given_steps = 20;
+    m.given.steps = 20;
     expect(&m, 20, 8);
-    m.given_steps = 0;
-    m.given_bits = 8;
+    m.given.steps = 0;
+    m.given.bits = 8;
     expect(&m, 20, 8);
-    m.given_bits = 4;
+    m.given.bits = 4;
     expect(&m, 10, 4);
+}
+
+TEST(the_delay_is_what_a_part_takes_there_and_back)
+{
+    struct plan_measures m = measures();
+    m.given.steps = 20;
+    assert_int_equal(plan_choose(&m).delay, 1); /* 0.1 s */
+    m.bytes[8] = 8e6;                           /* two of 2 s, and a quarter on top */
+    assert_int_equal(plan_choose(&m).delay, 6);
+    m.delay_s = 1;
+    assert_int_equal(plan_choose(&m).delay, 7);
+    m.step_s = 10;
+    assert_int_equal(plan_choose(&m).delay, 1);
+    m.given.delay = 3;
+    assert_int_equal(plan_choose(&m).delay, 3);
+    m.given.steps = 2; /* the next one begins then */
+    assert_int_equal(plan_choose(&m).delay, 1);
+    m.given.steps = 1;
+    assert_int_equal(plan_choose(&m).delay, 0);
 }
 
 int main(void)

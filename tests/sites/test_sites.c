@@ -175,8 +175,9 @@ TEST(sites_of_any_ranks_end_with_the_same_weights)
     run_two((struct site){"data-a", "a"}, (struct site){"data-b", "b", "data=2", 2});
     run_two((struct site){"expert-a", "a", "expert=2", 2, .more = {"precision=bf16", NULL}},
             (struct site){"expert-b", "b", .more = {"precision=bf16", NULL}});
-    run_two((struct site){"each-a", "a", .more = {"base.sites.steps=1", "base.sites.bits=32", NULL}},
-            (struct site){"each-b", "b", .more = {"base.sites.steps=1", "base.sites.bits=32", NULL}});
+    run_two(
+        (struct site){"each-a", "a", .more = {"base.sites.steps=1", "base.sites.delay=0", "base.sites.bits=32", NULL}},
+        (struct site){"each-b", "b", .more = {"base.sites.steps=1", "base.sites.delay=0", "base.sites.bits=32", NULL}});
 }
 
 /* One is killed and one is stopped, each more than once, and who listens changes. */
@@ -524,6 +525,7 @@ TEST(settings_of_a_site_are_checked)
     } cases[] = {{"bad-name", "my site", NULL, "sites.name is \"my site\": expected 1 to 39 letters"},
                  {"nested", "a", "base.elastic.nested=true", "elastic.nested with sites"},
                  {"best", "a", "base.keep_best=heldout", "keep_best with sites"},
+                 {"delay", "a", "base.sites.delay=4", "sites.delay is 4: expected less than sites.steps, which is 4"},
                  {"no-key", "a", "base.sites.key=", "sites.key is missing"},
                  {"lost-key", "a", "base.sites.key=/no/such/key", "sites.key: /no/such/key: No such file"},
                  {"open-key", "a", key, "others can read or change"}};
@@ -555,7 +557,7 @@ static int make(void **state)
         "run: %s/whole\nprecision: f32\nstages:\n  base: {kind: pretrain, data: %s, steps: %d, heldout_rows: 0, "
         "checkpoint_steps: 5, batch: {rows: 4, length: 128, micro_rows: 2}, elastic: {on: false}, model: {width: 32, "
         "layers: 4, heads: 2, kv_heads: 2, head_width: 16, experts: 4, expert_width: 16, vit_layers: 1, vit_width: 16, "
-        "vit_heads: 2}, optimizer: {warmup: 1}, sites: {meet: \"\", name: a, key: %s, steps: 4, bits: 4}}\n",
+        "vit_heads: 2}, optimizer: {warmup: 1}, sites: {meet: \"\", name: a, key: %s, steps: 4, delay: 2, bits: 4}}\n",
         root, shards, STEPS, names[0]);
     assert_int_equal(file_replace(path, text, (i64)strlen(text)), 0);
     for (int i = 0; i < 2; i++) {
