@@ -56,7 +56,7 @@ struct link *link_open(const u8 key[LINK_KEY_BYTES], bool accepts)
     memcpy(l->key, key, LINK_KEY_BYTES);
     randombytes_buf(l->nonce, NONCE);
     l->accepts = accepts;
-    l->most[LINK_HELLO] = l->most[LINK_WELCOME] = JSON_BYTES_OF_LINK;
+    l->most[LINK_HELLO] = l->most[LINK_WELCOME] = l->most[LINK_PLAN] = JSON_BYTES_OF_LINK; /* PLAN may follow at once */
     if (!accepts)
         greet(l);
     return l;

@@ -43,7 +43,7 @@ struct link;
 /* accepts: this end has accepted the connection. */
 struct link *link_open(const u8 key[LINK_KEY_BYTES], bool accepts);
 void link_close(struct link *link);
-/* The most bytes of payload that messages of a kind may have; 0 at the beginning, but for HELLO and WELCOME. */
+/* The most bytes of payload that messages of a kind may have; 0 at the beginning, but for those in JSON. */
 void link_allow(struct link *link, enum link_kind kind, i64 bytes);
 /* False: the link has a fault and takes nothing more. */
 bool link_feed(struct link *link, const void *data, i64 bytes);

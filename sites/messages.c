@@ -6,7 +6,7 @@
 #include "sites/codec.h"
 #include "sites/traffic_inside.h"
 
-enum { PROBE_BYTES = 1 << 20, PLAN_BYTES = 256, ANSWER_S = 3 };
+enum { PROBE_BYTES = 1 << 20, ANSWER_S = 3 };
 
 /* ---- Greeting ---- */
 
@@ -115,7 +115,6 @@ static void allow_all(struct traffic *t, struct peer_site *p)
     link_allow(p->link, LINK_ROUND, 8 + SITES_MOST * (part + 8));
     link_allow(p->link, LINK_ANCHOR, anchor);
     link_allow(p->link, LINK_PROBE, PROBE_BYTES);
-    link_allow(p->link, LINK_PLAN, PLAN_BYTES);
 }
 
 static void take_versions(i64 *versions, const struct json *list, i64 count)

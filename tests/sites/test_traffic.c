@@ -12,7 +12,7 @@
 #include "tests/relay.h"
 #include "tests/scratch.h"
 
-enum { LAYERS = 2, BITS = 4, HEARS_S = 20 };
+enum { LAYERS = 2, BITS = 4, HEARS_S = 20, DELAY = 3 };
 static struct device device;
 static struct weights weights;
 static struct fragments fragments;
@@ -117,8 +117,11 @@ static struct guest greet(int port, const char *name, i64 version, i64 steps)
         json_push(versions, json_of_integer(f ? 0 : version));
     json_set(hello, "name", json_of_string(name));
     json_set(hello, "versions", versions);
-    json_set(hello, "steps", json_of_integer(steps));
-    json_set(hello, "bits", json_of_integer(steps ? BITS : 0));
+    struct json *plan = json_object();
+    json_set(plan, "steps", json_of_integer(steps));
+    json_set(plan, "bits", json_of_integer(steps ? BITS : 0));
+    json_set(plan, "delay", json_of_integer(DELAY));
+    json_set(hello, "plan", plan);
     json_print(&text, hello, 0);
     say(&g, LINK_HELLO, 0, &text);
     buffer_release(&text);
@@ -204,8 +207,15 @@ TEST(the_plan_of_a_guest_is_taken)
 {
     int port = ranks_free_port();
     struct traffic *t = open_site(port, (i64[FRAGMENTS_MOST]){0}, false);
+    struct link_head head;
     struct guest b = greet(port, "b", 0, 17);
-    expect(&b, LINK_PLAN, 17);
+    struct buffer text = hear(&b, LINK_PLAN, &head);
+    struct json *plan = json_parse(text.data, text.length, "plan");
+    assert_int_equal(json_integer(json_get(plan, "steps"), 0), 17);
+    assert_int_equal(json_integer(json_get(plan, "bits"), 0), BITS);
+    assert_int_equal(json_integer(json_get(plan, "delay"), 0), DELAY);
+    json_free(plan);
+    buffer_release(&text);
     leave(&b);
     traffic_close(t, false);
 }
