@@ -211,12 +211,13 @@ TEST(all_parts_are_counted_and_named)
     step_memory_estimate(&e, &m);
     assert_int_equal(e.bytes, step_memory_gpu(&m));
     assert_int_equal(e.data_bytes, m.activations + m.buckets + m.rounding);
-    assert_string_equal(e.parts.data, "weights 0.1, masters 0.2, moments 0.4, gradients 0.8, cache 25.6, activations "
-                                      "1.6, buckets 6.4, rounding 102.4");
+    assert_string_equal(e.parts.data, "weights 0.1, masters 0.2, moments 0.4, gradients 0.8, sites 6.4, cache 51.2, "
+                                      "activations 1.6, buckets 12.8, rounding 204.8");
     m.masters = 0;
     step_memory_print(&all, &m, 1e6);
-    assert_string_equal(all.data, "weights 0.1, moments 0.4, gradients 0.8, cache 25.6, activations 1.6, host 3.2, "
-                                  "buckets 6.4, backend 12.8, program 51.2, rounding 102.4");
+    assert_string_equal(all.data,
+                        "weights 0.1, moments 0.4, gradients 0.8, sites 6.4, cache 51.2, activations 1.6, host 3.2, "
+                        "buckets 12.8, backend 25.6, program 102.4, rounding 204.8");
     json_free(j);
     buffer_release(&all);
     buffer_release(&e.parts);
