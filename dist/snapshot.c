@@ -137,7 +137,8 @@ struct snapshots *snapshots_open(const struct snapshot_file *file)
     struct comm *world = file->ranks->world;
     *s = (struct snapshots){.file = *file};
     require(file->count <= TABLES_MOST, "%lld tables", (long long)file->count);
-    memcpy(s->tables, file->tables, (size_t)file->count * sizeof *s->tables);
+    for (i64 i = 0; i < file->count; i++)
+        s->tables[i] = file->tables[i];
     lay_out(s);
     int status = world->size > RANKS_MOST ? error_set("more than %d ranks", RANKS_MOST) : 0;
     if (status == 0 && rank_of(s) == 0)
