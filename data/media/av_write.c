@@ -12,7 +12,7 @@ struct mp4_writer {
     AVCodecContext *codec;
     AVStream *stream;
     struct SwsContext *sws;
-    AVFrame *frame;
+    AVFrame *rgb, *frame; /* rgb: with room behind its rows, which swscale reads past */
     AVPacket *packet;
 };
 
@@ -20,6 +20,7 @@ static void writer_release(struct mp4_writer *writer)
 {
     avcodec_free_context(&writer->codec);
     sws_freeContext(writer->sws);
+    av_frame_free(&writer->rgb);
     av_frame_free(&writer->frame);
     av_packet_free(&writer->packet);
     if (writer->format && writer->format->pb) {
@@ -89,14 +90,19 @@ static int open_frame(struct mp4_writer *writer, const struct clip *clip)
 {
     int width = (int)clip->width, height = (int)clip->height;
     writer->packet = av_packet_alloc();
+    writer->rgb = av_frame_alloc();
     writer->frame = av_frame_alloc();
-    require_memory(writer->packet && writer->frame, "libav");
+    require_memory(writer->packet && writer->rgb && writer->frame, "libav");
+    writer->rgb->format = AV_PIX_FMT_RGB24;
+    writer->rgb->width = width;
+    writer->rgb->height = height;
     writer->frame->format = AV_PIX_FMT_YUV420P;
     writer->frame->width = width;
     writer->frame->height = height;
     writer->sws = sws_getContext(width, height, AV_PIX_FMT_RGB24, width, height, AV_PIX_FMT_YUV420P,
                                  SWS_LANCZOS | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP | SWS_BITEXACT, NULL, NULL, NULL);
     int code = writer->sws ? av_frame_get_buffer(writer->frame, 0) : AVERROR(EINVAL);
+    code = code < 0 ? code : av_frame_get_buffer(writer->rgb, 0);
     return code < 0 ? av_problem("MP4", "cannot make frames", code) : 0;
 }
 
@@ -116,14 +122,15 @@ static int write_packets(struct mp4_writer *writer)
 
 static int write_frame(struct mp4_writer *writer, const u8 *pixels, i64 index)
 {
-    const u8 *from[1] = {pixels};
-    int row_bytes[1] = {writer->frame->width * 3};
+    AVFrame *rgb = writer->rgb;
+    for (i64 row = 0, bytes = 3 * rgb->width; row < rgb->height; row++)
+        memcpy(rgb->data[0] + row * rgb->linesize[0], pixels + row * bytes, (size_t)bytes);
     /* The encoder may still hold the previous one. */
     int code = av_frame_make_writable(writer->frame);
     if (code < 0)
         return code;
-    code =
-        sws_scale(writer->sws, from, row_bytes, 0, writer->frame->height, writer->frame->data, writer->frame->linesize);
+    code = sws_scale(writer->sws, (const u8 *const *)rgb->data, rgb->linesize, 0, rgb->height, writer->frame->data,
+                     writer->frame->linesize);
     if (code < 0)
         return code;
     writer->frame->pts = index;

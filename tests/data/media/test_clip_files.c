@@ -3,6 +3,7 @@
 #include "data/media/light.h"
 #include "tests/media_fixture.h"
 
+#include <sys/mman.h>
 #include <stdio.h>
 
 static struct file_view map(const char *name)
@@ -144,6 +145,20 @@ TEST(a_window_of_a_long_file_costs_a_seek)
     assert_says("ends before 1300 s");
     clip_release(&all);
     buffer_release(&mp4);
+}
+
+/* swscale reads past the end of rows with some vectors. */
+TEST(nothing_behind_a_clip_is_read)
+{
+    enum { WIDTH = 64, HEIGHT = 64, FRAMES = 2, BYTES = WIDTH * HEIGHT * 3 * FRAMES, PAGE = 4096 };
+    struct buffer file = {0};
+    u8 *pages = mmap(NULL, BYTES + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(pages != MAP_FAILED && BYTES % PAGE == 0);
+    assert_int_equal(mprotect(pages + BYTES, PAGE, PROT_NONE), 0);
+    struct clip clip = {.pixels = pages, .frames = FRAMES, .height = HEIGHT, .width = WIDTH, .rate_hz = 4};
+    assert_int_equal(clip_encode_mp4(&file, &clip), 0);
+    buffer_release(&file);
+    munmap(pages, BYTES + PAGE);
 }
 
 int main(void)
