@@ -18,8 +18,8 @@ struct plan_measures {
     struct plan given; /* by the settings; 0: choose */
 };
 /* The fewest steps for which sending takes at most 80 % of their time, and merging at most 1 %; 8 bits if they cost no
- * step more than 4. The delay is the shortest for which no step should wait. */
+ * step more than 4. The delay is the shortest for which no step should wait for the link. */
 struct plan plan_choose(const struct plan_measures *measures);
-/* Whether there is nothing to choose. Then delay is at most steps - 1, as a chosen one is. */
+/* Whether there is nothing to choose. */
 bool plan_is_given(const struct plan *given);
 #endif
